@@ -28,13 +28,12 @@ from numpy.typing import NDArray
 from processes import repeat
 
 from opacc_ray.designs.drawing import inclusion_probabilities
-from opacc_ray.estimators.taught import weights_by_variance
-from opacc_ray.failure.lessons import read_signals
-from opacc_ray.failure.model import predict_failure
-from opacc_ray.failure.signals import PoolSignals, part_signals
-from opacc_ray.parts.view import LocalParts, View
+from opacc_ray.parts.view import View
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import Previous, Task
+from opacc_ray.samplers.neyman.failure_model import predict_failure, read_signals
+from opacc_ray.samplers.neyman.regression import weights_by_variance
+from opacc_ray.samplers.neyman.signals import Signals
 from opacc_ray.study.bound import least_variance
 from opacc_ray.study.cases import Source, find_cases, read_case
 from opacc_ray.study.study_spec import CaseSpec
@@ -50,8 +49,7 @@ class Case(NamedTuple):
 
     view: View
     failure: Numbers  # (N,)
-    signals: PoolSignals
-    values: Numbers  # (d, N) x
+    signals: Signals
 
 
 class Round(NamedTuple):
@@ -96,10 +94,7 @@ def prepared(source: Source) -> Case:
 
 
 def case_of(view: View, outcome: Numbers) -> Case:
-    assert isinstance(view.parts, LocalParts)
-    [pool] = view.parts.pools
-    signals = read_signals(view, neyman.Parameters().directions)
-    return Case(view, 1 - outcome, signals, part_signals(pool, signals.key).values)
+    return Case(view, 1 - outcome, read_signals(view, neyman.Parameters().directions))
 
 
 @cache
@@ -133,11 +128,10 @@ def draw_rounds(case: Case, sizes: list[int], seed: int, parameters: neyman.Para
         labelled = np.sort(np.concatenate([own.index for own in rounds])) if rounds else np.empty(0, dtype=np.int64)
         task = Task(size, parameters, Previous(labelled, 1 - case.failure[labelled]))
         ready = neyman.plan(case.view, task)
-        foreseen = ready.unlabelled.at(np.delete(np.arange(case.view.size), labelled))
         free = np.ones(case.view.size, dtype=bool)
         free[labelled] = False
         index = neyman.draw_planned(ready, size, rng).chosen
-        rounds.append(Round(index, free, ready.chances.of(foreseen), foreseen.p * (1 - foreseen.p)))
+        rounds.append(Round(index, free, ready.probability, neyman.variance_of(ready.failure[0])))
     return rounds
 
 
@@ -165,7 +159,9 @@ def _balanced(case: Case, own: Round, predicted: Numbers) -> float:
     """N² V of a round whose errors are f - ``predicted`` (N,)."""
     probability = own.probability
     root = np.sqrt(probability * (1 - probability)) / probability
-    held = root * np.vstack([probability, own.variance, own.variance * case.values[:, own.free]])  # (2 + d, free)
+    held = root * np.vstack(
+        [probability, own.variance, *(own.variance * x[own.free] for x in case.signals.values)]
+    )  # (2 + d, free)
     error = root * (case.failure - predicted)[own.free]
     rest = error - held.T @ np.linalg.lstsq(held.T, error, rcond=None)[0]
     return float(rest @ rest)

@@ -26,7 +26,7 @@ import opacc_ray as opacc
 from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.intervals import normal_quantile
 from opacc_ray.parts.view import View, view_of
-from opacc_ray.samplers.learned import learn_from_all
+from opacc_ray.samplers.neyman.regression import combine_by_regression
 
 LEVELS = (0.80, 0.90, 0.95, 0.99)
 BUDGETS = (50, 100, 200, 400)
@@ -122,7 +122,7 @@ def audit(case: Case, row: Row, seed: int) -> Trial:
 
 def _estimates(case: Case, method: str, labelled: Labelled) -> Iterator[Estimate]:
     if method == "neyman":  # as opacc.estimate with the pool, whose failures are predicted once for all levels
-        combined = learn_from_all(case.view, *labelled)
+        combined = combine_by_regression(case.view, *labelled)
         yield from (combined.estimate(level) for level in LEVELS)
     else:
         yield from (opacc.estimate(*labelled, level) for level in LEVELS)

@@ -23,7 +23,7 @@ from processes import repeat_within
 import opacc_ray as opacc
 from opacc_ray.parts.view import LocalParts, View, view_of
 from opacc_ray.pool import Pool
-from opacc_ray.samplers.learned import learned_estimate
+from opacc_ray.samplers.neyman.regression import regression_estimate
 from opacc_ray.study.cases import Source, find_cases, read_case
 from opacc_ray.study.study_spec import CaseSpec
 
@@ -94,7 +94,7 @@ def audit_all(aids: Sequence[str], sources: tuple[Source, ...], budget: int, see
 def audit(case: Audited, sizes: Sequence[int], seed: int) -> Score:
     """Draw, label and state."""
     labelled = label_rounds(case.view, case.outcome, "neyman", sizes, seed, case.history)
-    found, truth = learned_estimate(case.view, *labelled, 0.95, case.history), float(case.outcome.mean())
+    found, truth = regression_estimate(case.view, *labelled, 0.95, case.history), float(case.outcome.mean())
     by_srs = case.outcome.var() * (1 / sum(sizes) - 1 / len(case.outcome))
     return Score((found.value - truth) ** 2 / by_srs, found.low <= truth <= found.high)
 

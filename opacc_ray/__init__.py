@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from opacc_ray.errors import OpaccError
     from opacc_ray.estimators.accuracy_estimate import Estimate
     from opacc_ray.estimators.model_comparison import SeveralModels
-    from opacc_ray.failure.history import History
+    from opacc_ray.history import History
     from opacc_ray.pool import Pool
     from opacc_ray.samplers.compare import compare
     from opacc_ray.samplers.estimate import estimate
@@ -41,7 +41,7 @@ __all__ = [
 _HOME = {
     "Audit": "notebook",  # which is above rooms that import this module, so types are found there alone
     "Estimate": "estimators.accuracy_estimate",
-    "History": "failure.history",
+    "History": "history",
     "OpaccError": "errors",
     "Pool": "pool",
     "Selection": "selection",

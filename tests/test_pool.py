@@ -70,16 +70,16 @@ DRAWN = opacc.select(POOL, "neyman", 4)
         ({"pool": {"a": POOL}}, "what is given as a pool is of type dict"),
         (
             {"previous": (DRAWN, [1, 0, 1, 1])},
-            r"previous holds what is of type Selection; .* \[\(selection, outcome\)\]",
+            r"previous holds an item of type Selection; .* \[\(selection, outcome\)\]",
         ),
-        ({"previous": [DRAWN]}, "previous holds what is of type Selection"),
-        ({"previous": [([1, 0, 1, 1], DRAWN)]}, "previous holds what is of type tuple"),
-        ({"previous": None}, "previous holds what is of type NoneType"),
-        ({"replicates": 2.5}, "replicates=2.5: give a whole number of at least 2"),
+        ({"previous": [DRAWN]}, "previous holds an item of type Selection"),
+        ({"previous": [([1, 0, 1, 1], DRAWN)]}, "previous holds an item of type tuple"),
+        ({"previous": None}, "previous holds an item of type NoneType"),
+        ({"replicates": 2.5}, "replicates=2.5: give a whole number from 2 to"),
         ({"replicates": "2"}, "replicates='2': give a whole number"),
         ({"replicates": True}, "replicates=True: give a whole number"),
-        ({"history": [(POOL, SURE)]}, r"what is given as a history is of type tuple; give opacc.History\("),
-        ({"history": SURE}, "what is given as a history is of type ndarray"),
+        ({"history": [(POOL, SURE)]}, r"a history has the type tuple; give opacc.History\("),
+        ({"history": SURE}, "a history has the type ndarray"),
     ],
 )
 def test_what_is_given_to_a_draw_in_another_shape_is_refused(given: dict[str, Any], message: str) -> None:
@@ -93,7 +93,7 @@ def test_what_is_given_to_a_draw_in_another_shape_is_refused(given: dict[str, An
     [
         ({"pool": SURE}, "what is given as a pool is of type ndarray"),
         ({"pool": [POOL]}, "what is given as a pool is of type list"),
-        ({"pool": POOL, "history": (POOL, SURE)}, "what is given as a history is of type Pool"),
+        ({"pool": POOL, "history": (POOL, SURE)}, "a history has the type Pool"),
     ],
 )
 def test_what_is_given_to_an_estimate_in_another_shape_is_refused(
@@ -114,7 +114,7 @@ def test_no_history_may_be_none() -> None:
 )
 def test_outcomes_of_models_by_name_are_refused(selection: Any, outcomes: Any) -> None:
     with pytest.raises(
-        LabelError, match="the outcomes are of type dict; give a list with the outcomes of each model, in"
+        LabelError, match="the outcomes have the type dict; give a list with the outcomes of each model, in"
     ):
         opacc.compare(selection, outcomes)
 
@@ -136,7 +136,7 @@ def test_outcomes_in_another_order_than_the_selection_are_refused(names: type, w
 
 @pytest.mark.parametrize("seed", [-1, 1.5, True, "a"])
 def test_seed_is_refused(seed: Any) -> None:
-    with pytest.raises(SpecError, match=f"seed={seed!r}: give a whole number of at least 0"):
+    with pytest.raises(SpecError, match=f"seed={seed!r}: give a whole number, 0 or more"):
         opacc.select(opacc.Pool(ids=list("abcdefgh")), "srs", 5, seed)
 
 

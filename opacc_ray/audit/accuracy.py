@@ -45,7 +45,7 @@ from opacc_ray.runs.estimate_documents import (
 from opacc_ray.runs.pool_objects import find_changed
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.estimate import estimate as estimate_rounds
-from opacc_ray.samplers.learned import learns_from_all
+from opacc_ray.samplers.neyman.regression import uses_regression
 from opacc_ray.samplers.select import parse_parameters
 from opacc_ray.selection import Selection
 
@@ -159,7 +159,7 @@ def with_labels(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> lis
 
 def accuracy_of(run: Run, selections: Sequence[Selection], outcomes: Sequence[Outcome], level: float) -> Estimate:
     """Estimate the accuracy from some rounds; reads features of the pool if their method learns from all labels."""
-    if not learns_from_all(selections):
+    if not uses_regression(selections):
         return estimate_rounds(selections, outcomes, level)
     optional = parse_parameters(selections[0].method, selections[0].parameters).optional_features
     with feature_store.open_view(run, (), optional) as view:

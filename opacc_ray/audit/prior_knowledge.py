@@ -20,7 +20,7 @@ from pydantic import Field
 from opacc_ray.audit.prior_labels import PRIOR, HistorySource, gather
 from opacc_ray.documents import Part, SealedDocument
 from opacc_ray.errors import DataError, shortened
-from opacc_ray.failure.history import NO_HISTORY, History
+from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.lake.arrow_columns import to_numpy
 from opacc_ray.lake.parquet_io import read_bytes
 from opacc_ray.lake.store_uris import Store

@@ -19,7 +19,7 @@ from opacc_ray.estimators.accuracy_estimate import Estimate, Outcome
 from opacc_ray.estimators.model_comparison import SeveralModels
 from opacc_ray.extract.feature_set import Complete
 from opacc_ray.extract.shards import digest_of
-from opacc_ray.failure.history import NO_HISTORY, History
+from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.label_outcomes import Score
 from opacc_ray.labels.labelled_rounds import LabelledRound, outcomes_of_another, read_rounds
@@ -31,8 +31,8 @@ from opacc_ray.runs.estimate_documents import Basis, StatedEstimate
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.base import MethodParameters
 from opacc_ray.samplers.compare import compare as compare_outcomes
-from opacc_ray.samplers.learned import learns_from_all
 from opacc_ray.samplers.models import refuse_other_ids
+from opacc_ray.samplers.neyman.regression import uses_regression
 from opacc_ray.samplers.select import parse_parameters
 from opacc_ray.selection import Selection
 from opacc_ray.spec import ModelSpec, Spec
@@ -167,7 +167,7 @@ def _compared(
     parameters = parse_parameters(selections[0].method, selections[0].parameters)
     with _open_views(run, others, (), parameters) as views:
         said = _predictions(run, others, views)
-        if learns_from_all(selections):
+        if uses_regression(selections):
             index = np.concatenate([part.index for part in selections])
             names = [view.identify(index) if view.size == views[0].size else None for view in views]
             if all(own == other for own, other in pairwise(names)):

@@ -26,7 +26,7 @@ from opacc_ray.audit.status import RunMetrics
 from opacc_ray.cluster import local
 from opacc_ray.errors import LabelError, OpaccError, SpecError, counted
 from opacc_ray.extract.feature_set import feature_set, read_sound
-from opacc_ray.failure.history import NO_HISTORY
+from opacc_ray.history import NO_HISTORY
 from opacc_ray.labels.formats.label_formats import NOTES, link_to, write_manifest
 from opacc_ray.labels.label_log import adopt_rules, refuse_lost
 from opacc_ray.labels.label_rows import Context, Task

@@ -1,4 +1,4 @@
-"""Examples by class: by the class that the model predicts, or, on a labelled set, by the label."""
+"""Examples grouped by class: the predicted class, or the label in a labelled set."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
 
 ROWS = 8192
-"""Examples that are worked on at a time: their features in double precision stay in the processor's cache."""
+"""Examples processed at a time, so that their features in double precision stay in the processor's cache."""
 
 
 @dataclass(frozen=True, eq=False)
 class Grouped:
-    """A data set whose examples have classes.
+    """A data set grouped by class.
 
     Parameters
     ----------
     view : the examples
     num_classes : C
-    label : (N,) the class of each example, below C; None: the class that the model predicts
+    label : (N,) the class of each example, below C; None: the predicted class
     """
 
     view: View
@@ -35,7 +35,7 @@ class Grouped:
         if label is None:
             return
         if len(label) != self.view.size:
-            raise DataError(f"there are {len(label)} labels and {self.view.size} examples; give one per example")
+            raise DataError(f"there are {len(label)} labels for {self.view.size} examples; give one label per example")
         bad = np.flatnonzero((label < 0) | (label >= self.num_classes))
         if len(bad):
             raise DataError(
@@ -45,48 +45,48 @@ class Grouped:
 
     @property
     def labels_by_part(self) -> list[NDArray[np.int64] | None]:
-        """The labels of each part; None for each where classes are predicted ones."""
+        """The labels of each part; None for each part if classes are predicted."""
         starts = self.view.starts
         if self.label is None:
             return [None] * (len(starts) - 1)
         return np.split(self.label, starts[1:-1])  # type: ignore[return-value]
 
     def map(self, function: Any, *arguments: Any) -> list[Any]:
-        """``function(part, labels of the part, C, *arguments)`` for each part, in the order of the data set."""
+        """Return ``function(part, labels of the part, C, *arguments)`` for each part, in the order of the data set."""
         labels = self.labels_by_part
         return self.view.parts.call(
             [(part, function, (own, self.num_classes, *arguments)) for part, own in enumerate(labels)]
         )
 
     def classes(self) -> NDArray[np.int64]:
-        """The class of each example, (N,)."""
+        """Return the class of each example, (N,)."""
         if self.label is not None:
             return self.label
         return checked_classes(self.view.column("prediction"), self.num_classes)
 
 
 def other_width(here: int, there: int) -> DataError:
-    """The error of features that are not as wide as those of the reference."""
+    """Return the error for features whose width differs from the reference."""
     return DataError(
-        f"the hidden layer has {here} neurons here and {there} in the reference; give a reference that the same model "
-        "has seen"
+        f"the hidden layer has {here} neurons here and {there} in the reference; give a reference with features of the "
+        "same model"
     )
 
 
 def checked_classes(prediction: NDArray[Any], num_classes: int) -> NDArray[np.int64]:
-    """Predicted classes (n,) as whole numbers below ``num_classes``; raises DataError if one is none."""
+    """Return predicted classes (n,) as integers below ``num_classes``; raises DataError if one is not."""
     whole = prediction.astype(np.int64)
     bad = (whole != prediction) | (whole < 0) | (whole >= num_classes)
     if bad.any():
         raise DataError(
-            f"the model predicts {prediction[bad][0]:g}, which is none of {num_classes} classes, 0 to "
-            f"{num_classes - 1}; these measures are of a classification whose predictions are numbers of classes"
+            f"the model predicts {prediction[bad][0]:g}, which is not one of the {num_classes} classes, 0 to "
+            f"{num_classes - 1}; these measures need a classifier whose predictions are class numbers"
         )
     return whole
 
 
 def part_classes(part: Pool, label: NDArray[np.int64] | None, num_classes: int) -> NDArray[np.int64]:
-    """The class of each example of a part, (n,)."""
+    """Return the class of each example of a part, (n,)."""
     if label is not None:
         return label
     assert part.prediction is not None
@@ -94,5 +94,5 @@ def part_classes(part: Pool, label: NDArray[np.int64] | None, num_classes: int) 
 
 
 def blocks(num_rows: int) -> Iterator[slice]:
-    """Consecutive rows, some at a time."""
+    """Return slices of consecutive rows, ROWS at a time."""
     return (slice(start, min(start + ROWS, num_rows)) for start in range(0, num_rows, ROWS))

@@ -10,12 +10,12 @@ Both means are taken over points drawn from the mixtures (J. R. Hershey, P. A. O
 Leibler divergence between Gaussian mixture models", ICASSP 2007), which gives a standard error as well.
 
 Deviations. (1) A mixture of 10 components in a hidden layer of 84 neurons has more parameters than a class has
-examples: two halves of one set then seem to share nothing. So mixtures are fitted along the class's first principal
-directions in the reference, each scaled to unit variance there, with diagonal covariances. (2) Even so two samples of
-one distribution differ. The *floor* is the mean divergence between random parts of both samples together, as large as
-the samples are. (3) The divergence is blind outside these directions, and it comes without a test. So whether a class
-has moved is decided by :mod:`opacc_ray.characterize.exchange`. (4) A class with few examples is named and not measured.
-(5) Of more than 2 · MOST examples some are taken at random, the same for the same seed.
+examples: two halves of one set then seem to share nothing. So mixtures with diagonal covariances are fitted along the
+first principal directions of the class in the reference, each scaled to unit variance there. (2) Even then two samples
+of one distribution differ. The *floor* is the mean divergence between random splits of the pooled samples, of the same
+sizes. (3) The divergence ignores other directions and has no test. So :mod:`opacc_ray.characterize.exchange` decides
+whether a class has moved. (4) A class with few examples is reported, not measured. (5) Of more than 2 · MOST examples a
+random subset is used, the same for the same seed.
 
 Legend: C classes, m neurons, d directions.
 """
@@ -36,25 +36,25 @@ from opacc_ray.pool import Pool
 Points = NDArray[np.float64]  # (k, d)
 
 LEAST = 200
-"""Examples of a class below which its mixture is a guess."""
+"""Least number of examples of a class for a mixture."""
 
 MOST = 4000
-"""Examples of a class of the data set that a mixture is fitted to; of the reference, and by the test, twice as many."""
+"""Examples of a class used for the mixture of the data set; the reference and the test use twice as many."""
 
 FLOORS = 3
-"""Random splits of both samples that the floor is the mean of."""
+"""Random splits averaged in the floor."""
 
 
 @dataclass(frozen=True)
 class Mixtures:
-    """How mixtures are fitted and compared.
+    """Settings of the Gaussian mixtures.
 
     Parameters
     ----------
-    components : Gaussians of a mixture; the paper takes 10
+    components : Gaussians per mixture; 10 in the paper
     directions : d, principal directions of the class in the reference
-    points : drawn from each of two mixtures
-    seed : of the examples that are taken, the fits and the points
+    points : drawn from each of the two mixtures
+    seed : of the subset of examples, the fits and the points
     """
 
     components: int = 10
@@ -69,7 +69,7 @@ class Mixtures:
 
 
 class Shift(NamedTuple):
-    """The shift of one class; None where it has too few examples."""
+    """The shift of one class; None if it has too few examples."""
 
     value: float | None  # JSD in [0, 1]
     error: float | None  # its standard error, from the points that were drawn
@@ -78,9 +78,9 @@ class Shift(NamedTuple):
 
 
 def measure_shift(reference: Grouped, data: Grouped, mixtures: Mixtures) -> list[Shift]:
-    """The shift of each class, (C,), measured one class at a time.
+    """Measure the shift of each class, (C,).
 
-    There is no divergence where the reference has fewer than 2 · LEAST examples of a class, or the data set LEAST.
+    The divergence is None if the reference has fewer than 2 · LEAST examples of a class, or the data set LEAST.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def measure_shift(reference: Grouped, data: Grouped, mixtures: Mixtures) -> list
 def _divergence_of(
     before: Points, after: Points, mixtures: Mixtures, rng: np.random.Generator
 ) -> tuple[float, float, float]:
-    """Value, error and floor of a class, from examples of the reference (k, m) and of the data set (n, m)."""
+    """Return value, error and floor of a class, for examples of the reference (k, m) and of the data set (n, m)."""
     centre, project = _directions(before, mixtures.directions)
     before, after = (before - centre) @ project, (after[:MOST] - centre) @ project
     value, error = _between(before, after, mixtures, rng)
@@ -120,7 +120,7 @@ def _between(before: Points, after: Points, mixtures: Mixtures, rng: np.random.G
 
 
 def divergence(p: Any, q: Any, num: int, rng: np.random.Generator) -> tuple[float, float]:
-    """JSD of two fitted mixtures in [0, 1], and its standard error, from ``num`` points of each."""
+    """Return the JSD of two fitted mixtures in [0, 1] and its standard error, from ``num`` points of each."""
     halves = []
     for own, other in ((p, q), (q, p)):
         own.random_state = int(rng.integers(2**31))
@@ -142,7 +142,7 @@ def _fit(points: Points, mixtures: Mixtures) -> Any:
 
 
 def _directions(points: Points, num: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The mean (m,) of points (k, m), and their first principal directions (m, d), scaled to unit variance."""
+    """Return the mean (m,) of points (k, m) and their first principal directions (m, d), scaled to unit variance."""
     centre = points.mean(axis=0)
     variances, directions = np.linalg.eigh(np.cov(points, rowvar=False).reshape(points.shape[1], -1))
     used = [j for j in np.argsort(-variances)[:num] if variances[j] > 1e-9 * variances.max()]
@@ -150,7 +150,7 @@ def _directions(points: Points, num: int) -> tuple[NDArray[np.float64], NDArray[
 
 
 def _samples(reference: Grouped, data: Grouped, rng: np.random.Generator) -> Iterator[tuple[Points, Points]]:
-    """Features of some examples of each class, of the reference and of the data set, in random order."""
+    """Yield features of some examples of each class, from the reference and the data set, in random order."""
     here, there = width_of(data), width_of(reference)
     if here != there:
         raise other_width(here, there)
@@ -177,5 +177,5 @@ def _require_scikit_learn() -> None:
         import sklearn.mixture  # noqa: F401
     except ImportError:
         raise SpecError(
-            "the covariate shift needs scikit-learn; pip install 'opacc_ray[characterize]', or leave the shift out"
+            "the covariate shift needs scikit-learn; pip install 'opacc_ray[characterize]', or omit the shift"
         ) from None

@@ -1,13 +1,13 @@
-"""Feature vectors as pictures: a small decoder of transposed convolutions, trained on features and their images.
+"""Images of feature vectors: a small decoder of transposed convolutions, trained on features and their images.
 
 S. Mani et al. 2019, section 4.3, after A. Dosovitskiy, T. Brox, "Inverting Visual Representations with Convolutional
-Networks", CVPR 2016: from features to the image that they came from, by the mean squared error of pixels.
+Networks", CVPR 2016: it maps features to their image and minimises the mean squared error of pixels.
 
     m features, standardised → linear → 48 maps of H/4 × W/4 → transposed convolutions ×2, ×2 → H × W × channels
 
-The tenth of the images that it does not learn from says how far it can be believed: training ends when the error on
-those has not fallen for some epochs, and the best epoch is kept. A decoder gives a picture for any vector, also for one
-that no image leads to: a decoded vector is an illustration and no data.
+A tenth of the images is held out: training ends when the error on them has not fallen for some epochs, and the best
+epoch is kept. A decoder returns an image for any vector, also for one that no real image produces: a decoded vector is
+an illustration, not data.
 
 Legend: N images of H × W pixels, m neurons.
 """
@@ -25,14 +25,14 @@ from opacc_ray.errors import DataError
 Images = NDArray[np.float32]  # (n, H, W, channels) in [0, 1]
 
 MAPS = 48, 24
-"""Feature maps of the first layer, and between the two transposed convolutions."""
+"""Feature maps after the first layer and between the two transposed convolutions."""
 
 BATCH = 64
 PATIENCE = 3
 """Epochs without a lower error after which training ends."""
 
 LEAST = 50
-"""Images below which there is nothing to learn from."""
+"""Least number of images for training."""
 
 
 class Decoder(NamedTuple):
@@ -41,19 +41,19 @@ class Decoder(NamedTuple):
     network: nn.Module
     mean: NDArray[np.float32]  # (m,)
     scale: NDArray[np.float32]  # (m,)
-    error: float  # root mean squared error of images that it did not learn from
-    baseline: float  # the same if each is taken for the mean image
+    error: float  # root mean squared error on the images held out
+    baseline: float  # the same for the mean image as the prediction
     epochs: int
 
     def images(self, hidden: NDArray[np.float32]) -> Images:
-        """Pictures (n, H, W, channels) of features (n, m)."""
+        """Return the images (n, H, W, channels) of features (n, m)."""
         with torch.no_grad():
             made = self.network(torch.from_numpy((hidden - self.mean) / self.scale))
         return np.ascontiguousarray(made.permute(0, 2, 3, 1).numpy())
 
 
 class _Network(nn.Module):  # type: ignore[misc]  # torch is not typed here
-    """From standardised features to images."""
+    """The network from standardised features to images."""
 
     def __init__(self, width: int, shape: tuple[int, int, int]) -> None:
         super().__init__()
@@ -85,18 +85,18 @@ def train_decoder(
 
     Parameters
     ----------
-    epochs : at most
-    seed : of the weights, of the order, and of the images that are held out
-    progress : called with the epochs done and at most to do
+    epochs : maximum number of epochs
+    seed : of the weights, the order, and the images held out
+    progress : called with the number of epochs done and the maximum
 
     Raises
     ------
     DataError
-        Fewer images than LEAST, or another number of features.
+        Fewer images than LEAST, or a different number of features.
     """
     if len(images) < LEAST or len(images) != len(hidden):
         raise DataError(
-            f"there are {len(images)} images for {len(hidden)} features; give {LEAST} at least, one for each"
+            f"there are {len(images)} images for {len(hidden)} feature vectors; give {LEAST} or more, one per vector"
         )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -141,7 +141,7 @@ def _train(
 
 
 def _error(network: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> float:
-    """Root mean squared error."""
+    """Return the root mean squared error."""
     with torch.no_grad():
         squares = [
             float(((network(inputs[k : k + 1024]) - targets[k : k + 1024]) ** 2).sum())

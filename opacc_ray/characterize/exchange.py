@@ -1,4 +1,4 @@
-"""Whether the features of a class have moved by more than chance explains: a permutation test of two samples.
+"""Permutation test of two samples: have the features of a class moved by more than chance explains?
 
 Without a move, an example of the reference could as well be one of the data set: every split of both together into two
 samples of these sizes is equally likely (R. A. Fisher, "The Design of Experiments", 1935; E. J. G. Pitman 1937). The
@@ -8,11 +8,11 @@ test compares the means of the two samples in these variables, each scaled to me
     length of the position along the first MAIN directions, each scaled to unit variance
     distance from the space of these MAIN directions
 
-The first sees a move in any direction, the other two a change of spread or shape. The statistic is the largest
-difference in standard errors. Directions and scales are those of both samples together, so they do not depend on the
+The first detects a move in any direction, the other two a change of spread or shape. The statistic is the largest
+difference in standard errors. Directions and scales are those of the pooled samples, so they do not depend on the
 split, and the null distribution is exact at any size. A p value compares the statistic of a class with the largest one
-over all classes in each of EXCHANGES random splits, so the probability of one false alarm or more, over all variables
-and classes, is at most the level (P. H. Westfall, S. S. Young, "Resampling-Based Multiple Testing", Wiley 1993).
+over all classes in each of EXCHANGES random splits. So the probability of any false alarm, over all variables and
+classes, is at most the level (P. H. Westfall, S. S. Young, "Resampling-Based Multiple Testing", Wiley 1993).
 
 The test assumes independent examples: successive frames of a video are not.
 
@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 LEAST = 20
-"""Examples of a class in each sample below which it is not tested."""
+"""Least number of examples of a class in each sample for a test."""
 
 MAIN, DIRECTIONS = 5, 256
-"""Main directions, and directions along which means are compared."""
+"""Number of main directions, and of directions along which means are compared."""
 
 EXCHANGES = 999
 """Random splits."""
@@ -46,15 +46,15 @@ _AT_ONCE = 100
 
 
 class Move(NamedTuple):
-    """How far the features of a class have moved, and whether by chance."""
+    """The move of a class between two samples, and its p value."""
 
     sd: float  # the largest difference of means, in standard deviations of the class
-    p: float  # probability of a statistic as large in any class, by chance
-    detects: float  # move along one direction that is found with a probability of 80 % at LEVEL, in the same unit
+    p: float  # probability of such a statistic in any class by chance
+    detects: float  # move along one direction that is detected with a probability of 80 % at LEVEL, in the same unit
 
 
 class Exchanged(NamedTuple):
-    """The statistic of a class, and what random splits give."""
+    """The statistic of a class, and those of random splits."""
 
     statistic: float
     null: Array  # (EXCHANGES,)
@@ -63,9 +63,9 @@ class Exchanged(NamedTuple):
 
 
 def exchange(before: Array, after: Array, rng: np.random.Generator) -> Exchanged | None:
-    """Split the examples of both samples (k, m), (n, m) at random, again and again.
+    """Compare two samples (k, m), (n, m) with random splits of both together.
 
-    None if a sample has fewer than LEAST examples, or all examples are equal.
+    Returns None if a sample has fewer than LEAST examples, or all examples are equal.
     """
     if min(len(before), len(after)) < LEAST:
         return None
@@ -84,7 +84,7 @@ def exchange(before: Array, after: Array, rng: np.random.Generator) -> Exchanged
 
 
 def judge(found: Iterable[Exchanged | None]) -> list[Move | None]:
-    """The move of each class (C,), with p values and power corrected over the classes that were tested."""
+    """Return the move of each class (C,), with p values and power corrected over the tested classes."""
     found = list(found)
     tested = [one for one in found if one]
     if not tested:
@@ -100,14 +100,14 @@ def _move(one: Exchanged, null: Array, critical: float) -> Move:
 
 
 def _within(statistic: float, one: Exchanged) -> float:
-    """A difference of means in standard errors, as standard deviations within a sample instead of over both."""
+    """Convert a difference of means from standard errors to standard deviations within a sample."""
     k, n = one.num_before, one.num_after
     over_both = statistic * np.sqrt(1 / k + 1 / n)
     return float(over_both / np.sqrt(max(1 - k * n / (k + n) ** 2 * over_both**2, 1e-6)))
 
 
 def variables(points: Array) -> Array:
-    """The variables that are compared, (k + n, v), of points (k + n, m); those that do not vary are left out."""
+    """Return the compared variables (k + n, v) of points (k + n, m), without constant ones."""
     centred = points - points.mean(axis=0)
     along, spread = _positions(centred)
     main = along[:, :MAIN]
@@ -121,9 +121,9 @@ def variables(points: Array) -> Array:
 
 
 def _positions(centred: Array) -> tuple[Array, Array]:
-    """Positions (k + n, directions) along the first principal directions, and their variances, largest first.
+    """Return positions (k + n, directions) along the first principal directions, and their variances, largest first.
 
-    The smaller of the two products of the points (k + n, m) with themselves tells both.
+    Both follow from the smaller of the two products of the points (k + n, m) with themselves.
     """
     size, width = centred.shape
     product = centred.T @ centred if width <= size else centred @ centred.T

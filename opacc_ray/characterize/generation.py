@@ -1,24 +1,25 @@
-"""Guided generation: feature vectors in asked shares near the centroids and near the boundaries of classes.
+"""Guided generation: feature vectors in requested shares near the centroids and near the boundaries of classes.
 
 S. Mani et al. 2019, https://arxiv.org/abs/1911.07309, Algorithm 1 and section 4.1. Examples of a class near its
-boundary are moved along lines to centroids, x' = x + t(c - x), such that x' lies where it is asked to:
+boundary are moved along lines to centroids, x' = x + t(c - x), such that x' is in the requested region:
 
     near the centroid    c the centroid of its own class;  |x' - c| ≤ r · reach
     near a boundary      c the centroid of the strongest other class, towards or away from it;  the head's confidence
                          in x' is in [θ₁, θ₂]; from an example near a boundary at most half of the way
 
-The oracle is made of the paper's properties of a classifier. The class of x' is that of x; the head should give it the
-largest probability; and a move obliges: towards its own centroid, the probability of its class must not fall, nor that
-of another class that was wrongly predicted rise; towards the other centroid that of its class must not rise nor the
-other one's fall; away from it the reverse. A move that breaks this is a *violation*. A vector counts as correct if it
-is predicted as its class and does not violate.
+The oracle consists of the paper's properties of a classifier. The class of x' is that of x, and the head should give
+it the largest probability. Towards its own centroid, the probability of its class must not fall, and that of a wrongly
+predicted class must not rise. Towards the other centroid, the probability of its own class must not rise and that of
+the other class must not fall; away from it the reverse. A move that breaks a property is a *violation*. A vector counts
+as correct if it is predicted as its class and does not violate.
 
-After a ReLU no feature is below 0: there a negative value of x' becomes 0. Whether the layer is one, the data set says.
+After a ReLU no feature is below 0, so a negative value of x' becomes 0. A layer counts as rectified if the data set has
+no negative feature.
 
-Deviations. (1) "Optimizing w.r.t. x distribution" is not said further in the paper; here t is drawn uniformly from
-where x' lies in its region. (2) Every class gets as many vectors as any other (EP = 1). (3) A class with no example
-near a boundary starts from the examples of least confidence, which are counted. (4) Near a boundary it is in doubt what
-a vector shows, and the label of x may not be right for it: accuracy there is a stress test, no estimate.
+Deviations. (1) The paper does not specify "optimizing w.r.t. x distribution"; here t is drawn uniformly from the values
+with x' in its region. (2) Every class gets equally many vectors (EP = 1). (3) A class with no example near a boundary
+starts from the examples of least confidence, which are counted. (4) Near a boundary the true class of a vector is
+uncertain, and the label of x may be wrong for it: accuracy there is a stress test, not an estimate.
 
 Legend: N examples, m neurons, C classes, n vectors, r, θ₁, θ₂ as in :mod:`opacc_ray.characterize.metrics`.
 """
@@ -37,37 +38,37 @@ from opacc_ray.errors import DataError, SpecError
 from opacc_ray.pool import Pool
 
 MOST, LEAST = 400, 20
-"""Examples of a class that vectors start from, and those of least confidence where none is near a boundary."""
+"""Maximum number of start examples of a class; number of least confident ones if none is near a boundary."""
 
 STEPS = np.concatenate([np.arange(-50, 0), np.arange(1, 101)]) / 100
-"""Steps t that are tried towards the other centroid; below 0 is away from it."""
+"""Steps t towards the other centroid; negative steps lead away from it."""
 
 HALF = 0.5
-"""Share of the way to the other centroid beyond which a vector would hardly show the class of its example any more."""
+"""Share of the way to the other centroid beyond which a vector is unlikely to keep the class of its example."""
 
 _ROUNDING = 1e-6
-"""Of float32: relative to distances and to features."""
+"""Rounding error of float32, relative to distances and features."""
 
 _EQUAL = 1e-9
-"""Difference of two confidences in one vector: products of matrices are summed in another order for other numbers."""
+"""Largest difference of two confidences of one vector: the order of summation depends on the number of rows."""
 
 
 class Sources(NamedTuple):
-    """Examples near the boundaries of their classes, that vectors start from."""
+    """Examples near the boundaries of their classes, from which vectors start."""
 
     example: NDArray[np.int64]  # (k,) its place in the data set
     hidden: NDArray[np.float32]  # (k, m)
     label: NDArray[np.int64]  # (k,)
-    far: NDArray[np.int64]  # classes without an example near a boundary; those of least confidence stand in
+    far: NDArray[np.int64]  # classes without an example near a boundary, which use the least confident ones
     rectified: bool = False  # whether no feature of the data set is negative, as after a ReLU
 
 
 class Vectors(NamedTuple):
-    """Generated feature vectors with what the head says of them."""
+    """Generated feature vectors and the predictions of the head."""
 
     hidden: NDArray[np.float32]  # (n, m)
-    label: NDArray[np.int64]  # (n,) the class of the example that it was made of
-    near_centroid: NDArray[np.bool_]  # (n,) where it was asked to lie; else near a boundary
+    label: NDArray[np.int64]  # (n,) the class of its source example
+    near_centroid: NDArray[np.bool_]  # (n,) requested region; False: near a boundary
     source: NDArray[np.int64]  # (n,) that example, in the data set
     towards: NDArray[np.int64]  # (n,) class of the centroid of its line
     step: NDArray[np.float64]  # (n,) t
@@ -77,12 +78,12 @@ class Vectors(NamedTuple):
 
     @property
     def correct(self) -> NDArray[np.bool_]:
-        """(n,) predicted as its class, and no violation."""
+        """Return which vectors (n,) are predicted as their class without a violation."""
         return (self.predicted == self.label) & ~self.violates
 
 
 def find_sources(data: Grouped, head: Head, clusters: Clusters, regions: Regions, rng: np.random.Generator) -> Sources:
-    """Examples of each class near its boundary, by the head's confidence, at most MOST of each.
+    """Find examples of each class near its boundary by the head's confidence, at most MOST per class.
 
     A class without two different examples is left out.
 
@@ -93,8 +94,8 @@ def find_sources(data: Grouped, head: Head, clusters: Clusters, regions: Regions
     """
     if (clusters.num > 0).sum() < 2:
         raise DataError(
-            f"all {data.view.size} examples are of one class, and vectors are made between classes; give a labelled "
-            "--reference with examples of several classes"
+            f"all {data.view.size} examples belong to one class, but vectors are generated between classes; give a "
+            "labelled --reference with examples of several classes"
         )
     confidence = np.concatenate(data.view.map(part_confidence, head))
     classes = data.classes()
@@ -108,7 +109,9 @@ def find_sources(data: Grouped, head: Head, clusters: Clusters, regions: Regions
             far.append(i)
         taken.append(found)
     if not taken:
-        raise DataError("no class has two different examples, between which vectors could be made")
+        raise DataError(
+            "no class has two different examples, so no vectors can be generated; give a larger --reference"
+        )
     index = np.concatenate(taken)
     rectified = min(data.view.map(part_least_feature)) >= 0
     return Sources(index, data.view.take(part_hidden, index), classes[index], np.array(far, dtype=np.int64), rectified)
@@ -117,21 +120,21 @@ def find_sources(data: Grouped, head: Head, clusters: Clusters, regions: Regions
 def generate(
     sources: Sources, head: Head, clusters: Clusters, regions: Regions, share: float, num: int, rng: np.random.Generator
 ) -> Vectors:
-    """``num`` vectors, the ``share`` of them near centroids and the others near boundaries.
+    """Generate ``num`` vectors, a ``share`` of them near centroids and the others near boundaries.
 
     Raises
     ------
     SpecError
-        Fewer vectors than 1, a share outside [0, 1].
+        Fewer than 1 vector, or a share outside [0, 1].
     DataError
-        No vector of a class can lie in its region.
+        No vector of a class can be in its region.
     """
     if num < 1 or not 0 <= share <= 1:
         raise SpecError(f"{num} vectors with a share of {share} near centroids: give at least 1, and a share in [0, 1]")
     near = np.arange(num) < round(share * num)
     present = np.unique(sources.label)
     label = np.empty(num, dtype=np.int64)
-    for part in (near, ~near):  # each region has all classes alike
+    for part in (near, ~near):  # equally many of each class in each region
         label[part] = rng.permutation(np.resize(rng.permutation(present), int(part.sum())))
     source, towards, step = np.empty(num, dtype=np.int64), np.empty(num, dtype=np.int64), np.empty(num)
     for i in present:
@@ -151,7 +154,7 @@ def generate(
 
 
 class _Lines(NamedTuple):
-    """Where the examples of a class may be moved to near a boundary."""
+    """Targets and admissible steps of the examples of a class towards a boundary."""
 
     towards: NDArray[np.int64]  # (k,) the strongest other class
     fits: NDArray[np.bool_]  # (k, steps)
@@ -163,7 +166,7 @@ class _Picked(NamedTuple):
 
 
 def inner_radius(clusters: Clusters, regions: Regions) -> NDArray[np.float64]:
-    """The radius of each class (C,), less the rounding of float32; 0 or less where all examples are equal."""
+    """Return the radius of each class (C,), less the rounding of float32; 0 or less if all examples are equal."""
     largest = np.abs(np.nan_to_num(clusters.centroid)).max(axis=1)
     reach = np.nan_to_num(clusters.reach)
     return regions.radius * reach - _ROUNDING * (reach + largest)
@@ -172,7 +175,7 @@ def inner_radius(clusters: Clusters, regions: Regions) -> NDArray[np.float64]:
 def _to_centroid(
     hidden: NDArray[np.float32], clusters: Clusters, i: np.int64, regions: Regions, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Steps (n,) that move examples (n, m) of class i to within its radius."""
+    """Draw steps (n,) that move examples (n, m) of class i within its radius."""
     away = np.linalg.norm(hidden - clusters.centroid[i], axis=1)
     least = np.clip(1 - inner_radius(clusters, regions)[i] / np.maximum(away, 1e-300), 0, 1)
     return least + (1 - least) * rng.random(len(hidden))
@@ -181,7 +184,7 @@ def _to_centroid(
 def _move(
     hidden: NDArray[np.float32], centroid: NDArray[np.float64], step: NDArray[np.float64], rectified: bool
 ) -> NDArray[np.float32]:
-    """x + t(c - x), not below 0 in a rectified layer."""
+    """Return x + t(c - x), not below 0 in a rectified layer."""
     found = (hidden + step[:, None] * (centroid - hidden)).astype(np.float32)
     return np.maximum(found, 0, out=found) if rectified else found
 
@@ -189,7 +192,7 @@ def _move(
 def _lines(
     sources: Sources, own: NDArray[np.int64], head: Head, clusters: Clusters, regions: Regions, i: int
 ) -> _Lines:
-    """For the sources ``own`` (k,) of class i: the class that each is moved towards, and steps that stay inside."""
+    """Return the target class and admissible steps of the sources ``own`` (k,) of class i."""
     hidden = sources.hidden[own]
     output = head.probabilities(hidden)
     begins_near = is_near(output.max(axis=1), regions)
@@ -205,12 +208,11 @@ def _lines(
 
 
 def _pick(lines: _Lines, num: int, rng: np.random.Generator, i: int) -> _Picked:
-    """``num`` lines and steps on them, lines drawn evenly among those that have a step in the region."""
+    """Draw ``num`` lines, uniformly from those with a step in the region, and a step on each."""
     possible = np.flatnonzero(lines.fits.any(axis=1))
     if not len(possible):
         raise DataError(
-            f"no example of class {i} can be moved to where the confidence is in the boundary's range; give a wider "
-            "--boundary"
+            f"no example of class {i} can be moved to a confidence in the range of the boundary; widen --boundary"
         )
     line = rng.choice(possible, num)
     order = rng.random((num, len(STEPS))) * lines.fits[line]
@@ -218,7 +220,7 @@ def _pick(lines: _Lines, num: int, rng: np.random.Generator, i: int) -> _Picked:
 
 
 def _judged(vectors: Vectors, sources: Sources, head: Head) -> Vectors:
-    """The vectors with what the head says of them, and which moves break the properties of a classifier."""
+    """Add the predictions of the head and the violations to the vectors."""
     before, after = head.probabilities(sources.hidden[vectors.source]), head.probabilities(vectors.hidden)
     rows = np.arange(len(before))
     rise = after - before
@@ -240,7 +242,7 @@ def _judged(vectors: Vectors, sources: Sources, head: Head) -> Vectors:
 
 
 def in_region(vectors: Vectors, clusters: Clusters, regions: Regions) -> NDArray[np.bool_]:
-    """Which vectors (n,) lie where they were asked to."""
+    """Return which vectors (n,) are in the requested region."""
     away = np.linalg.norm(vectors.hidden - clusters.centroid[vectors.label], axis=1)
     near_boundary = (vectors.confidence >= regions.low - _EQUAL) & (vectors.confidence <= regions.high + _EQUAL)
     return np.where(vectors.near_centroid, away <= regions.radius * clusters.reach[vectors.label], near_boundary)
@@ -252,7 +254,7 @@ def part_least_feature(part: Pool) -> float:
 
 
 def part_confidence(part: Pool, head: Head) -> NDArray[np.float64]:
-    """The head's confidence in each example of a part, (n,)."""
+    """Return the head's confidence in each example of a part, (n,)."""
     assert part.hidden is not None
     found = [head.probabilities(part.hidden[rows]).max(axis=1) for rows in blocks(part.size)]
     return np.concatenate(found)

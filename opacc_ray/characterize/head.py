@@ -1,8 +1,8 @@
 """The classifier head: from features of the last hidden layer to probabilities of classes.
 
-Where the outputs of a model are linear in its last hidden layer, least squares of one on the other recover its last
-layer from the stored features alone, without the model: from sums over the parts, as exactly as features are stored.
-Where they are not, a multinomial logistic regression of the predicted classes stands in. A head says which it is.
+If the outputs of a model are linear in its last hidden layer, least squares recover its last layer from the stored
+features, without the model. If they are not, a multinomial logistic regression of the predicted classes replaces it.
+:attr:`Head.kind` names which one is used.
 
 Legend: N examples, m neurons, C classes.
 """
@@ -20,10 +20,10 @@ from opacc_ray.pool import Pool
 Array = NDArray[np.float64]
 
 LINEAR = 1e-3
-"""Unexplained share of the outputs' standard deviation up to which they count as linear in the hidden layer."""
+"""Largest unexplained share of the outputs' standard deviation for outputs that are linear in the hidden layer."""
 
 FITTED = 1000
-"""Examples of each class that a logistic regression is fitted to."""
+"""Examples of each class to which a logistic regression is fitted."""
 
 
 class Head(NamedTuple):
@@ -32,10 +32,10 @@ class Head(NamedTuple):
     weight: Array  # (m, C)
     bias: Array  # (C,)
     kind: Literal["last layer", "logistic regression"]
-    agreement: float  # share of the examples of which it predicts the class that the model does
+    agreement: float  # share of the examples for which it predicts the class of the model
 
     def probabilities(self, hidden: NDArray[np.float32] | Array) -> Array:
-        """Probability of each class, (n, C), for features (n, m)."""
+        """Return the probability of each class, (n, C), for features (n, m)."""
         output = hidden.astype(np.float64) @ self.weight + self.bias
         output -= output.max(axis=1, keepdims=True)
         np.exp(output, out=output)
@@ -43,7 +43,7 @@ class Head(NamedTuple):
 
 
 def find_head(data: Grouped, *, probabilities: bool = False, seed: int = 0) -> Head:
-    """The head of the model that saw ``data``, grouped by prediction.
+    """Recover or fit the head of the model from ``data``, grouped by prediction.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def find_head(data: Grouped, *, probabilities: bool = False, seed: int = 0) -> H
         There is no hidden layer.
     """
     if "hidden" not in data.view.fields:
-        raise DataError("there is no hidden layer, which examples are generated in; add hidden to extract.features")
+        raise DataError("generation needs the hidden layer, which is not stored; add hidden to extract.features")
     linear = _last_layer(data, probabilities) if "output" in data.view.fields else None
     weight, bias = linear if linear else _logistic_regression(data, seed)
     agreeing = sum(data.view.map(part_agreeing, weight, bias))
@@ -65,7 +65,7 @@ def find_head(data: Grouped, *, probabilities: bool = False, seed: int = 0) -> H
 
 
 def _last_layer(data: Grouped, probabilities: bool) -> tuple[Array, Array] | None:
-    """Weight and bias, or None if the outputs are not linear in the hidden layer."""
+    """Return weight and bias, or None if the outputs are not linear in the hidden layer."""
     answers = data.view.map(part_products, data.num_classes, probabilities)
     if any(answer is None for answer in answers):
         return None
@@ -79,7 +79,7 @@ def _last_layer(data: Grouped, probabilities: bool) -> tuple[Array, Array] | Non
 
 
 def part_products(part: Pool, num_classes: int, probabilities: bool) -> tuple[Array, Array, Array, Array] | None:
-    """Sums over examples: [h 1]'[h 1], [h 1]'z, z², z with z the outputs less their mean; None if they are not C."""
+    """Sum [h 1]'[h 1], [h 1]'z, z² and z over examples, z the outputs less their mean; None unless there are C."""
     assert part.hidden is not None
     assert part.output is not None
     width = part.hidden.shape[1] + 1
@@ -92,7 +92,7 @@ def part_products(part: Pool, num_classes: int, probabilities: bool) -> tuple[Ar
         output = part.output[rows].astype(np.float64)
         if probabilities:
             output = np.log(np.maximum(output, 1e-38))
-        output -= output.mean(axis=1, keepdims=True)  # what softmax does not see
+        output -= output.mean(axis=1, keepdims=True)  # softmax does not depend on it
         inner += hidden.T @ hidden
         cross += hidden.T @ output
         squares += (output**2).sum(axis=0)
@@ -101,25 +101,25 @@ def part_products(part: Pool, num_classes: int, probabilities: bool) -> tuple[Ar
 
 
 def part_agreeing(part: Pool, weight: Array, bias: Array) -> int:
-    """How many examples of a part the head predicts as the model does."""
+    """Count the examples of a part for which the head predicts the class of the model."""
     assert part.hidden is not None
-    said = part_classes(part, None, len(bias))
+    predicted = part_classes(part, None, len(bias))
     return sum(
-        int(((part.hidden[rows] @ weight + bias).argmax(axis=1) == said[rows]).sum()) for rows in blocks(part.size)
+        int(((part.hidden[rows] @ weight + bias).argmax(axis=1) == predicted[rows]).sum()) for rows in blocks(part.size)
     )
 
 
 def _logistic_regression(data: Grouped, seed: int) -> tuple[Array, Array]:
-    """Weight (m, C) and bias (C,) by maximum likelihood with a small ridge, on some examples of each class."""
+    """Fit weight (m, C) and bias (C,) by maximum likelihood with a small ridge, on some examples of each class."""
     from scipy.optimize import minimize
 
     rng, classes = np.random.default_rng(seed), checked_predictions(data)
     taken = [rng.permutation(np.flatnonzero(classes == i))[:FITTED] for i in range(data.num_classes)]
     index = np.sort(np.concatenate(taken))
-    hidden, said = data.view.take(part_hidden, index).astype(np.float64), classes[index]
+    hidden, predicted = data.view.take(part_hidden, index).astype(np.float64), classes[index]
     scale = hidden.std(axis=0) + 1e-9
     inputs = np.column_stack([hidden / scale, np.ones(len(index))])  # (k, m + 1)
-    target = np.eye(data.num_classes)[said]
+    target = np.eye(data.num_classes)[predicted]
 
     def loss(flat: Array) -> tuple[float, Array]:
         weight = flat.reshape(inputs.shape[1], -1)
@@ -139,5 +139,5 @@ def _logistic_regression(data: Grouped, seed: int) -> tuple[Array, Array]:
 
 
 def checked_predictions(data: Grouped) -> NDArray[np.int64]:
-    """The predicted classes of a data set, (N,), also of one that has labels."""
+    """Return the predicted classes of a data set, (N,), even if it has labels."""
     return Grouped(data.view, data.num_classes).classes()

@@ -1,4 +1,4 @@
-"""EP, CP, BC and PBC: how evenly a data set covers the classes, their centres and their boundaries.
+"""Coverage of a data set: how evenly it covers the classes, their centres and their boundaries (EP, CP, BC, PBC).
 
 S. Mani, A. Sankaran, S. Tamilselvam, A. Sethi, "Coverage Testing of Deep Learning Models using Dataset
 Characterization", 2019, https://arxiv.org/abs/1911.07309, section 4.2. Of class i, with n_i of n examples:
@@ -29,14 +29,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.characterize.classes import Grouped, part_classes
-from opacc_ray.characterize.clusters import CentroidDistances, Clusters, find_clusters
+from opacc_ray.characterize.clusters import Clusters, centroid_distances, find_clusters
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.pool import Pool
 
 
 @dataclass(frozen=True)
 class Regions:
-    """What counts as near the centroid and near the boundary.
+    """Definition of near the centroid and near the boundary.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class Metrics(NamedTuple):
 
 
 def measure(data: Grouped, regions: Regions, clusters: Clusters | None = None) -> Metrics:
-    """EP, and those of CP, BC and PBC that the features allow.
+    """Measure EP, and those of CP, BC and PBC that the features allow.
 
     Parameters
     ----------
@@ -91,14 +91,16 @@ def measure(data: Grouped, regions: Regions, clusters: Clusters | None = None) -
 def _centroid_positioning(
     data: Grouped, num: NDArray[np.int64], regions: Regions, clusters: Clusters | None
 ) -> NDArray[np.float64]:
-    """CP (C,). A class of which the clusters have one example or none has no reach, and so no CP."""
+    """Return CP (C,), NaN for a class with one reference example or none: it has no largest distance."""
     known = find_clusters(data) if clusters is None else clusters
-    within = CentroidDistances(data, known.centroid).count_within(regions.radius * known.reach)
+    classes, radius = data.classes(), regions.radius * known.reach
+    near = centroid_distances(data, known.centroid) <= radius[classes]
+    within = np.bincount(classes[near], minlength=data.num_classes)
     return np.where(known.num > 1, _share(within, num), np.nan)
 
 
 def _pairs(data: Grouped, regions: Regions) -> NDArray[np.int64]:
-    """Examples of each class near the boundary to each other one, (C, C)."""
+    """Count the examples of each class near the boundary to each other one, (C, C)."""
     counted = np.zeros((data.num_classes, data.num_classes), dtype=np.int64)
     for code, num in data.map(part_pairs, regions):
         counted.flat[code] += num
@@ -108,14 +110,14 @@ def _pairs(data: Grouped, regions: Regions) -> NDArray[np.int64]:
 def part_counts(
     part: Pool, label: NDArray[np.int64] | None, num_classes: int, regions: Regions
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Examples of each class, and those near a boundary, both (C,); 0 near one where there is no confidence."""
+    """Count the examples of each class, and those near a boundary, (C,) each; 0 near one without a confidence."""
     classes = part_classes(part, label, num_classes)
     near = np.zeros(part.size, dtype=bool) if part.confidence is None else is_near(part.confidence, regions)
     return np.bincount(classes, minlength=num_classes), np.bincount(classes[near], minlength=num_classes)
 
 
 def is_near(confidence: NDArray[np.float64], regions: Regions) -> NDArray[np.bool_]:
-    """Which examples (n,) lie near a boundary; raises DataError if a confidence is not finite."""
+    """Return which examples (n,) are near a boundary; raises DataError if a confidence is not finite."""
     if not np.isfinite(confidence).all():
         raise DataError(f"a confidence is {confidence[~np.isfinite(confidence)][0]}; it must be in [0, 1]")
     return (confidence >= regions.low) & (confidence <= regions.high)
@@ -124,7 +126,7 @@ def is_near(confidence: NDArray[np.float64], regions: Regions) -> NDArray[np.boo
 def part_pairs(
     part: Pool, label: NDArray[np.int64] | None, num_classes: int, regions: Regions
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Pairs of classes that have examples near their boundary, as i · C + j, and how many."""
+    """Return pairs of classes with examples near their boundary, as i · C + j, and how many."""
     assert part.confidence is not None
     near = np.flatnonzero(is_near(part.confidence, regions))
     classes = part_classes(part, label, num_classes)[near]
@@ -134,7 +136,7 @@ def part_pairs(
 def strongest_other(
     part: Pool, rows: NDArray[np.int64], classes: NDArray[np.int64], num_classes: int
 ) -> NDArray[np.int64]:
-    """The class (k,) with the largest output in the ``rows`` (k,), other than ``classes`` (k,); of ties the first."""
+    """Return the class (k,) with the largest output in ``rows`` (k,) besides ``classes`` (k,), the first of ties."""
     assert part.output is not None
     if num_classes == 2:  # also where one output serves for both
         return 1 - classes
@@ -146,5 +148,5 @@ def strongest_other(
 
 
 def _share(counted: NDArray[np.int64], num: NDArray[np.int64]) -> NDArray[np.float64]:
-    """``counted`` / ``num``; NaN where there is none."""
+    """Return ``counted`` / ``num``, NaN where ``num`` is 0."""
     return np.where(num > 0, counted / np.maximum(num, 1), np.nan)

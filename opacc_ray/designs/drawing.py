@@ -12,16 +12,13 @@ n examples, spread along the order as evenly as a stratified sample.
 Legend: N examples, n to draw, π inclusion probability, σ size.
 """
 
-from typing import Protocol
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 SURE = 1 - 1e-9
 """Inclusion probabilities from here on count as 1: only rounding separates them."""
-
-AHEAD = 32
-"""Intervals whose other example is looked up at once: the line may be in the actors of a cluster."""
 
 
 def unlabelled_index(rank: NDArray[np.int64], taken: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -59,24 +56,33 @@ def inclusion_probabilities(
         sure |= more
 
 
-class Found(Protocol):
-    """The examples at some places of a line: (t,) each."""
+@dataclass(frozen=True)
+class Found:
+    """The examples at some places of a line, (t,) each."""
 
-    @property
-    def index(self) -> NDArray[np.int64]: ...
-    @property
-    def begin(self) -> NDArray[np.int64]: ...
-    @property
-    def end(self) -> NDArray[np.int64]: ...
+    index: NDArray[np.int64]
+    begin: NDArray[np.int64]
+    end: NDArray[np.int64]
 
 
-class Line(Protocol):
-    """Examples end to end, each as long as its probability, in whole units."""
+class Line:
+    """Examples end to end, each as long as its probability, in whole units.
 
-    total: int
+    Parameters
+    ----------
+    index : (N,) the examples in the order of the line
+    length : (N,) of each, above 0
+    """
+
+    def __init__(self, index: NDArray[np.int64], length: NDArray[np.int64]) -> None:
+        self._index, self._end = index, np.cumsum(length)
+        self.total = int(self._end[-1]) if len(index) else 0
 
     def find(self, places: NDArray[np.int64]) -> Found:
         """Return the example at each of ``places`` (t,), from 0 to below the total."""
+        at = np.searchsorted(self._end, places, side="right")
+        begin = np.where(at > 0, self._end[at - 1], 0)
+        return Found(self._index[at], begin, self._end[at])
 
 
 def line_lengths(probability: NDArray[np.float64], num: int) -> NDArray[np.int64]:
@@ -112,12 +118,8 @@ def draw_along(rng: np.random.Generator, line: Line, num: int) -> NDArray[np.int
     chosen = across.index.copy()
     rest = np.flatnonzero(uniform >= chance)
     chosen[rest] = other(rest, left)
-    follow = np.flatnonzero(chosen[:-1] == across.index[1:]) + 1  # the interval before took the one across
-    if_taken = dict(zip(follow.tolist(), other(follow, uniform).tolist(), strict=True))
+    if_taken = other(cut, uniform)  # where the interval before took the one across
     for k in range(1, num):
         if chosen[k - 1] == across.index[k]:
-            if k not in if_taken:  # the draw before has changed; the next ones often do, too
-                ahead = np.arange(k, min(k + AHEAD, num))
-                if_taken |= zip(ahead.tolist(), other(ahead, uniform).tolist(), strict=True)
             chosen[k] = if_taken[k]
     return chosen

@@ -1,7 +1,6 @@
-"""Rows of bits in 64-bit words: place p of a row is bit p % 64 of its word p // 64.
+"""Rows of bits in 64-bit words, for :mod:`opacc_ray.neurons.set_cover`: place p is bit p % 64 of word p // 64.
 
-The loops are compiled by Numba when this module is first imported; only :mod:`opacc_ray.neurons.set_cover` imports it,
-and tells what the bits mean.
+Numba compiles the loops when this module is first imported.
 
 Legend: n rows, R places, W = ceil(R / 64) words, B = ceil(R / 8) bytes.
 """
@@ -21,14 +20,14 @@ _ADD_BYTES = np.uint64(0x0101010101010101)
 
 
 def span(start: int, stop: int, num: int) -> Words:
-    """A row of ``num`` places of which those from ``start`` to before ``stop`` are set: (W,)."""
+    """Return a row of ``num`` places with those from ``start`` to before ``stop`` set: (W,)."""
     bits = np.zeros(-(-num // 64) * 64, dtype=np.uint8)
     bits[start:stop] = 1
     return np.packbits(bits, bitorder="little").view(np.dtype(np.uint64).newbyteorder("<")).astype(np.uint64)
 
 
 def first_set(words: Words) -> int:
-    """The first place that is set; one must be."""
+    """Return the first place that is set; at least one must be."""
     word = int(np.argmax(words != 0))
     bits = int(words[word])
     return 64 * word + (bits & -bits).bit_length() - 1
@@ -36,7 +35,7 @@ def first_set(words: Words) -> int:
 
 @compiled(types.void(read(types.uint8, 2), types.int64[:, ::1]))
 def count_places(packed: NDArray[np.uint8], counts: NDArray[np.int64]) -> None:
-    """Add to ``counts`` (8, B), how many rows have bit b of each byte set, b = 0 the highest; packed (n, B)."""
+    """Add to ``counts`` (8, B) the number of rows with bit b of each byte set, b = 0 the highest; packed (n, B)."""
     num_rows, num_bytes = packed.shape
     short = np.zeros((8, num_bytes), dtype=np.uint8)  # sums of up to 255 rows: the loop over bytes is one instruction
     for start in range(0, num_rows, 255):
@@ -50,7 +49,7 @@ def count_places(packed: NDArray[np.uint8], counts: NDArray[np.int64]) -> None:
 
 @compiled(types.void(read(types.uint8, 2), read(types.int64, 1), types.uint64[:, ::1]))
 def reorder(packed: NDArray[np.uint8], source: NDArray[np.int64], words: Words) -> None:
-    """Place p of a row of words (n, W) becomes place source[p] of the row of packed (n, B), as by numpy.packbits."""
+    """Copy place source[p] of each row of packed (n, B), as by numpy.packbits, to place p of words (n, W)."""
     byte, bit = source >> 3, (7 - (source & 7)).astype(np.uint8)
     for row in range(packed.shape[0]):
         for start in range(0, len(source), 64):
@@ -63,7 +62,7 @@ def reorder(packed: NDArray[np.uint8], source: NDArray[np.int64], words: Words) 
 
 @compiled(types.uint64(types.uint64))
 def _count(word: np.uint64) -> np.uint64:
-    """Bits that are set in a word."""
+    """Count the bits that are set in a word."""
     word = word - ((word >> _ONE) & _PAIRS)
     word = (word & _FOURS) + ((word >> _SHIFT_2) & _FOURS)
     word = (word + (word >> _SHIFT_4)) & _EIGHTS
@@ -72,7 +71,7 @@ def _count(word: np.uint64) -> np.uint64:
 
 @compiled(types.int64[::1](read(types.uint64, 2), read(types.int64, 1), read(types.uint64, 1)))
 def count_within(words: Words, where: NDArray[np.int64], mask: Words) -> NDArray[np.int64]:
-    """Places of each row that are set in ``mask`` (W,) too, which is empty but for the words ``where``: (n,)."""
+    """Count the places of each row that are also set in ``mask`` (W,), 0 except in the words ``where``: (n,)."""
     counts = np.zeros(words.shape[0], dtype=np.int64)
     for row in range(words.shape[0]):
         for word in where:
@@ -86,7 +85,7 @@ def count_within(words: Words, where: NDArray[np.int64], mask: Words) -> NDArray
     )
 )
 def _precedes(first: Words, second: Words, where: NDArray[np.int64], mask: Words, group: NDArray[np.int64]) -> bool:
-    """Whether ``first`` has more places of ``mask`` in the first group in which the two have not the same number."""
+    """Return whether ``first`` has more places of ``mask`` in the first group in which the two numbers differ."""
     lead, current = 0, np.int64(-1)
     for word in where:
         differing = (first[word] ^ second[word]) & mask[word]
@@ -111,9 +110,9 @@ def _precedes(first: Words, second: Words, where: NDArray[np.int64], mask: Words
 def best_row(
     words: Words, rows: NDArray[np.int64], where: NDArray[np.int64], mask: Words, group: NDArray[np.int64]
 ) -> int:
-    """The first of ``rows`` that no other precedes: most places of the first group, then of the next, and so on.
+    """Return the first of ``rows`` that no other precedes: most places of the first group, then of the next, and so on.
 
-    mask (W,) says which places count and is empty but for the words ``where``; group (R,) does not decrease.
+    mask (W,) sets the places that count and is 0 except in the words ``where``; group (R,) does not decrease.
     """
     best = rows[0]
     for row in rows[1:]:

@@ -1,7 +1,7 @@
-"""Neuron coverage: which requirements an example meets, one bit per requirement.
+"""Neuron coverage: the requirements that an example meets, one bit per requirement.
 
-Each neuron poses one or more requirements; v is its output for the example, [low, high] the range of its outputs over
-reference data (training data, as a rule):
+Each neuron has one or more requirements; v is its output for the example, [low, high] the range of its outputs over
+reference data (usually training data):
 
     nc:β     v, scaled with its layer to [0, 1], is greater than β                                    1 per neuron
     kmnc:k   v lies in section 1, .., k of its range, cut in k parts of equal width                   k per neuron
@@ -12,10 +12,10 @@ reference data (training data, as a rule):
 NC: Pei, Cao, Yang, Jana, "DeepXplore", SOSP 2017, https://doi.org/10.1145/3132747.3132785. The others: Ma et al.,
 "DeepGauge", ASE 2018, https://doi.org/10.1145/3238147.3238202.
 
-What the papers leave open. NC: a layer whose neurons all give the same value activates none. KMNC: a section includes
-its upper end, and the first one `low`, as in :mod:`opacc_ray.neurons.sections`; a neuron that is constant over the
-reference data has one section; a value out of range is in none. NBC, SNAC: the range includes its ends, or else every
-ReLU that is off would count. TKNC: ties all count.
+Choices that the papers leave open. NC: a layer whose neurons all have the same value activates none. KMNC: a section
+includes its upper end, and the first one `low`, as in :mod:`opacc_ray.neurons.sections`; a neuron that is constant over
+the reference data has one section; a value out of range is in none. NBC, SNAC: the range includes its ends, because
+otherwise every inactive ReLU would count. TKNC: all ties count.
 
 Legend: B examples, m neurons of a layer, q requirements per neuron, R requirements in all.
 """
@@ -33,21 +33,21 @@ from opacc_ray.errors import DataError, SpecError
 
 FORMAT = "opacc-ranges/1"
 
-_BITS = 1 << 22  # bits that are in memory unpacked, at a byte each
+_BITS = 1 << 22  # unpacked bits in memory, one byte each
 
 Values = NDArray[np.float64]
 Layers = Sequence[NDArray[np.float32]]
 
 
 class Ranges(NamedTuple):
-    """Least and greatest output of every neuron over reference data, layer by layer."""
+    """Smallest and largest output of every neuron over reference data, layer by layer."""
 
     low: tuple[NDArray[np.float32], ...]  # (m,) each
     high: tuple[NDArray[np.float32], ...]
 
     @classmethod
     def of(cls, layers: Layers) -> "Ranges":
-        """Ranges over some examples, at least one: each layer (B, m).
+        """Compute the ranges over at least one example: each layer (B, m).
 
         Raises
         ------
@@ -56,18 +56,18 @@ class Ranges(NamedTuple):
         """
         for number, values in enumerate(layers):
             if not np.isfinite(values).all():
-                raise DataError(f"layer {number} of the reference data holds NaN or infinity; leave such examples out")
+                raise DataError(f"layer {number} of the reference data contains NaN or infinity; remove such examples")
         return cls(tuple(values.min(axis=0) for values in layers), tuple(values.max(axis=0) for values in layers))
 
     @classmethod
     def merge(cls, parts: Sequence["Ranges"]) -> "Ranges":
-        """Ranges over the examples of all parts, in whatever order."""
+        """Merge the ranges of parts, in any order."""
         low = (np.min(layer, axis=0) for layer in zip(*(part.low for part in parts), strict=True))
         high = (np.max(layer, axis=0) for layer in zip(*(part.high for part in parts), strict=True))
         return cls(tuple(low), tuple(high))
 
     def encode(self) -> bytes:
-        """One .npz file; equal ranges give equal bytes."""
+        """Encode as one .npz file; equal ranges give equal bytes."""
         sink = io.BytesIO()
         ends = {f"{name}_{i}": values for name in self._fields for i, values in enumerate(getattr(self, name))}
         np.savez(sink, format=np.array(FORMAT), num_layers=np.array(len(self.low)), **ends)
@@ -75,7 +75,7 @@ class Ranges(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes, source: str) -> "Ranges":
-        """Read back what :meth:`encode` wrote; raises DataError if ``source`` holds something else."""
+        """Decode the bytes of :meth:`encode`; raises DataError if ``source`` contains something else."""
         try:
             with np.load(io.BytesIO(data), allow_pickle=False) as archive:
                 if str(archive["format"]) != FORMAT:
@@ -84,7 +84,7 @@ class Ranges(NamedTuple):
                 return cls(*(tuple(archive[f"{name}_{i}"] for i in numbers) for name in cls._fields))
         except Exception as error:  # NumPy raises several kinds on damaged files
             raise DataError(
-                f"{source} is not a file of neurons' ranges ({error}); run the spec again, which makes it anew"
+                f"{source} is not a file of neuron ranges ({error}); run the spec again to recreate it"
             ) from None
 
 
@@ -97,7 +97,7 @@ class Criterion:
 
     @classmethod
     def parse(cls, text: str) -> "Criterion":
-        """Raises SpecError if ``text`` names no criterion, or its number does not fit."""
+        """Parse a criterion; raises SpecError if the name is unknown or the number does not fit."""
         name, colon, number = text.partition(":")
         if name not in _RULES:
             near = get_close_matches(name.lower(), _RULES, 1)
@@ -116,15 +116,15 @@ class Criterion:
 
     @property
     def needs_ranges(self) -> bool:
-        """Whether ranges over reference data are needed."""
+        """Whether the criterion needs ranges over reference data."""
         return _RULES[self.name].needs_ranges
 
     def requirements(self, widths: Sequence[int]) -> int:
-        """R, given the number of neurons of each layer."""
+        """Return R for the number of neurons of each layer."""
         return sum(widths) * _RULES[self.name].per_neuron(self.number)
 
     def bits(self, layers: Layers, ranges: Ranges | None = None) -> NDArray[np.uint8]:
-        """The requirements that each example meets: layers (B, m) -> (B, ceil(R / 8)), packed by ``numpy.packbits``.
+        """Return the requirements that each example meets: layers (B, m) -> (B, ceil(R / 8)), as by ``numpy.packbits``.
 
         They are ordered by layer, then by neuron, then as listed for the criterion, and do not depend on the batch.
 
@@ -143,7 +143,7 @@ class Criterion:
         return np.concatenate(packed) if packed else np.empty((0, -(-self.requirements(widths) // 8)), dtype=np.uint8)
 
     def _met(self, layers: Layers, ends: Sequence[tuple[Values, Values]]) -> NDArray[np.bool_]:
-        """(b, R) of b examples."""
+        """Return which requirements b examples meet, (b, R)."""
         met = _RULES[self.name].met
         return np.concatenate(
             [
@@ -154,29 +154,29 @@ class Criterion:
         )
 
     def _ends(self, widths: Sequence[int], ranges: Ranges | None) -> Iterator[tuple[Values, Values]]:
-        """Ends of the neurons' ranges (m,), layer by layer; empty where the criterion needs none."""
+        """Yield the ends of the neurons' ranges (m,), layer by layer; empty if the criterion needs none."""
         if not self.needs_ranges:
             yield from ((np.empty(0), np.empty(0)) for _ in widths)
             return
         if ranges is None:
-            raise DataError(f"coverage {self} compares with reference data; give the spec a reference")
+            raise DataError(f"coverage {self} needs reference data; add a reference to the spec")
         known = [len(low) for low in ranges.low]
         if known != list(widths):
             raise DataError(
-                f"coverage {self}: the layers have {list(widths)} neurons, and the ranges of the reference {known}; "
-                "take both from the same layers"
+                f"coverage {self}: the layers have {list(widths)} neurons, and the reference ranges have {known}; "
+                "use the same layers for both"
             )
         yield from ((low.astype(np.float64), high.astype(np.float64)) for low, high in zip(*ranges, strict=True))
 
 
 class _Rule(NamedTuple):
-    """What a criterion's name stands for."""
+    """The definition of a criterion."""
 
     met: Callable[[Values, Values, Values, Any], NDArray[np.bool_]]  # values (b, m), low, high, number -> (b, m, q)
     per_neuron: Callable[[Any], int]  # q, given the number
     needs_ranges: bool
-    read: Callable[[str], float | int | None]  # the number; ValueError if it does not fit
-    wanted: str  # what to give then
+    read: Callable[[str], float | int | None]  # the number; raises ValueError
+    wanted: str  # the fix for a wrong number
 
 
 def _activated(values: Values, _: Values, __: Values, threshold: float) -> NDArray[np.bool_]:

@@ -1,7 +1,7 @@
-"""Loops over sections that NumPy cannot run without large temporaries, compiled by Numba.
+"""Loops over sections, compiled by Numba, that would need large temporaries in NumPy.
 
-Every result is whole numbers, so it depends neither on the order of summation nor on threads. Importing this module
-takes 1.2 s where it was never compiled and 0.6 s later, Numba included; it is imported where a kernel is needed.
+All results are integers, so they depend neither on the order of summation nor on threads. The first import compiles the
+loops and caches them on disk; modules import this one where they need a loop.
 
 Legend: n rows, m neurons, K sections, ℓ groups of q examples.
 """
@@ -23,9 +23,9 @@ def encode(
     num: int,
     codes: NDArray[np.uint8],
 ) -> None:
-    """Sections of equal width: values (n, m), low and width (m,) -> codes (n, m).
+    """Encode values (n, m) in sections of equal width; low and width (m,) -> codes (n, m).
 
-    Divides by np.divide: / would look for zeros, one value at a time, which takes four times as long.
+    np.divide is four times faster than /, which checks every value for zero.
     """
     for row in range(values.shape[0]):
         for i in range(values.shape[1]):
@@ -43,9 +43,9 @@ def tally(codes: NDArray[np.uint8], counts: NDArray[np.int64]) -> None:
 
 @compiled(types.int64[::1](read(types.uint8, 3), read(types.int64, 3)))
 def score(codes: NDArray[np.uint8], gains: NDArray[np.int64]) -> NDArray[np.int64]:
-    """What each group adds: codes (ℓ, q, m), gains (m, K, q) -> (ℓ,).
+    """Score each group: codes (ℓ, q, m), gains (m, K, q) -> (ℓ,).
 
-    A member in a section that r earlier members of its group are in adds gains[i, section, r] for neuron i.
+    A member adds gains[i, section, r] for neuron i, if r earlier members of its group are in the same section.
     """
     num_groups, q, m = codes.shape
     scores = np.zeros(num_groups, dtype=np.int64)
@@ -59,3 +59,18 @@ def score(codes: NDArray[np.uint8], gains: NDArray[np.int64]) -> NDArray[np.int6
             for i in range(m):
                 scores[group] += gains[i, codes[group, member, i], repeats[i]]
     return scores
+
+
+@compiled(types.void(read(types.uint8, 2), read(types.uint8, 1), read(types.uint8, 1), types.int32[::1]))
+def move_target(
+    codes: NDArray[np.uint8], before: NDArray[np.uint8], target: NDArray[np.uint8], agreement: NDArray[np.int32]
+) -> None:
+    """Change ``agreement`` from the number of neurons with codes[:, row] = before to that with codes[:, row] = target.
+
+    codes (m, n), before and target (m,), agreement (n,). Costs n steps for each neuron whose target differs.
+    """
+    for neuron in range(codes.shape[0]):
+        old, new = before[neuron], target[neuron]
+        if old != new:
+            for row in range(codes.shape[1]):
+                agreement[row] += np.int32(codes[neuron, row] == new) - np.int32(codes[neuron, row] == old)

@@ -1,7 +1,14 @@
-"""Sections of neurons: each neuron's range over the pool, cut in K parts, and how the pool fills them.
+"""Sections of neurons: the range of each neuron over the pool, cut in K parts, and the pool's counts in them.
 
-Legend: N pool, m neurons of one layer or of several side by side, K sections; P_S, P_T (m, K) the share of the pool and
-of a sample T of it in each section. Sections are always the pool's.
+Sections have equal width (CES), or hold equally many distinct values of the pool (DeepReduce; Zhou, Li, Dong, Zhang,
+Hao, "Cost-Effective Testing of a Deep Learning Model through Input Reduction", ISSRE 2020, II-B,
+https://doi.org/10.1109/ISSRE5003.2020.00035). Of U distinct values, section k then holds those of rank floor(U (k - 1)
+/ K) + 1 to floor(U k / K). The values 1 2 3 9 4 7 8 1 10 and K = 2 give {1, 2, 3, 4} and {7, 8, 9, 10}, with 5/9 and
+4/9 of the pool. If U < K some sections are empty, and a constant neuron has the last one only. Distinct values of all
+parts are merged on the driver, some neurons at a time, so that only some numbers per example are held at once.
+
+Legend: N pool, n rows, m neurons of one or several layers, K sections, U distinct values of a neuron; P_S, P_T (m, K)
+the share of the pool S and of a sample T in each section. Sections are always those of the pool.
 Source: Li et al., "Boosting Operational DNN Testing Efficiency through Conditioning" (ESEC/FSE 2019), 3.2.
 """
 
@@ -21,14 +28,18 @@ MAX_SECTIONS = 255
 """Codes fit uint8."""
 
 FLOOR = 1e-15
-"""What stands for the share of an empty section in :func:`relative_entropy`."""
+"""The share of an empty section in :func:`relative_entropy`."""
 
 _BLOCK_VALUES = 1 << 18
-"""Values coded at a time, so that temporaries stay in cache whatever the pool's size."""
+"""Values coded at a time, so that temporaries stay in the processor's cache."""
+
+
+_DISTINCT_VALUES = 1 << 24
+"""Values that are sorted at a time; those of one neuron if they are more."""
 
 
 class Sections(Protocol):
-    """How the neurons of one layer are cut."""
+    """The sections of the neurons of one layer."""
 
     @property
     def layer(self) -> str: ...
@@ -37,7 +48,7 @@ class Sections(Protocol):
     def num(self) -> int: ...
 
     def codes(self, values: NDArray[np.float32]) -> NDArray[np.uint8]:
-        """Section of each value, from 0: (n, m) -> (n, m) uint8."""
+        """Return the section of each value, from 0: (n, m) -> (n, m) uint8."""
 
 
 class EqualWidth(NamedTuple):
@@ -49,7 +60,7 @@ class EqualWidth(NamedTuple):
     num: int
 
     def codes(self, values: NDArray[np.float32]) -> NDArray[np.uint8]:
-        """Section of each value: ceil((v - low) / (high - low) * K) - 1, and 0 for v = low.
+        """Return the section of each value: ceil((v - low) / (high - low) * K) - 1, and 0 for v = low.
 
         Computed in float64, in this order. A constant neuron has one section. values: (n, m) -> (n, m) uint8.
         """
@@ -100,14 +111,14 @@ def relative_entropy(share: NDArray[np.float64], counts: NDArray[np.int64]) -> f
 
     As DeepReduce defines it (Zhou et al., ISSRE 2020, Formula 1). share: P_S, counts: of T, (m, K) each. 0 if T = S.
     """
-    from scipy.special import rel_entr  # actors, which have no use for it, import this module
+    from scipy.special import rel_entr  # actors import this module and do not need it
 
     sample = counts / counts.sum(axis=1, keepdims=True)
     return float(rel_entr(share, np.maximum(sample, FLOOR)).sum() / len(share))
 
 
 def part_codes(part: Pool, rows: NDArray[np.int64], sections: Sequence[Sections]) -> NDArray[np.uint8]:
-    """Section codes of some rows of a part, the layers side by side: (len(rows), m) uint8."""
+    """Return the sections of some rows of a part, layer after layer: (len(rows), m) uint8."""
     return np.concatenate([_codes(getattr(part, each.layer), rows, each) for each in sections], axis=1)
 
 
@@ -128,7 +139,7 @@ def _cut(view: View, layer: str, num: int) -> EqualWidth:
 
 
 def part_bounds(part: Pool, layer: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Least and greatest value of each neuron in a part; NaN where one is NaN."""
+    """Return the least and greatest value of each neuron in a part, (m,) each; NaN if one is NaN."""
     values = getattr(part, layer)
 
     def over(start: int, stop: int) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
@@ -139,7 +150,7 @@ def part_bounds(part: Pool, layer: str) -> tuple[NDArray[np.float32], NDArray[np
 
 
 def part_counts(part: Pool, sections: Sections) -> NDArray[np.int64]:
-    """How many examples of a part each section holds: (m, K)."""
+    """Count the examples of a part in each section: (m, K)."""
     from opacc_ray.neurons.kernels import tally
 
     values = getattr(part, sections.layer)
@@ -154,14 +165,14 @@ def part_counts(part: Pool, sections: Sections) -> NDArray[np.int64]:
 
 
 def _blocks(values: NDArray[np.float32], start: int, stop: int) -> Iterator[NDArray[np.float32]]:
-    """Views of the rows from ``start`` to ``stop``, a block at a time."""
+    """Yield views of the rows from ``start`` to ``stop``, a block at a time."""
     step = max(1, _BLOCK_VALUES // max(1, values.shape[1]))
     for row in range(start, stop, step):
         yield values[row : min(row + step, stop)]
 
 
 def refuse_not_finite(view: View, layer: str) -> None:
-    """Raise DataError naming the first example whose values of ``layer`` are not all finite."""
+    """Raise DataError with the first example whose values of ``layer`` are not all finite."""
     rows = view.map(part_first_not_finite, layer)
     part = next(i for i, row in enumerate(rows) if row is not None)
     name = view.identify(np.array([view.starts[part] + rows[part]]))[0]
@@ -176,3 +187,59 @@ def part_first_not_finite(part: Pool, layer: str) -> int | None:
             return row + int(bad[0])
         row += len(block)
     return None
+
+
+class EqualCount(NamedTuple):
+    """K sections for each neuron of a layer, cut on the whole pool."""
+
+    layer: str
+    starts: NDArray[np.float32]  # (m, K - 1) the least value of sections 2 to K; not decreasing
+    num: int
+
+    def codes(self, values: NDArray[np.float32]) -> NDArray[np.uint8]:
+        """Return the section of each value, the number of starts at or below it: (n, m) -> (n, m) uint8."""
+        codes = np.zeros(values.shape, dtype=np.uint8)
+        for start in self.starts.T:  # (m,)
+            codes += values >= start
+        return codes
+
+
+def equal_count(view: View, layer: str, num: int) -> EqualCount:
+    """Cut every neuron of ``layer`` in ``num`` sections that hold equally many distinct values.
+
+    Raises
+    ------
+    DataError
+        If a value is NaN or infinite, or no neuron varies.
+    """
+    check_sections(num)
+    width = view.map(part_width, layer)[0]
+    step = max(1, _DISTINCT_VALUES // view.size)
+    cuts = [
+        cut for first in range(0, width, step) for cut in _cuts(view, layer, range(width)[first : first + step], num)
+    ]
+    if all(constant for _, constant in cuts):
+        raise DataError(f"every neuron of {layer} is constant over the pool, so no sections can be cut")
+    return EqualCount(layer, np.stack([starts for starts, _ in cuts]), num)
+
+
+def _cuts(view: View, layer: str, neurons: range, num: int) -> list[tuple[NDArray[np.float32], bool]]:
+    """Return, for each neuron, the least values of sections 2 to K, (K - 1,), and whether it is constant."""
+    parts = view.map(part_distinct, layer, neurons)  # [part][neuron] -> (distinct values there,)
+    cuts = []
+    for own in zip(*parts, strict=True):
+        values = own[0] if len(own) == 1 else np.unique(np.concatenate(own))  # (U,)
+        if not np.isfinite(values[[0, -1]]).all():  # sorted, with NaN last
+            refuse_not_finite(view, layer)
+        cuts.append((values[len(values) * np.arange(1, num) // num], len(values) == 1))
+    return cuts
+
+
+def part_width(part: Pool, layer: str) -> int:
+    return int(getattr(part, layer).shape[1])
+
+
+def part_distinct(part: Pool, layer: str, neurons: range) -> list[NDArray[np.float32]]:
+    """Return the sorted distinct values of each of some neurons in a part."""
+    columns = np.ascontiguousarray(getattr(part, layer)[:, neurons.start : neurons.stop].T)
+    return [np.unique(column) for column in columns]

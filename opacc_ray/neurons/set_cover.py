@@ -3,20 +3,20 @@
 Harrold, Gupta, Soffa, "A Methodology for Controlling the Size of a Test Suite", ACM TOSEM 2(3), 1993,
 https://doi.org/10.1145/152388.152391.
 
-The cardinality of a requirement is the number of examples that meet it. Requirements are taken by cardinality, the
+The cardinality of a requirement is the number of examples that meet it. Requirements are processed by cardinality, the
 rarest first: while one of the current cardinality is unmet, the example is chosen that meets most of those. Ties are
-looked ahead: of the tied, those that meet most unmet requirements of the next cardinality that occurs, and so on.
+broken by looking ahead: by the unmet requirements of the next cardinality that occurs, and so on.
 
-Deviations. The paper leaves open what is chosen when a tie outlasts the last cardinality: here the lowest index.
-Requirements of cardinality 1 are treated like all others; that chooses the same examples, those first that meet most.
-Requirements that nobody meets are dropped. `lookahead` bounds how many of the cardinalities that occur are looked ahead
-to; the code released with DeepReduce looks 3 ahead and draws the remaining ties at random, which chooses more examples.
+Deviations. The paper leaves open the choice when a tie outlasts the last cardinality: here the lowest index.
+Requirements of cardinality 1 are treated like all others, which chooses the same examples. Requirements that no example
+meets are dropped. `lookahead` limits the number of cardinalities that break ties; the code released with DeepReduce
+uses 3 and draws the remaining ties at random, which chooses more examples.
 
-A part keeps its examples as rows of bits, the rarest requirement first, so that to look ahead is to compare two rows
-from left to right. Each choice sends the parts what is still unmet, and each part answers with its best example; the
+A part keeps its examples as rows of bits, the rarest requirement first, so that looking ahead is a comparison of two
+rows from left to right. For each choice the parts receive the unmet requirements and return their best example; the
 best of those is chosen by the same rule. So the choice does not depend on the parts.
 
-Legend: n examples of a part, R requirements that somebody meets, W = ceil(R / 64) words of a row.
+Legend: n examples of a part, R requirements that at least one example meets, W = ceil(R / 64) words of a row.
 """
 
 from collections.abc import Sequence
@@ -34,11 +34,11 @@ Words = NDArray[np.uint64]
 
 
 class Requirements(NamedTuple):
-    """What somebody meets, the rarest first."""
+    """The requirements that at least one example meets, the rarest first."""
 
     source: NDArray[np.int64]  # (R,) place in the pool's coverage
     group: NDArray[np.int64]  # (R,) 0 for those of the least cardinality, 1 for the next, ...
-    key: str  # names this order
+    key: str  # identifies this order
 
 
 NO_REQUIREMENTS = Requirements(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), "")
@@ -52,12 +52,12 @@ class Wanted(NamedTuple):
 
 
 def cover(coverage: ArrayLike, lookahead: int | None = None) -> NDArray[np.int64]:
-    """Rows that together cover every column that any row covers, in order of choice.
+    """Choose rows that together cover every column that any row covers, in order of choice.
 
     Parameters
     ----------
     coverage : (N, requirements) bool, or packed bits (N, ceil(requirements / 8)) uint8
-    lookahead : cardinalities that ties are looked ahead through, default all
+    lookahead : cardinalities that break ties, default all
     """
     view = view_of(Pool(coverage=coverage))
     requirements = rank_requirements(view)
@@ -70,7 +70,7 @@ def cover(coverage: ArrayLike, lookahead: int | None = None) -> NDArray[np.int64
 
 
 def rank_requirements(view: View) -> Requirements:
-    """Order the requirements that somebody meets by cardinality.
+    """Order the requirements that at least one example meets by cardinality.
 
     Raises
     ------
@@ -85,17 +85,17 @@ def rank_requirements(view: View) -> Requirements:
 
 
 def all_of(requirements: Requirements) -> Words:
-    """Every requirement, (W,)."""
+    """Return every requirement, (W,)."""
     return _span(requirements, 0, len(requirements.source))
 
 
 def count(words: Words) -> int:
-    """Requirements in (..., W) words."""
+    """Count the requirements in (..., W) words."""
     return int(np.bitwise_count(words).sum())
 
 
 def met_by(view: View, requirements: Requirements, index: NDArray[np.int64]) -> Words:
-    """What the examples ``index`` (k,) meet together: (W,)."""
+    """Return the requirements that the examples ``index`` (k,) meet together: (W,)."""
     if not len(index) or not len(requirements.source):
         return np.zeros_like(all_of(requirements))
     rows: Words = view.take(part_rows, index, requirements.source)
@@ -103,7 +103,7 @@ def met_by(view: View, requirements: Requirements, index: NDArray[np.int64]) -> 
 
 
 def choose(view: View, requirements: Requirements, unmet: Words, lookahead: int | None = None) -> tuple[int, Words]:
-    """The next example and what it meets (W,), while there is something ``unmet`` (W,)."""
+    """Return the next example and the requirements that it meets (W,), while some are ``unmet`` (W,)."""
     wanted = _wanted(requirements, unmet, lookahead)
     num, recipe = len(view.parts.sizes), (requirements.source, requirements.group)
     kept = Kept(view.parts, "coverage", requirements.key, _Rows.of_part, [recipe] * num)
@@ -111,13 +111,13 @@ def choose(view: View, requirements: Requirements, unmet: Words, lookahead: int 
     parts = [part for part, answer in enumerate(answers) if answer is not None]
     finalists = np.stack([answers[part][1] for part in parts])  # (parts, W)
     winner = _Rows(finalists, requirements.group).best(wanted)
-    assert winner is not None  # what is unmet is met by somebody
+    assert winner is not None  # at least one example meets each
     part = parts[winner[0]]
     return int(view.starts[part]) + answers[part][0], winner[1]
 
 
 class _Rows:
-    """A part's examples as rows of requirements, the rarest first."""
+    """The examples of a part as rows of requirements, the rarest first."""
 
     def __init__(self, words: Words, group: NDArray[np.int64]) -> None:
         self._words = words  # (n, W)
@@ -129,7 +129,7 @@ class _Rows:
         return cls(_reorder(_packed(part), source), group)
 
     def best(self, wanted: Wanted) -> tuple[int, Words] | None:
-        """The best row and its words (W,), the first of those that tie; None if no row meets what is wanted now."""
+        """Return the best row and its words (W,), the first of ties; None if no row meets a current requirement."""
         from opacc_ray.neurons.bits import best_row
 
         counts = self._count(wanted.now)  # (n,)
@@ -141,7 +141,7 @@ class _Rows:
         return int(row), self._words[row]
 
     def _count(self, now: Words) -> NDArray[np.int64]:
-        """How many of ``now`` (W,) each row meets: (n,). What was met since the last call is taken off its count."""
+        """Count how many of ``now`` (W,) each row meets: (n,). Requirements met since the last call are subtracted."""
         from opacc_ray.neurons.bits import count_within
 
         before, counts = self._counted
@@ -171,7 +171,7 @@ def _span(requirements: Requirements, start: int, stop: int) -> Words:
 
 
 def part_cardinality(part: Pool) -> NDArray[np.int64]:
-    """How many examples of a part meet each requirement, rounded up to whole bytes of them: (8 B,)."""
+    """Count the examples of a part that meet each requirement, padded to whole bytes: (8 B,)."""
     from opacc_ray.neurons.bits import count_places
 
     packed = _packed(part)
@@ -197,7 +197,7 @@ def _reorder(packed: NDArray[np.uint8], source: NDArray[np.int64]) -> Words:
 
 
 def _packed(part: Pool, rows: Sequence[int] | NDArray[np.int64] | slice = slice(None)) -> NDArray[np.uint8]:
-    """Coverage of some rows of a part, eight requirements to a byte."""
+    """Return the coverage of some rows of a part, eight requirements per byte."""
     coverage: Any = part.coverage
     chosen = coverage[rows]
     return np.ascontiguousarray(np.packbits(chosen, axis=1) if chosen.dtype == np.bool_ else chosen)

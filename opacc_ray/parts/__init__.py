@@ -1,1 +1,1 @@
-"""A pool in parts, wherever its rows live."""
+"""A pool in parts: in this process, or in the actors of a cluster."""

@@ -1,81 +1,38 @@
-"""What the parts of a pool keep between two calls: costly to make, small enough to hold, safe to lose.
+"""Cache of what the parts of a pool make of their matrices: expensive to make, small enough to hold, safe to lose.
 
-    kept = Kept(view.parts, "codes", key, make, recipes)   # make(part, *recipes[part]), run where the part lives
+    kept = Kept(view.parts, "codes", key, make, recipes)   # make(part, *recipes[part]), run where the part is
     kept.call([(part, function, arguments), ...])          # function(what that part keeps, *arguments)
 
-What is kept is a pure function of its part and the recipe, and ``key`` names the recipe. First the parts are asked by
-key alone. One that does not keep the value, as it was restarted or never had it, says so, is sent the recipe and makes
-it; the answer is the same. A part keeps one value per name, in its own ``kept``, so that none outlives it.
-
-What was made of the whole pool has no recipe for one part. A function that misses it raises :class:`Forgotten`, and all
-of it is made again:
-
-    result = repeat_if_forgotten(views, work)               # work() is pure, and may be done again from its beginning
+What is kept is a pure function of its part and the recipe, and ``key`` identifies the recipe. The parts are first asked
+by key alone. A part without the value, because it was restarted or never had it, is then sent the recipe and makes it;
+the answer is the same. A part keeps one value per name.
 """
 
 import hashlib
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import OpaccError
-from opacc_ray.parts.view import Call, Parts, View
+from opacc_ray.parts.view import Call, Parts
 from opacc_ray.pool import Pool
 
-Result = TypeVar("Result")
 
-TRIES = 5
-"""Times that work is done whose parts forget; an actor is started again less often."""
+class _Label(NamedTuple):
+    """What identifies a value that parts keep."""
 
-
-class Forgotten(OpaccError):
-    """A part no longer keeps what it was to use."""
-
-
-def kept_name(name: str, key: str) -> str:
-    """A name for what a part keeps beside others of its kind; keys that differ in their last word alone share one."""
-    return f"{name} {key.rpartition(' ')[0]}"
-
-
-def part_keep(part: Pool, name: str, key: str, value: Any) -> None:
-    part.kept[name] = key, value
-
-
-def part_recall(part: Pool, name: str, key: str) -> Any:
-    """What a part keeps; raises Forgotten if it keeps nothing under this name and key."""
-    held, value = part.kept.get(name, (None, None))
-    if held != key:
-        raise Forgotten(f"a part of the pool has lost its {name} again and again; free some memory and try again")
-    return value
-
-
-def repeat_if_forgotten(views: Sequence[View], work: Callable[[], Result]) -> Result:
-    """``work()`` on the views, again from its beginning where a part had forgotten something.
-
-    Work of other threads on one of the views waits, for the parts would keep its values in the place of these.
-    """
-    with ExitStack() as held:
-        for view in sorted(views, key=id):  # the same order in all threads: none waits for one that waits for it
-            held.enter_context(view.lock)
-        for _ in range(TRIES - 1):
-            try:
-                return work()
-            except Forgotten:
-                for view in views:
-                    view.forget()
-        return work()
+    name: str
+    key: str
 
 
 class _Answer(Enum):
-    FORGOTTEN = "the part keeps nothing under this name and key"
+    MISSING = "the part keeps no value under this label"
 
 
 class Kept:
-    """One value per part; made at the first call.
+    """One value per part, made at the first call.
 
     Parameters
     ----------
@@ -89,22 +46,22 @@ class Kept:
         self, parts: Parts, name: str, key: str, make: Callable[..., Any], recipes: Sequence[tuple[Any, ...]]
     ) -> None:
         self._parts = parts
-        self._label = name, key
+        self._label = _Label(name, key)
         self._make = make
         self._recipes = recipes
 
     def call(self, calls: Sequence[Call]) -> list[Any]:
-        """``function(kept, *arguments)`` for each (part, function, arguments), in their order."""
+        """Return ``function(kept, *arguments)`` for each (part, function, arguments), in their order."""
         answers = self._parts.call([(part, part_use, (self._label, *rest)) for part, *rest in calls])
-        forgotten = [place for place, answer in enumerate(answers) if answer is _Answer.FORGOTTEN]
-        if forgotten:
-            made = self._parts.call([self._with_recipe(*calls[place]) for place in forgotten])
-            for place, answer in zip(forgotten, made, strict=True):
+        missing = [place for place, answer in enumerate(answers) if answer is _Answer.MISSING]
+        if missing:
+            made = self._parts.call([self._with_recipe(*calls[place]) for place in missing])
+            for place, answer in zip(missing, made, strict=True):
                 answers[place] = answer
         return answers
 
     def map(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """``function(kept, *arguments[part])`` for every part, in the order of the pool."""
+        """Return ``function(kept, *arguments[part])`` for every part, in the order of the pool."""
         return self.call([(part, function, own) for part, own in enumerate(arguments)])
 
     def _with_recipe(self, part: int, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Call:
@@ -112,7 +69,7 @@ class Kept:
 
 
 def key_of(*items: NDArray[Any] | str | int) -> str:
-    """A name for the content of arrays, strings and numbers."""
+    """Return a digest of the content of arrays, strings and numbers."""
     digest = hashlib.blake2b(digest_size=16)
     for item in items:
         array = np.asarray(item)
@@ -120,23 +77,23 @@ def key_of(*items: NDArray[Any] | str | int) -> str:
     return digest.hexdigest()
 
 
-def part_use(part: Pool, label: tuple[str, str], function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    name, key = label
-    held, value = part.kept.get(name, (None, None))
-    return function(value, *arguments) if held == key else _Answer.FORGOTTEN
+def part_use(part: Pool, label: _Label, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """Return ``function(kept, *arguments)``, or that the value is missing."""
+    key, value = part.kept.get(label.name, (None, None))
+    return function(value, *arguments) if key == label.key else _Answer.MISSING
 
 
 def part_make_then_use(
     part: Pool,
     make: Callable[..., Any],
     recipe: tuple[Any, ...],
-    label: tuple[str, str],
+    label: _Label,
     function: Callable[..., Any],
     arguments: tuple[Any, ...],
 ) -> Any:
-    name, key = label
-    held, value = part.kept.get(name, (None, None))
-    if held != key:
+    """Make the value unless the part keeps it, and return ``function(kept, *arguments)``."""
+    key, value = part.kept.get(label.name, (None, None))
+    if key != label.key:
         value = make(part, *recipe)
-        part.kept[name] = key, value
+        part.kept[label.name] = label.key, value
     return function(value, *arguments)

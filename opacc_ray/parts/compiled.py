@@ -1,7 +1,7 @@
-"""Compiling loops with Numba, for the modules of kernels.
+"""Compile loops with Numba, for the modules of kernels.
 
 A kernel is compiled when its module is first imported, for one signature, so that no later call waits; it releases the
-GIL. The machine code is kept beside the module, or in NUMBA_CACHE_DIR, for later processes.
+GIL. The machine code is cached next to the module, or in NUMBA_CACHE_DIR, for later processes.
 """
 
 from collections.abc import Callable
@@ -25,5 +25,5 @@ def compiled(signature: Any) -> Callable[[Kernel], Kernel]:
 
 
 def read(dtype: Any, ndim: int) -> Any:
-    """Type of an argument that is only read: a C-contiguous array, which may be read-only."""
+    """Return the type of an argument that is only read: a C-contiguous array, which may be read-only."""
     return types.Array(dtype, ndim, "C", readonly=True)

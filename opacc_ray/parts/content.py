@@ -1,12 +1,12 @@
-"""A digest of what a pool without ids holds, which tells the same examples in another order.
+"""Digest of a pool without ids, by which the same examples in another order are recognised.
 
 For each column of floating numbers there are two sums modulo 2^64, which do not depend on how the pool is cut in parts:
 
     values = Σ_i h(b_i)        order = Σ_i h(b_i ⊕ h(i))        b_i the bits of value i as a float64, h mixes bits
 
 Two pools with the same ``values`` hold the same numbers, and with the same ``order`` at the same places. Other numbers
-are those of another model, which the labels of a selection may serve as well. Where a pool has no such column, the
-first neurons of its layers stand for one. h is that of G. L. Steele, D. Lea, C. H. Flood, "Fast splittable pseudorandom
+are those of another model, for which the labels of a selection may be used as well. Where a pool has no such column,
+the first neurons of its layers are used. h is that of G. L. Steele, D. Lea, C. H. Flood, "Fast splittable pseudorandom
 number generators", OOPSLA 2014: the digest is a guard against mistakes, not against forgery.
 """
 
@@ -20,11 +20,11 @@ Content = dict[str, tuple[str, str]]
 """Feature -> digests of its values and of their order, in hexadecimal."""
 
 _NEURONS = 16
-"""Neurons of a layer that are looked at."""
+"""Neurons of a layer that are used."""
 
 
 def content_of(view: View) -> Content:
-    """Return the content of a pool; empty if its ids tell it from others, or it has no floating numbers."""
+    """Return the content of a pool; empty if it has ids of its own, or no floating numbers."""
     if view.named:
         return {}
     for names in (COLUMNS, LAYERS):
@@ -35,7 +35,7 @@ def content_of(view: View) -> Content:
 
 
 def in_other_order(own: Content, other: Content) -> list[str]:
-    """Return the features that two pools hold in different orders; none if they are not of the same numbers."""
+    """Return the features that two pools hold in different orders; none if their numbers differ."""
     common = own.keys() & other.keys()
     if any(own[name][0] != other[name][0] for name in common):
         return []
@@ -43,13 +43,13 @@ def in_other_order(own: Content, other: Content) -> list[str]:
 
 
 def _digests(view: View, name: str) -> tuple[str, str] | None:
-    starts = view.starts[:-1].tolist()
-    values, order = view.total_each(part_content, [(name, start) for start in starts]).tolist()
+    calls = [(part, part_content, (name, start)) for part, start in enumerate(view.starts[:-1].tolist())]
+    values, order = view.parts.total(calls).tolist()
     return (f"{values:016x}", f"{order:016x}") if values or order else None
 
 
 def part_content(part: Pool, name: str, start: int) -> NDArray[np.uint64]:
-    """The two sums of a part whose examples begin at ``start``; zeros if the values are not floating numbers."""
+    """Return both sums of a part whose examples begin at ``start``; zeros if the values are not floating numbers."""
     values = getattr(part, name)
     if values.dtype.kind != "f":
         return np.zeros(2, np.uint64)
@@ -60,7 +60,7 @@ def part_content(part: Pool, name: str, start: int) -> NDArray[np.uint64]:
 
 
 def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """h, the output function of SplitMix64."""
+    """Return h, the output function of SplitMix64."""
     numbers = numbers + np.uint64(0x9E3779B97F4A7C15)
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,9 +1,7 @@
-"""Some examples of a pool as a pool of their own.
+"""Subset of a pool as a pool of its own.
 
-    view_of_part = subset(view, index)
-
-The rows stay where they live: each part of the pool cuts its own copy of the wanted ones, once, and keeps the last one
-it was asked for (:mod:`opacc_ray.parts.cache`).
+The rows stay where they are: each part of the pool copies the wanted ones once, and keeps the last copy that it was
+asked for (:mod:`opacc_ray.parts.cache`).
 """
 
 from collections.abc import Sequence
@@ -19,7 +17,7 @@ from opacc_ray.pool import FEATURES, Pool
 
 
 def subset(view: View, index: NDArray[np.int64]) -> View:
-    """The examples ``index`` (k,), sorted and distinct, of ``view``.
+    """Return the view of the examples ``index`` (k,), sorted and distinct, of ``view``.
 
     Raises
     ------
@@ -35,7 +33,8 @@ class _Subset:
     """The parts that hold at least one wanted example, without the others."""
 
     def __init__(self, view: View, index: NDArray[np.int64]) -> None:
-        rows = view.rows_of(index)
+        pieces = np.split(index, np.searchsorted(index, view.starts[1:-1]))
+        rows = [own - start for own, start in zip(pieces, view.starts, strict=False)]
         self._parts = view.parts
         self._index = index
         self._kept = Kept(view.parts, "subset", key_of(index), part_cut, [(own,) for own in rows])
@@ -58,7 +57,7 @@ class _Subset:
 
 
 def part_cut(part: Pool, rows: NDArray[np.int64]) -> Pool:
-    """Some rows of a part."""
+    """Return some rows of a part as a pool."""
     arrays = {name: getattr(part, name) for name in FEATURES}
     there = {name: array[rows] for name, array in arrays.items() if array is not None}
     return Pool(ids=None if there else [str(row) for row in rows], **there)  # ids stay with the parts

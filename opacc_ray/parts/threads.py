@@ -1,4 +1,4 @@
-"""Spreading loops over rows on the cores of this process."""
+"""Spread loops over rows on the cores of this process."""
 
 import os
 from collections.abc import Callable
@@ -15,7 +15,7 @@ _VALUES_PER_THREAD = 1 << 20
 
 
 def num_threads() -> int:
-    """OMP_NUM_THREADS where it is set, as Ray does for its actors, else the cores this process may use."""
+    """Return OMP_NUM_THREADS where it is set, as Ray does for its actors, else the cores this process may use."""
     given = os.environ.get("OMP_NUM_THREADS", "")
     if given.isdigit() and int(given) > 0:
         return int(given)
@@ -23,7 +23,7 @@ def num_threads() -> int:
 
 
 def in_threads(function: Callable[[int, int], Result], num_rows: int, values_per_row: int) -> list[Result]:
-    """``function(start, stop)`` over consecutive ranges that cover ``num_rows`` rows; results in their order.
+    """Return ``function(start, stop)`` for consecutive ranges that cover ``num_rows`` rows, in their order.
 
     The ranges depend on the number of threads, so a result must not depend on where it is cut: whole numbers that are
     summed, or rows that are computed one by one. The function runs in parallel where it releases the GIL.

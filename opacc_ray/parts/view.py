@@ -1,16 +1,21 @@
-"""How a sampler sees a pool: the seam between the maths and where the rows live.
+"""How a sampler reads a pool: one number per example as an array, and matrices through functions of the parts.
 
-A pool is held in *parts* (shards), each a :class:`~opacc_ray.pool.Pool` of consecutive examples: one part
-in memory, or many in the actors of a cluster. A :class:`View` sends a function to the parts and brings
-small results back in the order of the pool, so that a sampler reduces histograms, fetches a few rows, or
-asks for one number per example, and never holds all features. Because the parts depend on the pool alone and
-results come back in their order, a selection is the same whoever computed it.
+A pool is held in *parts* (shards), each a :class:`~opacc_ray.pool.Pool` of consecutive examples: one part in memory, or
+many in the actors of a cluster. A :class:`View` gives a sampler
+
+    view.column("confidence")              one number per example, (N,), as a NumPy array
+    view.total(function, *arguments)       the sum of what a function returns for each part: counts, moments
+    view.gather(function, *arguments)      a few numbers per example that a function makes of each part, (N, ...)
+    view.take(function, index, ...)        some rows of a matrix
+
+Columns are plain arrays on the driver; a matrix (hidden layer, outputs, coverage) never comes there. Floating numbers
+are summed in one array on the driver, and only whole numbers over parts. So a selection does not depend on how the pool
+is cut.
 """
 
 import operator
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from threading import RLock
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -26,23 +31,23 @@ Call = tuple[int, Callable[..., Any], tuple[Any, ...]]
 
 
 class Parts(Protocol):
-    """Where the rows live."""
+    """Where the rows are held."""
 
     sizes: list[int]  # examples in each part
     fields: frozenset[str]  # names of the features that all of them have
-    named: bool  # whether ids were given, so that they tell one pool from another
+    named: bool  # whether the pool has ids of its own, which distinguish it from others
 
     def call(self, calls: Sequence[Call]) -> list[Any]:
         """Run (part, function, arguments) triples: ``function(pool of the part, *arguments)``, in their order."""
 
     def total(self, calls: Sequence[Call]) -> Any:
-        """The sum of what the calls give: numbers, or arrays of one shape, whose order of addition does not matter."""
+        """Return the sum of the answers: numbers, or arrays of one shape, whose order of addition does not matter."""
 
     def column(self, name: str) -> NDArray[Any]:
-        """One number per example of all parts, (N,), in an array that the caller may change."""
+        """Return one number per example of all parts, (N,), in an array that the caller may change."""
 
     def identify(self, index: NDArray[np.int64]) -> list[str]:
-        """The ids of ``index`` (k,), counted over all parts."""
+        """Return the ids of ``index`` (k,), counted over all parts."""
 
 
 class LocalParts:
@@ -71,44 +76,44 @@ class LocalParts:
 
 
 class Memory(Protocol):
-    """What is kept of a pool from one process to the next, a part at a time."""
+    """What is kept of a pool from one process to the next."""
 
     def recall(self, name: str, starts: NDArray[np.int64]) -> Iterator[NDArray[Any]]:
-        """Yield what is kept under a name, (n, d) numbers, part by part; less if it is not all there."""
+        """Yield what is kept under a name, (n, d) numbers, part by part; fewer parts if some of it is lost."""
 
     def keep(self, name: str, size: int, blocks: Iterator[NDArray[Any]]) -> None:
         """Keep int64 or float64 numbers of ``size`` examples, (n, d) from each block."""
 
 
 class View:
-    """A pool of ``size`` examples, seen through functions of its parts.
+    """A pool of ``size`` examples, read through its parts.
 
-    Its parts keep values of the work in hand alone, which holds its ``lock``: of several threads that choose from one
-    view, one does so at a time. Threads that are given one pool do not wait, for each makes a view of its own.
+    Attributes
+    ----------
+    size : N
+    fields : names of the features that there are
+    named : whether the pool has ids of its own
+    starts : (parts + 1,) index of the first example of each part, and N
+    memory : what is kept of the pool from one process to the next, if anything is
     """
 
     def __init__(self, parts: Parts, memory: Memory | None = None) -> None:
         self.memory = memory
         self.parts = parts
-        self.starts = starts_of(parts.sizes)  # (parts + 1,)
+        self.starts = starts_of(parts.sizes)
         self.size = int(self.starts[-1])
         self.fields = parts.fields
         self.named = parts.named
-        self.lock = RLock()
         self._once: dict[tuple[str, Hashable], Any] = {}
 
     def once(self, name: str, key: Hashable, make: Callable[[], Result]) -> Result:
-        """What ``make`` gave the first time for this name and key: a pure function of the view, kept with it."""
+        """Return what ``make`` returned the first time for this name and key: a pure function of the pool."""
         if (name, key) not in self._once:
             self._once[name, key] = make()
         return self._once[name, key]
 
-    def forget(self) -> None:
-        """Make again what is asked for next."""
-        self._once.clear()
-
     def need(self, names: Sequence[str], method: str, instead: Mapping[str, str] | None = None) -> None:
-        """Raise unless the pool has the named features; ``instead`` says how to go without some of them."""
+        """Raise DataError unless the pool has the named features; ``instead`` names ways to do without some of them."""
         missing = [name for name in names if name not in self.fields]
         if missing:
             there = ", ".join(sorted(self.fields)) or "none"
@@ -120,28 +125,19 @@ class View:
             )
 
     def map(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """``function(part, *arguments)`` for each part, in the order of the pool."""
+        """Return ``function(part, *arguments)`` for each part, in the order of the pool."""
         return self.parts.call([(part, function, arguments) for part in range(len(self.parts.sizes))])
 
-    def map_each(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """``function(part, *own)`` for each part with arguments of its own, in the order of the pool."""
-        return self.parts.call([(part, function, own) for part, own in enumerate(arguments)])
-
     def total(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """The sum of ``function(part, *arguments)`` over the parts; see :class:`Parts`."""
+        """Return the sum of ``function(part, *arguments)`` over the parts; see :class:`Parts`."""
         return self.parts.total([(part, function, arguments) for part in range(len(self.parts.sizes))])
 
-    def total_each(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Any:
-        """The same of ``function(part, *own)``, for each part with arguments of its own."""
-        return self.parts.total([(part, function, own) for part, own in enumerate(arguments)])
-
-    def rows_of(self, index: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Sorted ``index`` (k,) as rows of each part."""
-        bounds = np.searchsorted(index, self.starts)
-        return [index[bounds[part] : bounds[part + 1]] - self.starts[part] for part in range(len(self.parts.sizes))]
+    def gather(self, function: Callable[..., Any], *arguments: Any) -> NDArray[Any]:
+        """Return ``function(part, *arguments)``, (n, ...) of each part, for the whole pool: (N, ...)."""
+        return np.concatenate(self.map(function, *arguments))
 
     def take(self, function: Callable[..., Any], index: NDArray[np.int64], *arguments: Any) -> NDArray[Any]:
-        """Rows for ``index`` (k,): ``function(part, rows, *arguments)`` gives (len(rows), ...) per part."""
+        """Return rows for ``index`` (k,), of which ``function(part, rows, *arguments)`` returns those of a part."""
         located = locate(self.starts, index)
         answers = self.parts.call([(part, function, (rows, *arguments)) for part, rows, _ in located])
         rows = np.empty((len(index), *answers[0].shape[1:]), dtype=answers[0].dtype)
@@ -149,16 +145,8 @@ class View:
             rows[places] = answer
         return rows
 
-    def bounds(self, name: str) -> tuple[float, float]:
-        """The least and the greatest of one number per example; raises if one of them is not finite."""
-        found = self.map(part_bounds, name)
-        for start, (_, _, row, value) in zip(self.starts, found, strict=False):
-            if row is not None:
-                raise DataError(f"{name} of example {self.identify([start + row])[0]!r} is {value}")
-        return min(low for low, *_ in found), max(high for _, high, *_ in found)
-
     def column(self, name: str) -> NDArray[np.float64]:
-        """One number per example, (N,); raises if one of them is not finite."""
+        """Return one number per example, (N,), that the caller may change; raises DataError if one is not finite."""
         values = self.parts.column(name).astype(np.float64, copy=False)
         bad = np.flatnonzero(~np.isfinite(values))
         if len(bad):
@@ -166,38 +154,22 @@ class View:
         return values
 
     def identify(self, index: ArrayLike) -> list[str]:
-        """The ids of ``index`` (k,)."""
+        """Return the ids of ``index`` (k,)."""
         return self.parts.identify(np.asarray(index, dtype=np.int64))
 
 
-class Bounds(NamedTuple):
-    """The least and the greatest of a part's numbers, and the first that is not finite, if one is."""
-
-    low: float
-    high: float
-    row: int | None
-    value: Any
-
-
-def part_bounds(part: Pool, name: str) -> Bounds:
-    values = getattr(part, name)
-    bad = np.flatnonzero(~np.isfinite(values))[:1].tolist()
-    first = (bad[0], np.float64(values[bad[0]])) if bad else (None, None)
-    return Bounds(float(values.min()), float(values.max()), *first)
-
-
 def answers(pools: Sequence[Pool], calls: Sequence[Call]) -> Iterator[Any]:
-    """What the calls give, made one by one where the parts are."""
+    """Yield the answers of the calls, made one by one where the parts are."""
     return (function(pools[part], *arguments) for part, function, arguments in calls)
 
 
 def add_up(numbers: Iterable[Any]) -> Any:
-    """The sum of numbers; only one of them is held at a time if they are made one by one."""
+    """Return the sum of numbers; only one is held at a time if they are made one by one."""
     return reduce(operator.add, numbers)
 
 
 def starts_of(sizes: Sequence[int]) -> NDArray[np.int64]:
-    """The index of the first example of each part, and after the last the number of all: (parts + 1,)."""
+    """Return the index of the first example of each part, and last the number of all examples: (parts + 1,)."""
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
@@ -210,14 +182,14 @@ class Located(NamedTuple):
 
 
 def locate(starts: NDArray[np.int64], index: NDArray[np.int64]) -> list[Located]:
-    """Where the examples ``index`` (k,) lie, part by part."""
+    """Return where the examples ``index`` (k,) are, part by part."""
     home = np.searchsorted(starts, index, side="right") - 1  # (k,) part of each
     found = [(int(part), np.flatnonzero(home == part)) for part in np.unique(home)]
     return [Located(part, index[places] - starts[part], places) for part, places in found]
 
 
 def view_of(pool: "Pool | View") -> View:
-    """The view of a pool in memory; a view is returned as it is, and what is neither raises SpecError."""
+    """Return the view of a pool in memory; a view is returned unchanged, and anything else raises SpecError."""
     if not isinstance(pool, Pool | View):
         raise SpecError(f"what is given as a pool is of type {type(pool).__name__}; give opacc.Pool(confidence=...)")
     return pool if isinstance(pool, View) else View(LocalParts([pool]))

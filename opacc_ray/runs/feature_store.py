@@ -31,10 +31,6 @@ log = logging.getLogger(__name__)
 MEMORY_LIMIT = 2 << 30
 """Bytes of layers and coverage above which actors hold them instead of this process."""
 
-COLUMNS_LIMIT = 128 << 20
-"""Bytes of numbers, one per example, above which actors hold them with all derived numbers."""
-
-
 SAMPLE = 1 << 24
 """Maximum of examples that are read to summarize a column."""
 
@@ -97,11 +93,10 @@ def open_view(
     _refuse_missing(run, index, names, instead or {})
     asked = list(dict.fromkeys([*names, *(name for name in optional if name in index.features)]))
     wanted = tuple(dict.fromkeys([*asked, "prediction"]))
-    layers = sum(_bytes_of(index, name) for name in asked if name not in COLUMNS)
-    columns = sum(_bytes_of(index, name) for name in asked if name in COLUMNS)
-    elsewhere = wanted if columns > COLUMNS_LIMIT else [name for name in wanted if name not in COLUMNS]
+    elsewhere = [name for name in wanted if name not in COLUMNS]
+    layers = sum(_bytes_of(index, name) for name in elsewhere)
     memory = features.derived
-    if layers <= MEMORY_LIMIT and columns <= COLUMNS_LIMIT:
+    if layers <= MEMORY_LIMIT:
         yield View(StoredParts(features, wanted), memory)
         return
     with ExitStack() as actors:
@@ -109,8 +104,8 @@ def open_view(
 
 
 def _bytes_of(index: Index, name: str) -> int:
-    """Return the memory of a feature in bytes."""
-    per_value = 8 if name in COLUMNS else 1 if name == "coverage" else 4
+    """Return the memory of a layer or the coverage in bytes."""
+    per_value = 1 if name == "coverage" else 4
     return index.num_examples * index.features[name] * per_value
 
 

@@ -1,4 +1,4 @@
-"""What every sampler is given and gives back."""
+"""The types that every sampling method takes and returns."""
 
 from collections.abc import Callable
 from dataclasses import field
@@ -8,34 +8,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs import Design
-from opacc_ray.failure.history import NO_HISTORY, History
+from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.view import View
 
 Report = Callable[[int, int | None], None]
-"""Called with the number of examples chosen so far and in all; None in all where the method stops by itself."""
+"""Called with the number of examples chosen so far and the total; None for a method that stops by itself."""
 
 
 def parameter(default: Any, meaning: str) -> Any:
-    """A field of a method's Parameters; its meaning goes to docs/methods.md, `opacc methods` and specs' templates."""
+    """Declare a field of a method's Parameters; ``meaning`` is shown in docs/methods.md and `opacc methods`."""
     return field(default=default, metadata={"help": meaning})
 
 
 class MethodParameters:
-    """Base of every method's Parameters."""
+    """Base class of the Parameters of a method; its properties state what the method can do."""
 
     @property
     def stops_itself(self) -> bool:
-        """Whether the method ends without a budget."""
+        """Whether the method stops without a budget."""
         return False
 
     @property
     def optional_features(self) -> tuple[str, ...]:
-        """Features it reads where they are there, beside those it needs."""
+        """Features that it reads if the pool has them, in addition to those it needs."""
         return ()
 
     @property
     def predicts_failures(self) -> bool:
-        """Whether its estimate uses predictions of its own, so that no other one can assist it."""
+        """Whether its estimate uses its own predictions, so that it cannot be assisted by others."""
         return False
 
     @property
@@ -45,17 +45,17 @@ class MethodParameters:
 
     @property
     def learns_from_history(self) -> bool:
-        """Whether it draws on what was known before the first label."""
+        """Whether it uses a history: data known before the first label."""
         return False
 
     @property
     def serves_several(self) -> bool:
-        """Whether it can choose for several models at once."""
+        """Whether it can choose examples for several models at once."""
         return False
 
     @property
     def instead(self) -> dict[str, str]:
-        """What to do if a feature is missing, for each that the method can do without."""
+        """How to run the method without a feature, by the name of the feature."""
         return {}
 
 
@@ -67,7 +67,7 @@ class Previous(NamedTuple):
 
     @classmethod
     def of(cls, index: NDArray[np.int64], outcome: NDArray[np.float64]) -> Self:
-        """Labels in any order, (n,) each; an example that has several counts with the first."""
+        """Sort labels (n,); of several labels of an example the first counts."""
         index, first = np.unique(index, return_index=True)
         return cls(index, outcome[first])
 
@@ -80,7 +80,7 @@ def unreported(done: int, total: int | None) -> None:
 
 
 class OtherModel(NamedTuple):
-    """A further model on the same pool, which the same labels are to serve."""
+    """Another model on the same pool, evaluated with the same labels."""
 
     view: View
     outcome: NDArray[np.float64]  # (k,) on the examples that were labelled in earlier rounds
@@ -88,14 +88,14 @@ class OtherModel(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What is asked of a sampler: ``budget`` new labels, after ``previous`` ones."""
+    """A request to a sampler: ``budget`` new labels, after ``previous`` ones."""
 
-    budget: int | None  # None only if the parameters say that the method stops by itself
+    budget: int | None  # None only for a method that stops by itself
     parameters: Any  # the sampler's own Parameters
     previous: Previous
     progress: Report = unreported
     history: History = NO_HISTORY
-    others: tuple[OtherModel, ...] = ()  # beside the one that the view shows
+    others: tuple[OtherModel, ...] = ()  # in addition to the model of the view
 
 
 class Draw(NamedTuple):
@@ -103,18 +103,18 @@ class Draw(NamedTuple):
 
     chosen: NDArray[np.int64]  # (n,) in order of choice
     design: Design
-    facts: dict[str, Any]  # stated of the draw, for people; JSON types
+    facts: dict[str, Any]  # about the draw, shown to people; JSON types
 
 
 class Sampler(Protocol):
-    """The names a sampler's module offers."""
+    """The names that the module of a sampling method defines."""
 
     @property
     def Parameters(self) -> type[MethodParameters]:
         """Frozen dataclass of the method's parameters; its ``__post_init__`` validates them."""
 
     def needs(self, parameters: Any) -> tuple[str, ...]:
-        """Names of the pool's features the method reads."""
+        """Return the names of the features that the method reads."""
 
     def draw(self, view: View, task: Task, rng: np.random.Generator) -> Draw:
-        """Choose. Pure: the same view, task and state of the generator give the same sample."""
+        """Choose examples. Pure: the same view, task and state of the generator give the same sample."""

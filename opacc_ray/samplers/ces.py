@@ -3,10 +3,10 @@
 Li, Ma, Xu, Cao, Xu, Lü, "Boosting Operational DNN Testing Efficiency through Conditioning", ESEC/FSE 2019,
 section 3.2 and Algorithm 1, https://doi.org/10.1145/3338906.3338930.
 
-A sample T is grown so that, neuron by neuron, the last hidden layer takes its values in T as often as in the pool S:
-after p examples at random, each step looks at ℓ random groups of q distinct, unselected examples and keeps the group
-that brings the sections of T closest to those of S. The estimator is the sample mean (Eq. 10). Examples are handed out
-in the order of choice, for each group makes up for what those before it lack.
+The sample T grows until, neuron by neuron, the last hidden layer has the same distribution in T as in the pool S. It
+starts with p random examples. Each step compares ℓ random groups of q distinct, unselected examples and keeps the group
+that brings the sections of T closest to those of S. The estimator is the sample mean (Eq. 10). Examples are listed in
+the order of choice, because each group compensates for what those before it lack.
 
     cross_entropy   -(1/m) Σ_i Σ_z P_S,i(z) · ln P_T,i(z)                     Eq. 8
     kl               (1/m) Σ_i Σ_z P_T,i(z) · ln (P_T,i(z) / P_S,i(z))        section 4.3.4, for small pools
@@ -17,16 +17,16 @@ The paper: objective="cross_entropy". For pools of a few hundred examples (Table
 CES_kl of Zhou et al. ("Cost-Effective Testing of a Deep Learning Model through Input Reduction", ISSRE 2020, IV-B):
 objective="cross_entropy", stop_at_kl=0.001 and no budget. KL(P_S || P_T) on the sections CES cuts is compared with α
 after the initial examples and after every group; an empty section of T counts as 1e-15, as in
-:func:`opacc_ray.neurons.sections.relative_entropy`. With a budget too, whichever is met first ends it.
+:func:`opacc_ray.neurons.sections.relative_entropy`. With a budget as well, whichever is reached first ends the search.
 
-Deviations. Eq. 8 is infinite where T leaves a section empty, and the paper does not say what is done: P_T is smoothed,
-(count + a) / (n + a·K). That rewards every rare section that is filled, so rare examples are chosen too often, the more
-the smaller a is; a = 1e-13 is the floor of 1e-15 that released code uses. `kl` errs the other way. `squared` weighs
-both alike, and is the default (`benchmarks/ces_objectives.py`).
+Deviations. Eq. 8 is infinite where T leaves a section empty, which the paper does not address: here P_T is smoothed,
+(count + a) / (n + a·K). This rewards every rare section that is filled, so rare examples are chosen too often, more so
+for a smaller a; a = 1e-13 is the floor of 1e-15 that released code uses. `kl` has the opposite bias. `squared` weights
+both directions equally, and is the default (`benchmarks/ces_objectives.py`).
 
-Objectives are compared as whole numbers of 2^-40 per section: a tie is a tie in whatever order its terms are summed,
-and the first of the best groups is taken. Examples labelled in earlier rounds belong to T and count among the p. With
-several layers their neurons stand side by side, all of the same weight.
+Objectives are compared as whole numbers of 2^-40 per section, so that ties do not depend on the order of summation; the
+first of the best groups is taken. Examples labelled in earlier rounds belong to T and count among the p. The neurons of
+several layers are concatenated with equal weight.
 
 All three objectives are sums over sections of a function φ of the section's count, so a group is scored by looking up,
 for each of its members, what one more example in that section changes: `_gains`, computed once per step, makes scoring
@@ -63,16 +63,16 @@ _UNIT = 2.0**-40
 
 @dataclass(frozen=True)
 class Parameters(MethodParameters):
-    """The search, and what it compares."""
+    """The search and the sections that it compares."""
 
     sections: int = parameter(20, "K: equal sections of each neuron's range")
-    initial: int = parameter(30, "p: examples drawn at random at first")
-    group: int = parameter(5, "q: examples that a step adds")
-    candidates: int = parameter(300, "ℓ: groups that a step looks at")
-    objective: str = parameter("squared", "what a step minimises: squared, cross_entropy or kl")
+    initial: int = parameter(30, "p: random examples to start with")
+    group: int = parameter(5, "q: examples added per step")
+    candidates: int = parameter(300, "ℓ: random groups compared per step")
+    objective: str = parameter("squared", "objective of each step: squared, cross_entropy or kl")
     smoothing: float = parameter(0.01, "a: added to each section's count, for cross_entropy and kl")
-    layer: str | tuple[str, ...] = parameter("hidden", "whose neurons are compared: hidden, output, or both in a list")
-    stop_at_kl: float | None = parameter(None, "α: end once the KL divergence is below it; then budget may be left out")
+    layer: str | tuple[str, ...] = parameter("hidden", "layer that is compared: hidden, output, or both in a list")
+    stop_at_kl: float | None = parameter(None, "α: stop once the KL divergence is below it; budget is then optional")
 
     def __post_init__(self) -> None:
         check_sections(self.sections)
@@ -94,7 +94,7 @@ class Parameters(MethodParameters):
 
     @property
     def instead(self) -> dict[str, str]:
-        return {"hidden": "compare the output, if it is there, with layer=output"} if self.layer == "hidden" else {}
+        return {"hidden": "compare the output layer with layer=output"} if self.layer == "hidden" else {}
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -106,6 +106,8 @@ class Parameters(MethodParameters):
 
 
 class State(NamedTuple):
+    """The sample so far."""
+
     pool: Histogram  # sections of S and its counts in them
     counts: NDArray[np.int64]  # (m, K) of T
     chosen: NDArray[np.int64]  # (n so far,) in order of choice
@@ -117,7 +119,7 @@ def needs(parameters: Parameters) -> tuple[str, ...]:
 
 
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
-    """Start at random, and add groups until the budget is spent, or T is as close to S as ``stop_at_kl`` asks."""
+    """Start at random, then add groups until the budget is spent or the KL divergence is below ``stop_at_kl``."""
     state = _start(view, task, rng)
     while not _is_finished(task, state):
         state = _grow(view, task, state, rng)
@@ -137,7 +139,7 @@ def _start(view: View, task: Task, rng: np.random.Generator) -> State:
     state = State(pool, _count(codes, parameters.sections), index, taken)
     if not initial and _is_finished(task, state):
         raise DataError(
-            f"the {len(previous)} examples labelled so far reach stop_at_kl={parameters.stop_at_kl} already; "
+            f"the {len(previous)} labelled examples already reach stop_at_kl={parameters.stop_at_kl}; "
             "lower it, or give a budget instead"
         )
     return state
@@ -171,27 +173,27 @@ def _is_threshold(alpha: Any) -> bool:
 def _check_initial(initial: int, budget: int | None, free: int) -> None:
     if budget is not None and budget < initial:
         raise SpecError(
-            f"budget={budget} is below initial={initial}, the examples CES draws at random before it optimises; "
-            "raise the budget or lower initial (the paper takes 5 on small pools)"
+            f"budget={budget} is below initial={initial}, the number of random examples that CES starts with; "
+            "raise the budget or lower initial (the paper uses 5 on small pools)"
         )
     if budget is None and free <= initial:
-        raise SpecError(f"initial={initial} takes all {free} examples that are left in the pool; lower it")
+        raise SpecError(f"initial={initial} uses all {free} unlabelled examples of the pool; lower it")
 
 
 def _group_size(free: int, task: Task, num_chosen: int) -> int:
-    """q, or what is left of the budget."""
+    """Return q, or the rest of the budget if that is less."""
     if task.budget is not None:
         return min(task.parameters.group, task.budget - num_chosen)
     if free <= task.parameters.group:
         raise DataError(
-            f"stop_at_kl={task.parameters.stop_at_kl} is not reached by fewer than all {free + num_chosen} examples "
-            "of the pool that were left; raise it, or give a budget"
+            f"stop_at_kl={task.parameters.stop_at_kl} is only reached with all {free + num_chosen} unlabelled "
+            "examples of the pool; raise it, or give a budget"
         )
     return int(task.parameters.group)
 
 
 def _draw_groups(rng: np.random.Generator, size: int, taken: NDArray[np.int64], num: int, q: int) -> NDArray[np.int64]:
-    """``num`` groups of q distinct examples that are not taken, uniformly: (num, q)."""
+    """Draw ``num`` uniform groups of q distinct examples that are not ``taken``: (num, q)."""
     free = size - len(taken)
     if free < 4 * q * q:  # a repeat within a group is likely
         rank = np.stack([rng.choice(free, size=q, replace=False) for _ in range(num)])
@@ -208,7 +210,7 @@ def _draw_groups(rng: np.random.Generator, size: int, taken: NDArray[np.int64], 
 def _phi(
     counts: NDArray[np.int64], share: NDArray[np.float64], total: int, parameters: Parameters
 ) -> NDArray[np.float64]:
-    """φ: what one section adds to the objective when T has ``total`` examples, ``counts`` of them in it."""
+    """Return φ, the term of one section when T has ``total`` examples, ``counts`` of them in it."""
     if parameters.objective == "squared":
         return (counts / total - share) ** 2
     if parameters.objective == "cross_entropy":
@@ -220,7 +222,7 @@ def _phi(
 
 
 def _gains(state: State, parameters: Parameters, q: int) -> NDArray[np.int64]:
-    """Change of φ by the (r + 1)-th example of a group in a section, in units of 2^-40: (m, K, q)."""
+    """Return the change of φ by the (r + 1)-th example of a group in a section, in units of 2^-40: (m, K, q)."""
     total, share = len(state.taken) + q, state.pool.share
     values = [_phi(state.counts + r, share, total, parameters) for r in range(q + 1)]
     whole: NDArray[np.int64] = np.rint(np.stack(values, axis=-1) / _UNIT).astype(np.int64)  # (m, K, q + 1)
@@ -228,7 +230,7 @@ def _gains(state: State, parameters: Parameters, q: int) -> NDArray[np.int64]:
 
 
 def _scores(codes: NDArray[np.uint8], gains: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Objective after each group, up to a constant: codes (ℓ, q, m), gains (m, K, q) -> (ℓ,)."""
+    """Return the objective after each group, up to a constant: codes (ℓ, q, m), gains (m, K, q) -> (ℓ,)."""
     from opacc_ray.neurons.kernels import score  # Numba loads where it is used
 
     def over(start: int, stop: int) -> NDArray[np.int64]:
@@ -242,6 +244,6 @@ def _kl_to_pool(state: State) -> float:
 
 
 def _count(codes: NDArray[np.uint8], K: int) -> NDArray[np.int64]:
-    """Examples per section: codes (n, m) -> (m, K)."""
+    """Count the examples per section: codes (n, m) -> (m, K)."""
     m = codes.shape[1]
     return np.bincount((codes + np.arange(m) * K).ravel(), minlength=m * K).reshape(m, K)

@@ -1,4 +1,4 @@
-"""Several models compared by the labels of one sample: :func:`compare`, the way in for users."""
+"""Comparison of several models by the labels of one sample: the public function :func:`compare`."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -14,11 +14,11 @@ from opacc_ray.estimators.model_comparison import (
     cut_to_predictions,
 )
 from opacc_ray.estimators.rounds import checked_rounds, common_pool
-from opacc_ray.failure.history import History
+from opacc_ray.history import History
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
-from opacc_ray.samplers.learned import learn_from_all, learns_from_all
 from opacc_ray.samplers.models import histories_of, listed, refuse_other_pools, views_of
+from opacc_ray.samplers.neyman.regression import combine_by_regression, uses_regression
 from opacc_ray.selection import Selection
 
 
@@ -31,81 +31,79 @@ def compare(
     history: History | Sequence[History] | None = None,
     predictions: Sequence[ArrayLike] | None = None,
 ) -> SeveralModels:
-    """Accuracy of each model, all differences, and the probability that each is the best.
+    """Estimate the accuracy of each model, all differences, and the probability that each is the best.
 
     Parameters
     ----------
-    selection : as for :func:`opacc_ray.estimate`: a selection, whichever of the models it was drawn for, or one per
-        round
-    outcomes : (models, n): a row for each model; for rounds a list of such
-    level : at which each accuracy holds; all differences hold together at it
-    pools : the pool of each model, with its features, of the same examples in the same order: what is not labelled is
-        predicted for each model by all labels, if the rounds are of `neyman` with ``combine="labels"``
-    history : what was known before the first label, as the selection was given it, one for all models or one for each
-    predictions : (models, N) what each model says of every example of the pool, a class by the same name or number for
-        all models: where two say the same, both are right or both are wrong, so their difference is at most the share
-        of examples on which they do not
+    selection : as for :func:`opacc_ray.estimate`: a selection, drawn for any of the models, or one per round
+    outcomes : (models, n): a row per model; for rounds a list of these
+    level : confidence level of each accuracy, and of all differences together
+    pools : the pool of each model, with its features, of the same examples in the same order. For rounds drawn by
+        `neyman` with ``combine="labels"``, all labels then predict the unlabelled outcomes
+    history : data known before the first label, as given to select: one for all models or one for each
+    predictions : (models, N) the prediction of each model for every example of the pool; a class has the same name or
+        number for all models. Where two models agree, both are right or both are wrong, so their difference is at most
+        the share of examples on which they disagree
 
     Returns
     -------
     SeveralModels
-        Each difference is that of the two accuracies, but of `neyman` without pools: there accuracies use the
-        predictions that rounds were drawn by, and differences the labels alone.
+        Each difference is that of the two accuracies. Exception: `neyman` without pools, where accuracies use the
+        predictions of the rounds, and differences the labels only.
 
     Raises
     ------
     LabelError
-        There is no model, the outcomes do not fit the selection, or the predictions; or rounds are missing.
+        There is no model, the outcomes do not fit the selection or the predictions, or rounds are missing.
     SpecError
-        The pools, or the predictions, have another size than the pool that the selection was drawn from, or are not one
-        for each model.
+        The number or size of pools or predictions is not that of the models and of the selection's pool.
     DataError
-        A pool calls a chosen example by another id.
+        A chosen example has another id in a pool.
     """
     selections = [selection] if isinstance(selection, Selection) else list(selection)
     given = _rows(selections, [outcomes] if isinstance(selection, Selection) else outcomes)
     by_model = [checked_rounds(selections, [rows[m] for rows in given], level)[1] for m in range(len(given[0]))]
-    said = None if predictions is None else _checked(predictions, len(by_model), common_pool(selections))
+    predicted = None if predictions is None else _checked(predictions, len(by_model), common_pool(selections))
     views = None if pools is None else _views(pools, len(by_model), selections)
-    if views is None or not learns_from_all(selections):
+    if views is None or not uses_regression(selections):
         found = compare_by_design(selections, by_model, level)
     else:
         models = zip(views, by_model, histories_of(history, len(views)), strict=True)
-        combined = [learn_from_all(view, selections, own, known) for view, own, known in models]
+        combined = [combine_by_regression(view, selections, own, known) for view, own, known in models]
         found = compare_predicted(selections, by_model, combined, level)
-    return found if said is None else cut_to_predictions(found, selections, by_model, said)
+    return found if predicted is None else cut_to_predictions(found, selections, by_model, predicted)
 
 
 def _views(pools: Iterable[Pool | View], num_models: int, selections: Sequence[Selection]) -> list[View]:
-    """The pools of all models; raises SpecError or DataError unless each is the one that selections were drawn from."""
+    """Return the pools of all models; raises SpecError or DataError if one is not the pool of the selections."""
     views, size = views_of(listed(pools)), common_pool(selections)
     if len(views) != num_models or views[0].size != size:
         raise SpecError(
             f"{len(views)} pools of {views[0].size} examples, for {num_models} models and a selection of {size} "
-            "examples: give the pool of each model that the selection was drawn from"
+            "examples: give one pool per model, each the pool of the selection"
         )
     refuse_other_pools(views, selections)
     return views
 
 
 def _checked(predictions: Sequence[ArrayLike], num_models: int, size: int) -> list[NDArray[Any]]:
-    """The predictions of each model, (N,); raises SpecError unless each model has one for every example."""
+    """Return the predictions of each model, (N,); raises SpecError unless each model has one for every example."""
     given = [np.asarray(own) for own in predictions]
     shapes = [own.shape for own in given]
     if shapes != [(size,)] * num_models:
         raise SpecError(
-            f"predictions have the shapes {shapes}, for {num_models} models and a pool of {size} examples: give what "
-            "each model says of every example, (N,) for each"
+            f"predictions have the shapes {shapes}, for {num_models} models and a pool of {size} examples: give "
+            "(N,) predictions for each model"
         )
     return given
 
 
 def _rows(selections: Sequence[Selection], outcomes: Sequence[Any]) -> list[Any]:
-    """The outcomes (models, n) of each round; raises LabelError unless every round has as many models, and one."""
+    """Return the outcomes (models, n) of each round; raises LabelError unless all rounds have the same models."""
     table = next((rows for rows in (outcomes, *outcomes) if hasattr(rows, "keys")), None)
     if table is not None:
         raise LabelError(
-            f"the outcomes are of type {type(table).__name__}; give a list with the outcomes of each model, in the "
+            f"the outcomes have the type {type(table).__name__}; give a list with the outcomes of each model, in the "
             "order of the models"
         )
     given = list(outcomes)
@@ -113,5 +111,5 @@ def _rows(selections: Sequence[Selection], outcomes: Sequence[Any]) -> list[Any]
         raise LabelError(f"{len(selections)} rounds and outcomes of {len(given)}: give (models, n) for each round")
     nums = {len(rows) for rows in given}
     if len(nums) > 1:
-        raise LabelError(f"the rounds have outcomes of {sorted(nums)} models; give a row for each model in every round")
+        raise LabelError(f"the rounds have outcomes of {sorted(nums)} models; give a row per model in every round")
     return given

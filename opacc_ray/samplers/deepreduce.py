@@ -3,35 +3,35 @@
 Zhou, Li, Dong, Zhang, Hao, "Cost-Effective Testing of a Deep Learning Model through Input Reduction", ISSRE 2020,
 Algorithm 1, https://doi.org/10.1109/ISSRE5003.2020.00035.
 
-Phase 1 takes few examples that together meet every coverage requirement the pool meets
+Phase 1 selects few examples that together meet every coverage requirement that the pool meets
 (:mod:`opacc_ray.neurons.set_cover`). Phase 2 adds examples one by one until T is distributed as the pool S over the
 sections of the output neurons:
 
-    z_i = argmax_z P_S,i(z) / P_T,i(z)              the section neuron i lacks most          (lines 8 to 18)
+    z_i = argmax_z P_S,i(z) / P_T,i(z)              the section that neuron i lacks most     (lines 8 to 18)
     C   = argmax_t #{i : t is in z_i}               among the examples not yet in T          (lines 19 to 27)
     t'  = argmin_{t in C} KL(P_S || P_{T + t})      is added                                 (lines 28 to 35)
     KL(P_S || P_T) = (1/m) Σ_i Σ_z P_S,i(z) · ln(P_S,i(z) / P_T,i(z)) < α ends it            (Formula 1, line 38)
 
-Nothing is drawn at random, so the estimator is the sample mean and no design-based interval exists. Examples are handed
-out in the order of choice: the first k are what a budget of k buys.
+Nothing is drawn at random, so the estimator is the sample mean and no design-based interval exists. Examples are listed
+in the order of choice: the first k are the result for a budget of k.
 
-Four parameters switch to the variants of the paper's sensitivity analysis: `coverage=False` leaves phase 1 out,
-`layer="hidden"` looks at the last hidden layer, `division="equal_width"` cuts sections as CES does, and
+Four parameters select the variants of the paper's sensitivity analysis: `coverage=False` omits phase 1,
+`layer="hidden"` compares the last hidden layer, `division="equal_width"` cuts sections as CES does, and
 `heuristic="random"` adds random examples in phase 2.
 
-Deviations, and what the paper leaves open.
+Deviations, and choices that the paper leaves open.
 - An empty section of T counts as 1e-15, as in the released code.
-- Ties go to the lowest section and the lowest index. For that, KLs are sums of whole multiples of 2^-56, which are the
+- Ties go to the lowest section and the lowest index. For this, KLs are sums of whole multiples of 2^-56, which are the
   same in any order, and those that agree in steps of 2^-40 tie: ln 4/3 + ln 9/8 is ln 6/5 + ln 5/4.
-- Algorithm 1 adds one example before it compares KL with α; here none is added where phase 1 has reached α already.
-- With a budget it stops at whichever comes first, α or the budget. To stop at the budget alone, give a tiny α.
-- A budget that is smaller than phase 1 buys the first examples of phase 1. They are no picture of the pool, and the
-  estimate says so.
-- In later rounds T starts as what is labelled, for both phases.
+- Algorithm 1 adds one example before it compares KL with α; here none is added if phase 1 has already reached α.
+- With a budget the search stops at α or at the budget, whichever comes first. To stop at the budget only, set a tiny α.
+- A budget smaller than phase 1 yields the first examples of phase 1. They do not represent the pool, and the estimate
+  reports this.
+- In later rounds T starts with the labelled examples, for both phases.
 
-KL is never computed for a candidate: t changes one term per neuron, so a table of what one more example in a section
-changes is looked up m times. A part keeps how many sections each of its examples agrees with, and after a choice counts
-again only the neurons whose z_i has changed.
+KL is never computed for a candidate: t changes one term per neuron, so m entries of a table of these changes are added.
+A part keeps the number of sections that each of its examples agrees with, and after a choice recounts only the neurons
+whose z_i has changed.
 
 Legend: N pool, n budget, m neurons, K sections, T sample, S pool.
 """
@@ -46,12 +46,13 @@ from opacc_ray.designs.drawing import draw_uniform
 from opacc_ray.designs.purposive import Purposive
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.neurons import set_cover
-from opacc_ray.neurons.equal_count import EqualCount, equal_count
 from opacc_ray.neurons.sections import (
     FLOOR,
+    EqualCount,
     EqualWidth,
     Sections,
     check_sections,
+    equal_count,
     equal_width,
     part_codes,
     relative_entropy,
@@ -75,15 +76,15 @@ _NO_SECTION = 255
 
 @dataclass(frozen=True)
 class Parameters(MethodParameters):
-    """When it ends, and the variants."""
+    """The stopping rule and the variants."""
 
-    alpha: float = parameter(0.001, "α: end once the KL divergence is below it")
-    lookahead: int | None = parameter(None, "cardinalities that phase 1 looks at; null: all")
+    alpha: float = parameter(0.001, "α: stop once the KL divergence is below it")
+    lookahead: int | None = parameter(None, "cardinalities that phase 1 compares to break ties; null: all")
     sections: int = parameter(20, "K: sections of each neuron")
     coverage: bool = parameter(True, "whether phase 1 covers neurons first")
     layer: str = parameter("output", "layer that phase 2 compares: output or hidden")
-    division: str = parameter("equal_count", "how sections are cut: equal_count or equal_width")
-    heuristic: str = parameter("kl", "what phase 2 adds: the best for kl, or random")
+    division: str = parameter("equal_count", "sections of equal_count or equal_width")
+    heuristic: str = parameter("kl", "example that phase 2 adds: the best for kl, or random")
 
     def __post_init__(self) -> None:
         if not self.alpha > 0:
@@ -103,10 +104,12 @@ class Parameters(MethodParameters):
 
     @property
     def instead(self) -> dict[str, str]:
-        return {"coverage": "leave phase 1 out with coverage=False"}
+        return {"coverage": "omit phase 1 with coverage=False"}
 
 
 class State(NamedTuple):
+    """The sample so far."""
+
     sections: Sections  # cut on S
     key: str  # names the sections
     pool: NDArray[np.int64]  # (m, K) examples of S per section
@@ -121,7 +124,7 @@ class State(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A part's best example: compared by its first two fields."""
+    """The best example of a part; candidates are compared by the first two fields."""
 
     agreement: int  # neurons whose most wanted section it is in
     gain: int  # what it takes off KL, in steps of 2^-40
@@ -134,7 +137,7 @@ def needs(parameters: Parameters) -> tuple[str, ...]:
 
 
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
-    """Add examples until the budget is spent, or everything is covered and KL is below α."""
+    """Add examples until the budget is spent, or all requirements are met and KL is below α."""
     state = _start(view, task)
     while not _is_finished(task, state):
         state = _cover(view, task, state) if state.unmet.any() else _approach(view, task, state, rng)
@@ -146,17 +149,17 @@ def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
 
 
 def _why(kl: float, num_unmet: int, num_requirements: int) -> str:
-    """No design-based variance exists."""
+    """Return the reason why no design-based variance exists."""
     if not num_unmet:
-        return f"DeepReduce chooses without chance (KL to the pool {kl:.2g}), so no design-based variance exists"
+        return f"DeepReduce is deterministic (KL to the pool {kl:.2g}), so no design-based variance exists"
     return (
         f"the budget ended DeepReduce with {num_unmet} of {num_requirements} coverage requirements unmet, before it "
-        "looked at the distribution of outputs: the sample does not resemble the pool"
+        "compared the distribution of outputs: the sample does not represent the pool"
     )
 
 
 def _start(view: View, task: Task) -> State:
-    """Cut the sections, rank the requirements, and count what is labelled already."""
+    """Cut the sections, rank the requirements, and count the labelled examples."""
     parameters, previous = task.parameters, task.previous.chosen
     sections = _cut(view, parameters)
     key = key_of(*sections)
@@ -171,21 +174,21 @@ def _start(view: View, task: Task) -> State:
         state = _add(state, previous, view.take(part_codes, previous, (sections,)))._replace(chosen=none)
     if _is_finished(task, state):
         raise SpecError(
-            f"the {len(previous)} examples labelled before are within KL {state.kl:.2g} of the pool, which is below "
-            f"alpha={parameters.alpha:g}, so none is left to choose; lower alpha"
+            f"the {len(previous)} labelled examples are within KL {state.kl:.2g} of the pool, which is already below "
+            f"alpha={parameters.alpha:g}; lower alpha"
         )
     return state
 
 
 def _cover(view: View, task: Task, state: State) -> State:
-    """Phase 1 adds an example."""
+    """Add an example by phase 1."""
     index, met = set_cover.choose(view, state.requirements, state.unmet, task.parameters.lookahead)
     state = state._replace(unmet=state.unmet & ~met, num_covering=state.num_covering + 1)
     return _add(state, np.array([index]), _codes_at(view, state, index)[None])
 
 
 def _approach(view: View, task: Task, state: State, rng: np.random.Generator) -> State:
-    """Phase 2 adds an example."""
+    """Add an example by phase 2."""
     _check_reachable(view, task, state)
     if task.parameters.heuristic == "random":
         index = int(draw_uniform(rng, view.size, state.taken, 1)[0])
@@ -214,13 +217,13 @@ def _cut(view: View, parameters: Parameters) -> EqualCount | EqualWidth:
 def _check_reachable(view: View, task: Task, state: State) -> None:
     if task.budget is None and len(state.taken) == view.size - 1:
         raise DataError(
-            f"alpha={task.parameters.alpha:g} is not reached by fewer than all {view.size} examples of the pool "
+            f"alpha={task.parameters.alpha:g} is only reached with all {view.size} examples of the pool "
             f"(KL {state.kl:.2g} with one left out); raise it, or give a budget"
         )
 
 
 def _add(state: State, index: NDArray[np.int64], codes: NDArray[np.uint8]) -> State:
-    """T with the examples ``index`` (k,), whose sections are codes (k, m)."""
+    """Add the examples ``index`` (k,) to T; codes (k, m) are their sections."""
     counts, neurons = state.counts.copy(), np.arange(len(state.counts))
     for row in codes:
         counts[neurons, row] += 1
@@ -233,7 +236,7 @@ def _add(state: State, index: NDArray[np.int64], codes: NDArray[np.uint8]) -> St
 
 
 def _closest(view: View, state: State) -> tuple[int, NDArray[np.uint8]]:
-    """The example that phase 2 adds, and its sections (m,)."""
+    """Return the example that phase 2 adds, and its sections (m,)."""
     target = np.argmax(state.pool / np.maximum(state.counts, FLOOR), axis=1).astype(np.uint8)  # (m,) z_i
     arguments = [(target, _gains(state), rows) for rows in _rows_per_part(view, state.taken)]
     answers = _kept(view, state.sections, state.key).map(_Codes.best, arguments)
@@ -243,14 +246,14 @@ def _closest(view: View, state: State) -> tuple[int, NDArray[np.uint8]]:
 
 
 def _gains(state: State) -> NDArray[np.int64]:
-    """What one more example in a section takes off KL, in units: (m, K)."""
+    """Return the decrease of KL by one more example in a section, in units: (m, K)."""
     size = len(state.taken) + 1
     ratio = (state.counts + 1) / np.maximum(state.counts, FLOOR * size)  # P_{T + t} / P_T, with T + t examples in both
     return np.rint(state.share * np.log(ratio) / (len(state.share) * _UNIT)).astype(np.int64)
 
 
 def _rows_per_part(view: View, index: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Sorted ``index`` (k,) as rows of each part."""
+    """Return sorted ``index`` (k,) as rows of each part."""
     bounds = np.searchsorted(index, view.starts)
     return [index[bounds[part] : bounds[part + 1]] - view.starts[part] for part in range(len(view.parts.sizes))]
 
@@ -264,7 +267,7 @@ def _codes_at(view: View, state: State, index: int) -> NDArray[np.uint8]:
 
 
 class _Codes:
-    """The sections of a part's examples, neuron by neuron, and how many of the wanted ones each example is in."""
+    """The sections of a part's examples by neuron, and the number of target sections that each example is in."""
 
     def __init__(self, part: Pool, sections: Sections) -> None:
         codes = sections.codes(getattr(part, sections.layer))
@@ -275,11 +278,11 @@ class _Codes:
         self._agreed = nowhere, np.zeros(self._codes.shape[1], dtype=np.int32)
 
     def count(self) -> NDArray[np.int64]:
-        """Examples per section: (m, K)."""
+        """Count the examples per section: (m, K)."""
         return np.stack([np.bincount(row, minlength=self._num) for row in self._codes])
 
     def best(self, target: NDArray[np.uint8], gains: NDArray[np.int64], taken: NDArray[np.int64]) -> Candidate | None:
-        """The row in most of the sections ``target`` (m,), without those ``taken``; of ties the one of most gain."""
+        """Return the row in most sections of ``target`` (m,), except ``taken`` rows; ties go to the largest gain."""
         agreement = self._agreement(target).copy()  # (n,)
         agreement[taken] = -1
         most = agreement.max()
@@ -292,8 +295,8 @@ class _Codes:
         return Candidate(int(most), int(gain[best]), int(rows[best]), codes[:, best])
 
     def _agreement(self, target: NDArray[np.uint8]) -> NDArray[np.int32]:
-        """How many of ``target`` (m,) each row is in: (n,). Only what differs from the last call is counted again."""
-        from opacc_ray.neurons.agreement import move_target
+        """Count in how many of ``target`` (m,) each row is: (n,). Only changes since the last call are counted."""
+        from opacc_ray.neurons.kernels import move_target
 
         before, agreement = self._agreed
         agreement = agreement.copy()

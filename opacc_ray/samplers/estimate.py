@@ -11,12 +11,12 @@ from opacc_ray.estimators.design_based import design_based_estimate
 from opacc_ray.estimators.plausibility import contradiction
 from opacc_ray.estimators.prediction_powered import assisted_estimate
 from opacc_ray.estimators.rounds import checked_rounds
-from opacc_ray.failure.history import History
+from opacc_ray.history import History
 from opacc_ray.parts.content import content_of
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
-from opacc_ray.samplers.learned import learned_estimate, learns_from_all
 from opacc_ray.samplers.models import histories_of, refuse_other_order, refuse_other_pools
+from opacc_ray.samplers.neyman.regression import regression_estimate, uses_regression
 from opacc_ray.selection import Selection
 
 
@@ -40,7 +40,7 @@ def estimate(
     prediction : (N,) in [0, 1] of every example of the pool, in its order: the outcome to expect, such as the model's
         confidence. As far as it is right, it saves labels; see :mod:`opacc_ray.estimators.prediction_powered`
     pool : the pool with its features, from which `neyman` with ``combine="labels"`` predicts what is not labelled by
-        all labels (:mod:`opacc_ray.estimators.taught`). Without it each round is estimated by itself, which is
+        all labels (:mod:`opacc_ray.samplers.neyman.regression`). Without it each round is estimated by itself, which is
         exactly unbiased and less precise. Other methods have no use for it
     history : what was known before the first label, as the selection was given it; only with ``pool``
 
@@ -72,8 +72,8 @@ def estimate(
         view, known = view_of(pool), histories_of(history, 1)[0]
         refuse_other_pools([view], selections)
     selections, outcomes = checked_rounds(selection, outcome, level)
-    if view is not None and learns_from_all(selections):
-        found = learned_estimate(view, selections, outcomes, level, known)
+    if view is not None and uses_regression(selections):
+        found = regression_estimate(view, selections, outcomes, level, known)
     else:
         found = design_based_estimate(selections, outcomes, level)
     return replace(found, reason=joined_reasons((found.reason, contradiction(selections, outcomes))))

@@ -1,9 +1,9 @@
-"""GBS: gradient-based sampling, strata chosen by what the labels so far say.
+"""GBS: gradient-based sampling, strata chosen by the labels so far.
 
 Guerriero, Pietrantuono, Russo, "DeepSample: DNN sampling-based testing for operational accuracy assessment", ICSE 2024,
 https://doi.org/10.1145/3597503.3639584.
 
-The pool is cut in ten strata by 1-D k-means of the belief that an example fails (:mod:`opacc_ray.failure.auxiliary`).
+The pool is cut in ten strata by 1-D k-means of the failure score (:mod:`opacc_ray.samplers.auxiliary`).
 The next example comes from the stratum where it lowers the variance of the estimate most,
 
     argmax_h P_h² · θ_h · (1 - θ_h) / n_h²        P_h = N_h / N, n_h labels so far, θ_h their share of failures,
@@ -11,16 +11,16 @@ The next example comes from the stratum where it lowers the variance of the esti
 and the estimator is Σ_h P_h · mean(y | stratum h).
 
 Changed. The original reads each outcome before it chooses the next example. Labels from people come back in batches, so
-here θ_h is what earlier rounds say (``previous``) and n_h counts the batch as it grows. One batch alone is a stratified
-sample in proportion to the strata; from the second on, labels go where outcomes vary.
+here θ_h comes from earlier rounds (``previous``) and n_h counts the batch as it grows. The first batch is a stratified
+sample in proportion to the strata; later batches go where outcomes vary.
 
-Corrected. The original starts the count of labels of every stratum at 1, so failures in a stratum with few labels are
-underestimated, uses one smoothed rate both to choose and to estimate, and may draw an example again. Here the smoothed
-rate (failures + 1)/(n_h + 2) serves to choose only, true counts serve to estimate, and drawing is without replacement.
+Corrected. The original starts the count of labels of every stratum at 1, which underestimates failures in a stratum
+with few labels. It uses one smoothed rate both to choose and to estimate, and may draw an example again. Here the
+smoothed rate (failures + 1)/(n_h + 2) only chooses, true counts estimate, and drawing is without replacement.
 
-Is it unbiased? Sample sizes that depend on outcomes make the mean of all labels of a stratum biased in general. Each
-batch by itself is not: every stratum gets at least one example of it, and its sizes are settled before its labels. So a
-selection's estimate rests on its own batch, over the examples that were unlabelled before it.
+Is it unbiased? Sample sizes that depend on outcomes make the mean of all labels of a stratum biased in general. A
+single batch is not biased: every stratum gets at least one of its examples, and its sizes are fixed before its labels
+are known. So a selection's estimate uses its own batch only, over the examples that were unlabelled before it.
 
 Legend: N unlabelled examples, N_h those of stratum h, n budget.
 """
@@ -30,37 +30,34 @@ import heapq
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.stratification import check_budget
-from opacc_ray.failure.strata import Strata, cut_strata
+from opacc_ray.designs.stratification import check_budget, kmeans_1d
 from opacc_ray.parts.view import View
-from opacc_ray.samplers.base import NO_PREVIOUS, Draw, Task
-from opacc_ray.samplers.ssrs import Parameters, draw_each, needs
+from opacc_ray.samplers import auxiliary
+from opacc_ray.samplers.base import Draw, Task
+from opacc_ray.samplers.ssrs import Parameters, needs
+from opacc_ray.samplers.strata import by_stratum, draw_from
 
 __all__ = ["Parameters", "draw", "needs"]
 
 
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """Cut the strata, the same ones in every round, share the batch, and draw."""
-    return draw_each(rng, *plan(view, task))
-
-
-def plan(view: View, task: Task) -> tuple[Strata, NDArray[np.int64]]:
-    """The strata of the examples that can be drawn, and how many of each to draw (H,)."""
     assert task.budget is not None
     labelled, outcome = task.previous
-    strata = cut_strata(view, task.parameters.auxiliary, task.parameters.strata, NO_PREVIOUS.chosen)
-    stratum, num = strata.of(labelled), len(strata.sizes)
-    counted = np.bincount(stratum, minlength=num)
-    failures = np.bincount(stratum, weights=1 - outcome, minlength=num).astype(np.float64)
-    left = strata.without(labelled)
-    open_ = np.flatnonzero(left.sizes)
-    return left.only(open_), _climb(task.budget, left.sizes[open_], counted[open_], failures[open_])
+    stratum = kmeans_1d(auxiliary.read(view, task.parameters.auxiliary).score(), task.parameters.strata)  # (N,)
+    free, num = np.delete(np.arange(view.size), labelled), int(stratum.max()) + 1
+    sizes = np.bincount(stratum[free], minlength=num)
+    counted = np.bincount(stratum[labelled], minlength=num)
+    failures = np.bincount(stratum[labelled], weights=1 - outcome, minlength=num).astype(np.float64)
+    left = np.flatnonzero(sizes)
+    allocation = allocate_by_gradient(task.budget, sizes[left], counted[left], failures[left])
+    return draw_from(rng, by_stratum(free, stratum[free]), sizes[left], allocation)
 
 
-def _climb(
+def allocate_by_gradient(
     budget: int, sizes: NDArray[np.int64], counted: NDArray[np.int64], failures: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """Examples of the batch per stratum, all (H,): one each, then one after the other where the gradient is largest."""
+    """Return the batch per stratum, (H,): one example each, then one at a time where the gradient is largest."""
     check_budget(budget, sizes)
     rate = (failures + 1) / (counted + 2)
     weight = (sizes / sizes.sum()) ** 2 * rate * (1 - rate)  # gradient · n_h²

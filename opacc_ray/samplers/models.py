@@ -1,4 +1,4 @@
-"""Several models on one pool: what is given of each, checked to be of the same examples."""
+"""Pools of one or several models, checked to hold the same examples as one another and as a selection."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -8,44 +8,37 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.estimators.accuracy_estimate import Outcome, checked_outcome
-from opacc_ray.failure.history import NO_HISTORY, History
+from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.content import Content, content_of, in_other_order
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
 from opacc_ray.selection import Selection
 
 Pools = Pool | View | Iterable[Pool | View]
-"""The pool of one model, or those of several."""
+"""The pool of one model, or the pools of several models."""
 
 
 def listed(pool: Pools) -> list[Pool | View]:
-    """What is given, in a list; :func:`views_of` refuses what is no pool."""
+    """Return a list of the given pools; :func:`views_of` refuses what is not a pool."""
     return list(pool) if isinstance(pool, Sequence | Iterator) else [pool]  # type: ignore[list-item]
 
 
 def views_of(pools: Sequence[Pool | View]) -> list[View]:
-    """The view of each model's pool; raises SpecError if there is none, one is no pool, or they differ in size."""
+    """Return the view of each pool; raises SpecError if there is none, one is not a pool, or their sizes differ."""
     views = [view_of(own) for own in pools]
     if not views:
         raise SpecError("no pool is given; give one, or one for each model")
     for number, view in enumerate(views[1:], start=2):
         if view.size != views[0].size:
             raise SpecError(
-                f"pool {number} holds {view.size} examples and the first {views[0].size}; give what several models say "
-                "of the same examples, in the same order"
+                f"pool {number} has {view.size} examples and the first has {views[0].size}; give pools of the same "
+                "examples in the same order"
             )
     return views
 
 
-def forget_own(views: Sequence[View], pools: Sequence[Pool | View]) -> None:
-    """Let go at once of what was made of a pool that was given without a view; a view's own stays with it."""
-    for view, own in zip(views, pools, strict=True):
-        if view is not own:
-            view.forget()
-
-
 def histories_of(history: History | Sequence[History] | None, num: int) -> list[History]:
-    """One history for each of ``num`` models; raises SpecError if it is none, or as many are not given."""
+    """Return one history for each of ``num`` models; raises SpecError if the type or the number is wrong."""
     if history is None:
         return [NO_HISTORY] * num
     if isinstance(history, History):
@@ -54,8 +47,7 @@ def histories_of(history: History | Sequence[History] | None, num: int) -> list[
     strange = next((own for own in given if not isinstance(own, History)), None)
     if strange is not None:
         raise SpecError(
-            f"what is given as a history is of type {type(strange).__name__}; "
-            "give opacc.History(labelled=[(pool, outcomes)])"
+            f"a history has the type {type(strange).__name__}; give opacc.History(labelled=[(pool, outcomes)])"
         )
     if len(given) != num:
         raise SpecError(f"{len(given)} histories for {num} models: give one for all, or one for each")
@@ -63,29 +55,29 @@ def histories_of(history: History | Sequence[History] | None, num: int) -> list[
 
 
 def refuse_no_rounds(previous: Any) -> None:
-    """Raise SpecError unless these are pairs of a selection and its outcomes."""
+    """Raise SpecError unless ``previous`` is a list of pairs of a selection and its outcomes."""
     rounds = previous if isinstance(previous, Sequence) else [previous]
     for own in rounds:
         if not (isinstance(own, tuple | list) and len(own) == 2 and isinstance(own[0], Selection)):
             raise SpecError(
-                f"previous holds what is of type {type(own).__name__}; give a list with a pair of each earlier round: "
+                f"previous holds an item of type {type(own).__name__}; give a list with one pair per earlier round: "
                 "[(selection, outcome)]"
             )
 
 
 def rows_of(selection: Selection, outcome: Any, num: int) -> list[Outcome]:
-    """The outcomes (n,) of each of ``num`` models; raises LabelError unless they fit the selection."""
+    """Return the outcomes (n,) of each of ``num`` models; raises LabelError unless they fit the selection."""
     if num == 1:
         return [checked_outcome(selection, outcome)]
     if len(outcome) != num:
         raise LabelError(
-            f"round {selection.round} has outcomes of {len(outcome)} models, and there are {num}: give one row for each"
+            f"round {selection.round} has outcomes of {len(outcome)} models instead of {num}: give one row per model"
         )
     return [checked_outcome(selection, row) for row in outcome]
 
 
 def identify_in_all(views: Sequence[View], chosen: NDArray[np.int64]) -> tuple[str, ...]:
-    """The ids of the examples ``chosen`` (n,); raises DataError if the pools call one of them by different ids."""
+    """Return the ids of the examples ``chosen`` (n,); raises DataError if they differ between the pools."""
     first = views[0].identify(chosen)
     for number, view in enumerate(views[1:], start=2):
         refuse_other_ids(chosen.tolist(), first, "the first pool", view.identify(chosen), f"pool {number}")
@@ -93,9 +85,9 @@ def identify_in_all(views: Sequence[View], chosen: NDArray[np.int64]) -> tuple[s
 
 
 def refuse_other_pools(views: Sequence[View], selections: Sequence[Selection]) -> None:
-    """Refuse pools that are not the one that the selections were drawn from.
+    """Refuse pools other than the one that the selections were drawn from.
 
-    A pool without ids of its own is known by its size, and by the order of its numbers if the selection knows it.
+    A pool without ids is compared by its size, and by a digest of its columns if the selection has one.
 
     Raises
     ------
@@ -111,7 +103,7 @@ def refuse_other_pools(views: Sequence[View], selections: Sequence[Selection]) -
             if selection.pool_size != view.size:
                 raise SpecError(
                     f"{pool} has {view.size} examples, and the selection was drawn from {selection.pool_size}: "
-                    "give the pool that it was drawn from"
+                    "give the pool of the selection"
                 )
             if view.named:
                 places = selection.index
@@ -120,18 +112,18 @@ def refuse_other_pools(views: Sequence[View], selections: Sequence[Selection]) -
 
 
 def refuse_other_order(selection: Selection, content: Content, pool: str) -> None:
-    """Raise DataError if a pool holds the numbers of one that the selection was drawn from in another order."""
+    """Raise DataError if a pool has the values of the selection's pool in another order."""
     moved = [name for own in selection.contents for name in in_other_order(content, own)]
     is_one = any(own.keys() & content.keys() and own | content == content | own for own in selection.contents)
     if moved and not is_one:
         raise DataError(
-            f"{pool} has the values of {moved[0]} that the selection was drawn from, in another order: give the "
-            "examples in the order that they had at select, or give both pools their ids: Pool(ids=...)"
+            f"{pool} has the same values of {moved[0]} as the pool of the selection, but in another order: give the "
+            "examples in the order used in select, or give both pools ids: Pool(ids=...)"
         )
 
 
 def refuse_other_ids(places: Sequence[int], own: Sequence[str], here: str, others: Sequence[str], there: str) -> None:
-    """Raise DataError where the ids of the examples at some ``places`` of a pool differ ``here`` and ``there``."""
+    """Raise DataError if the ids of the examples at ``places`` of a pool differ between ``here`` and ``there``."""
     for place, name, other in zip(places, own, others, strict=True):
         if name != other:
             raise DataError(

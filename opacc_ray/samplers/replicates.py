@@ -1,6 +1,6 @@
-"""Independent replicates: a method chooses in several random parts of the pool, in each as if it were the pool.
+"""Independent replicates: a method chooses in several random parts of the pool, in each as if it were the whole pool.
 
-Their spread is a variance for methods that have none; see :mod:`opacc_ray.designs.replicates`.
+Their spread gives a variance to methods that have none; see :mod:`opacc_ray.designs.replicates`.
 """
 
 from collections.abc import Callable
@@ -15,24 +15,24 @@ from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import Draw
 
 Choose = Callable[[View, int | None, int], Draw]
-"""From part r of the pool, its share of the budget and r: what the method chooses there."""
+"""Called with part r of the pool, its share of the budget and r; returns the examples chosen there."""
 
 
 def replicate(
     view: View, num: int, budget: int | None, taken: NDArray[np.int64], rng: np.random.Generator, choose: Choose
 ) -> Draw:
-    """One sample of what ``choose`` takes from each of ``num`` random parts of the pool.
+    """Join the samples that ``choose`` draws from each of ``num`` random parts of the pool.
 
     Parameters
     ----------
-    budget : of all replicates together; None where the method stops itself
-    taken : examples that are left out, labelled before
+    budget : labels of all replicates together; None for a method that stops by itself
+    taken : examples labelled before, which are left out
     choose : must draw from a generator that depends on r
 
     Returns
     -------
     Draw
-        Examples that come in turn from all replicates. Its facts are those of each replicate.
+        Examples of all replicates in turn. Its facts are those of each replicate.
 
     Raises
     ------
@@ -43,7 +43,7 @@ def replicate(
     whole = isinstance(num, int | np.integer) and not isinstance(num, bool)
     if not whole or not 2 <= num <= len(free):
         raise SpecError(
-            f"replicates={num!r}: give a whole number of at least 2, so that they can differ, and at most {len(free)}"
+            f"replicates={num!r}: give a whole number from 2 to {len(free)}, the number of unlabelled examples"
         )
     parts = [np.sort(part) for part in np.array_split(rng.permutation(free), num)]
     shares = _shares(budget, num)
@@ -52,7 +52,7 @@ def replicate(
 
 
 def _shares(budget: int | None, num: int) -> list[int | None]:
-    """Shares of the budget, which differ by one at most."""
+    """Divide the budget in shares that differ by at most one."""
     if budget is None:
         return [None] * num
     if budget < num:
@@ -63,7 +63,7 @@ def _shares(budget: int | None, num: int) -> list[int | None]:
 def _join(draws: list[Draw], parts: list[NDArray[np.int64]]) -> Draw:
     number = np.repeat(np.arange(len(draws)), [len(drawn.chosen) for drawn in draws])
     place = np.concatenate([np.arange(len(drawn.chosen)) for drawn in draws])
-    order = np.lexsort((number, place))  # should labelling stop early, all replicates have some
+    order = np.lexsort((number, place))  # if labelling stops early, all replicates have labels
     index = np.concatenate([part[drawn.chosen] for part, drawn in zip(parts, draws, strict=True)])
     sizes = np.array([len(part) for part in parts])
     design = Replicates(number[order], sizes, tuple(drawn.design for drawn in draws))

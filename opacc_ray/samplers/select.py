@@ -1,4 +1,4 @@
-"""Choosing what to label: :func:`select` runs a method of the registry over a pool."""
+"""Choice of the examples to label: the public function :func:`select` runs a method on a pool."""
 
 import json
 import math
@@ -12,15 +12,13 @@ import numpy as np
 from opacc_ray.errors import LabelError, SpecError, shortened
 from opacc_ray.estimators.accuracy_estimate import Outcome
 from opacc_ray.estimators.plausibility import contradiction
-from opacc_ray.failure.history import NO_HISTORY, History
-from opacc_ray.parts.cache import repeat_if_forgotten
+from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.content import content_of
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import METHODS, Draw, Previous, Sampler, Task
 from opacc_ray.samplers.base import NO_PREVIOUS, OtherModel, Report, unreported
 from opacc_ray.samplers.models import (
     Pools,
-    forget_own,
     histories_of,
     identify_in_all,
     listed,
@@ -49,43 +47,40 @@ def select(
 
     Parameters
     ----------
-    pool : the examples with the features the method needs; or several pools, of the same examples in the same order,
-        each with the features of another model: the labels are to serve all of them (`neyman`)
+    pool : the examples with the features that the method needs; or several pools of the same examples in the same
+        order, each with the features of another model, to choose labels for all of them (`neyman`)
     method : a name of ``opacc_ray.samplers.METHODS``
-    budget : number of labels that can be paid for, at most the number of unlabelled examples
-    seed : a whole number of at least 0; the same seed, pool and parameters give the same selection
+    budget : number of labels, at most the number of unlabelled examples
+    seed : a whole number, at least 0; the same seed, pool and parameters give the same selection
     previous : (selection, outcome) of every earlier round; their examples are not chosen again, except by `srs` with
-        replacement. For several models the outcomes are (models, n), whichever model the round was drawn for
-    replicates : choose from that many random parts of the pool apart, each with its share of the budget; their spread
-        gives an interval to methods whose design gives none
-    history : what is known before the first label, for methods that learn from it: labels of other examples, columns
-        that may tell failures; the same for all rounds, and for the estimate. For several models one
-        for all, or one for each
-    progress : called as ``progress(done, total)`` by methods that choose step by step (ces, deepreduce), after each
-        step, in this thread: ``done`` examples are chosen, which grows from call to call, of ``total``, the budget, or
-        None where the method stops by itself. Methods that draw at once do not call it. What it raises ends the
-        selection
-    parameters : the method's own; see its module
+        replacement. For several models the outcomes are (models, n)
+    replicates : choose independently from so many random parts of the pool, each with its share of the budget; their
+        spread gives an interval to methods whose design gives none
+    history : data known before the first label, for methods that use it: labels of other examples, columns that may
+        predict failures; the same for all rounds and for the estimate. For several models one for all, or one for each
+    progress : called as ``progress(done, total)`` after each step by methods that choose step by step (ces,
+        deepreduce), in this thread: ``done`` examples are chosen of ``total``, the budget or None. An exception that it
+        raises ends the selection
+    parameters : those of the method; see its module
 
     Returns
     -------
     Selection
-        Examples in order of choice, with the design that the estimate needs. Its facts have a ``notice`` if the labels
-        of earlier rounds contradict the confidence (:mod:`opacc_ray.estimators.plausibility`).
+        Examples in order of choice, with the design that the estimate needs. Its facts contain a ``notice`` if the
+        labels of earlier rounds contradict the confidence (:mod:`opacc_ray.estimators.plausibility`).
 
     Raises
     ------
     SpecError
-        Unknown method or parameter, a negative seed, a budget that does not fit the pool, or what is no pool, earlier
-        round or history.
+        Unknown method or parameter, a negative seed, a budget that does not fit the pool, or an argument of another
+        type.
     LabelError
         The outcomes do not fit the earlier rounds, or all examples are labelled.
     DataError
-        The pool lacks a feature, one of its values is not finite, or it calls an example by another id than an earlier
-        round or another pool, or has no ids and is that of an earlier round in another order.
+        The pool lacks a feature, a value is not finite, or ids or their order differ from an earlier round or another
+        pool.
     """
-    sampler, pools = find_method(method), listed(pool)
-    views = views_of(pools)
+    sampler, views = find_method(method), views_of(listed(pool))
     view = views[0]
     _check_seed(seed)
     labelled = _gather(previous, views)
@@ -98,13 +93,10 @@ def select(
     view.need(sampler.needs(task.parameters), method, task.parameters.instead)
     number = 1 + max((selection.round for selection, _ in previous), default=0)
     contents = tuple(filter(None, map(content_of, views)))
-    try:
-        drawn = repeat_if_forgotten(views, lambda: _draw(sampler, view, task, replicates, [int(seed), number]))
-    finally:
-        forget_own(views, pools)
+    drawn = _draw(sampler, view, task, replicates, [int(seed), number])
     return Selection(
         method=method,
-        parameters=json.loads(json.dumps(asdict(task.parameters))),  # as a saved selection gives them back
+        parameters=json.loads(json.dumps(asdict(task.parameters))),  # as a saved selection returns them
         seed=int(seed),
         pool_size=view.size,
         index=drawn.chosen,
@@ -117,7 +109,7 @@ def select(
 
 
 def _notice(previous: Sequence[tuple[Selection, Outcome]], num_models: int) -> dict[str, str]:
-    """The fact that the labels of earlier rounds contradict what was foreseen of the first model, if they do."""
+    """Return a notice if the labels of earlier rounds contradict the predicted failures of the first model."""
     outcomes = [rows_of(selection, outcome, num_models)[0] for selection, outcome in previous]
     found = contradiction([selection for selection, _ in previous], outcomes)
     return {"notice": found} if found else {}
@@ -134,24 +126,24 @@ def _check_several(method: str, task: Task, replicates: int | None) -> None:
         return
     if not task.parameters.serves_several:
         raise SpecError(
-            f"method {method!r} chooses for one model; give its pool alone, and compare the others by its labels, or "
-            "take neyman"
+            f"method {method!r} chooses for one model; give one pool and compare the other models by its labels, "
+            "or use neyman"
         )
     if replicates is not None:
-        raise SpecError("replicates are of one model's pool; leave them out, or give one pool")
+        raise SpecError("`replicates` cannot be combined with several pools; give one pool, or remove replicates")
 
 
 def _check_history(method: str, task: Task, replicates: int | None) -> None:
     if all(history is NO_HISTORY for history in (task.history, *(other.history for other in task.others))):
         return
     if not task.parameters.learns_from_history:
-        raise SpecError(f"method {method!r} does not learn from a history; leave it out, or take neyman")
+        raise SpecError(f"method {method!r} does not use a history; remove it, or use neyman")
     if replicates is not None:
-        raise SpecError("replicates are parts of the pool apart, and a history is of all of it; leave one of them out")
+        raise SpecError("`replicates` cannot be combined with `history`; remove one of them")
 
 
 def _replicated(sampler: Sampler, view: View, task: Task, num: int, seed: Sequence[int]) -> Draw:
-    """What the method draws from ``num`` parts of the pool; their steps count together."""
+    """Draw from ``num`` parts of the pool; progress counts the steps of all of them."""
     done = 0
 
     def choose(part: View, share: int | None, r: int) -> Draw:
@@ -164,27 +156,27 @@ def _replicated(sampler: Sampler, view: View, task: Task, num: int, seed: Sequen
     return replicate(view, num, task.budget, task.previous.chosen, np.random.default_rng([*seed, 0]), choose)
 
 
-def find_method(method: str, beside: Iterable[str] = ()) -> Sampler:
-    """The registry's entry; raises SpecError naming the nearest method there is, of those or of others ``beside``."""
+def find_method(method: str, others: Iterable[str] = ()) -> Sampler:
+    """Return the module of a method; raises SpecError with the nearest name, of methods and ``others``."""
     if method not in METHODS:
-        names = [*METHODS, *beside]
+        names = [*METHODS, *others]
         near = get_close_matches(str(method), names, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(names)}"
         raise SpecError(f"there is no method {shortened(repr(method), 60)}; {hint}")
     return METHODS[method]
 
 
-_BESIDE = ("method", "budget", "replicates", "models")  # what is said of every method, beside its own parameters
+_COMMON = ("method", "budget", "replicates", "models")  # keys of every method
 
 
 def parse_parameters(method: str, given: Mapping[str, Any]) -> Any:
-    """The method's validated Parameters; an unknown name is refused with the nearest one there is."""
+    """Return the validated Parameters of a method; raises SpecError for an unknown name, with the nearest one."""
     kind: Any = find_method(method).Parameters
     known = {item.name: item.default for item in fields(kind)}
     lists = {item.name for item in fields(kind) if any(get_origin(part) is tuple for part in get_args(item.type))}
     for name, value in given.items():
         if name not in known:
-            near = get_close_matches(name, [*known, *_BESIDE], 1)
+            near = get_close_matches(name, [*known, *_COMMON], 1)
             hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(known) or 'none'}"
             raise SpecError(f"method {method!r} has no parameter {shortened(repr(name), 60)}; {hint}")
         if isinstance(value, list | tuple) and (name in lists or isinstance(known[name], tuple)):
@@ -195,7 +187,7 @@ def parse_parameters(method: str, given: Mapping[str, Any]) -> Any:
 
 
 def _check_type(method: str, name: str, value: Any, default: Any) -> None:
-    """A parameter has the type of its default; a whole number serves as a float, a list as a tuple."""
+    """Raise SpecError unless a value has the type of the default; an int is accepted as a float, a list as a tuple."""
     accepted: dict[type, tuple[type, ...]] = {float: (float, int), tuple: (tuple, list)}
     kinds = accepted.get(type(default), (type(default),))
     is_bool_as_number = isinstance(value, bool) and bool not in kinds
@@ -207,7 +199,7 @@ def _check_type(method: str, name: str, value: Any, default: Any) -> None:
 
 
 def _check_items(method: str, name: str, values: Sequence[Any], default: Any) -> None:
-    """What a list holds has the type of what the default is or holds."""
+    """Raise SpecError unless all values have the type of the default or of its items."""
     example = default[0] if isinstance(default, tuple) else default
     for value in values:
         _check_type(method, name, value, example)
@@ -215,32 +207,31 @@ def _check_items(method: str, name: str, values: Sequence[Any], default: Any) ->
 
 def _check_seed(seed: int) -> None:
     if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
-        raise SpecError(f"seed={seed!r}: give a whole number of at least 0")
+        raise SpecError(f"seed={seed!r}: give a whole number, 0 or more")
 
 
 def _check_budget(budget: int | None, pool_size: int, num_labelled: int, *, optional: bool) -> None:
     left = pool_size - num_labelled
     if not left:
         raise LabelError(
-            f"all {pool_size} examples of the pool are labelled, and none is left to choose; state the accuracy with "
-            "`opacc estimate` or opacc.estimate"
+            f"all {pool_size} examples of the pool are labelled, so there is none left to choose; estimate the "
+            "accuracy with `opacc estimate` or opacc.estimate"
         )
     if budget is None:
         if optional:
             return
-        raise SpecError("no budget is given; say how many labels can be paid for, e.g. budget=100 (--budget 100)")
+        raise SpecError("no budget is given; set the number of labels, such as budget=100 (--budget 100)")
     if not isinstance(budget, int | np.integer) or isinstance(budget, bool) or budget < 1:
         raise SpecError(f"budget={budget!r}: give a whole number of labels, at least 1")
     if budget > left:
-        already = f", of which {num_labelled} are labelled already" if num_labelled else ""
+        already = f", of which {num_labelled} are labelled" if num_labelled else ""
         raise SpecError(
-            f"budget={budget} is more than the pool can give: it holds {pool_size} examples{already}; "
-            f"give at most {left}"
+            f"budget={budget} is more than the pool has: {pool_size} examples{already}; give at most {left}"
         )
 
 
 def _gather(previous: Sequence[tuple[Selection, Outcome]], views: Sequence[View]) -> list[Previous]:
-    """What earlier rounds say of each model."""
+    """Return the labels of earlier rounds for each model."""
     refuse_no_rounds(previous)
     if not previous:
         return [NO_PREVIOUS] * len(views)

@@ -1,8 +1,9 @@
-"""SRS: simple random sampling, the yardstick of every other method.
+"""SRS: simple random sampling, the baseline for every other method.
 
-With or without replacement. The estimator is the mean of the outcomes; it is unbiased under both. Without
+With or without replacement. The estimator is the mean of the outcomes; it is unbiased in both cases. Without
 replacement its variance is (N - n)/(N - 1) · θ(1 - θ)/n for 0/1 outcomes, and the exact interval comes from the
-hypergeometric law. Round r draws among the examples that no earlier round has labelled, with replacement among all.
+hypergeometric distribution. A later round draws from the examples that no earlier round has labelled; with replacement,
+from all.
 
 Legend: N pool, n budget.
 """
@@ -19,9 +20,9 @@ from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
 
 @dataclass(frozen=True)
 class Parameters(MethodParameters):
-    """Whether examples go back."""
+    """With or without replacement."""
 
-    replacement: bool = parameter(False, "draw with replacement, so that an example may come more than once")
+    replacement: bool = parameter(False, "draw with replacement: an example may be drawn more than once")
 
 
 def needs(parameters: Parameters) -> tuple[str, ...]:
@@ -29,7 +30,7 @@ def needs(parameters: Parameters) -> tuple[str, ...]:
 
 
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
-    """The whole sample at once."""
+    """Draw the whole sample at once."""
     assert task.budget is not None
     if task.parameters.replacement:
         chosen = rng.integers(view.size, size=task.budget)

@@ -3,19 +3,19 @@
 Guerriero, Pietrantuono, Russo, "DeepSample: DNN sampling-based testing for operational accuracy assessment", ICSE 2024,
 https://doi.org/10.1145/3597503.3639584.
 
-The pool is cut in ten strata by 1-D k-means of the belief that an example fails (:mod:`opacc_ray.failure.auxiliary`),
-the budget is shared by Neyman's rule with the spread of the belief in place of the unknown spread of the outcomes,
+The pool is cut in ten strata by 1-D k-means of the failure score (:mod:`opacc_ray.samplers.auxiliary`). The budget is
+shared by Neyman's rule with the spread of the score in place of the unknown spread of the outcomes,
 
     n_h = n · N_h · S_h / Σ_h N_h · S_h,
 
 and examples are drawn at random without replacement in each stratum. The estimator Σ_h (N_h / N) · mean(y | stratum h)
 is unbiased as long as every stratum is seen.
 
-Corrected. The original rounds each n_h by itself: a stratum may get none and then counts as free of failures, and the
-sum may exceed the budget. Here every stratum gets at least one example and the budget is kept. The clusters are the
-best there are instead of those of a random start. A later round samples the examples not labelled so far.
+Corrected. The original rounds each n_h separately: a stratum may get none and then counts as free of failures, and the
+sum may exceed the budget. Here every stratum gets at least one example and the budget is kept. The clusters are optimal
+instead of those of a random start. A later round samples the examples not labelled so far.
 
-Legend: N pool, N_h stratum, n budget, S_h standard deviation of the belief in stratum h.
+Legend: N pool, N_h stratum, n budget, S_h standard deviation of the score in stratum h.
 """
 
 from dataclasses import dataclass
@@ -23,21 +23,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.stratification import allocate, draw_strata
-from opacc_ray.designs.stratified import Stratified
+from opacc_ray.designs.stratification import allocate, kmeans_1d
 from opacc_ray.errors import SpecError
-from opacc_ray.failure import auxiliary
-from opacc_ray.failure.strata import Strata, cut_strata
 from opacc_ray.parts.view import View
+from opacc_ray.samplers import auxiliary
 from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
+from opacc_ray.samplers.strata import by_stratum, draw_from
 
 
 @dataclass(frozen=True)
 class Parameters(MethodParameters):
-    """What the strata are cut by."""
+    """The strata."""
 
-    auxiliary: str = parameter("confidence", "what says how likely a failure is: confidence, dsa, lsa or combined")
-    strata: int = parameter(10, "cut at most so many strata, and no more than the budget")
+    auxiliary: str = parameter("confidence", "auxiliary variable: confidence, dsa, lsa or combined")
+    strata: int = parameter(10, "maximum number of strata; not above the budget")
 
     def __post_init__(self) -> None:
         auxiliary.check(self.auxiliary)
@@ -52,15 +51,16 @@ def needs(parameters: Parameters) -> tuple[str, ...]:
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """Cut the strata, share the budget, and draw."""
     assert task.budget is not None
-    name, labelled = task.parameters.auxiliary, task.previous.chosen
-    strata = cut_strata(view, name, task.parameters.strata, labelled)
-    sizes = strata.sizes
-    spread = sizes * strata.deviations(auxiliary.find(view, name))  # N_h · S_h
+    free = np.delete(np.arange(view.size), task.previous.chosen)
+    score = auxiliary.read(view, task.parameters.auxiliary).score()[free]
+    stratum = kmeans_1d(score, task.parameters.strata)
+    sizes = np.bincount(stratum)
+    spread = sizes * _deviations(score, stratum)  # N_h · S_h
     shares = spread / spread.sum() if spread.sum() > 0 else sizes / sizes.sum()
-    return draw_each(rng, strata, allocate(task.budget, shares, sizes))
+    return draw_from(rng, by_stratum(free, stratum), sizes, allocate(task.budget, shares, sizes))
 
 
-def draw_each(rng: np.random.Generator, strata: Strata, allocation: NDArray[np.int64]) -> Draw:
-    """Draw each stratum's share, in the order of :func:`opacc_ray.designs.stratification.draw_strata`."""
-    ranks, stratum = draw_strata(rng, strata.sizes, allocation)
-    return Draw(strata.find(stratum, ranks), Stratified(stratum, strata.sizes), {})
+def _deviations(score: NDArray[np.float64], stratum: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return S_h (H,), which is 0 where all scores are equal."""
+    members = [score[stratum == h] for h in range(stratum.max() + 1)]
+    return np.array([own.std() if np.ptp(own) else 0.0 for own in members])

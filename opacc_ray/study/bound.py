@@ -1,12 +1,12 @@
-"""How far any unbiased design could go: the bound of V. P. Godambe and V. M. Joshi (AMS 36, 1965).
+"""Lower bound on the variance of any unbiased design, by V. P. Godambe and V. M. Joshi (AMS 36, 1965).
 
 If every example fails with a probability p_i of its own, an unbiased estimate from n labels has at least the variance
 
     (1/N²) · Σ_i σ_i² (1/π_i - 1)         σ_i² = p_i (1 - p_i),   π_i ∝ σ_i, at most 1,   Σ π_i = n
 
-on average over what may happen. Here p is what the failure model of `neyman` says of the case's features once it has
-seen *all* outcomes. So no method that sees these features through this model can do better; one that sees more in them
-may. Of scores the model knows the mean and not the variance, and there is no bound.
+on average over the outcomes. Here p is the prediction of `neyman`'s failure model, fitted to *all* outcomes of the
+case. So no method that uses these features through this model can do better; one with a better model may. For scores
+the model predicts the mean and not the variance, and there is no bound.
 
 Legend: N pool, n labels, p probability of failure, π inclusion probability.
 """
@@ -17,17 +17,16 @@ import numpy as np
 
 from opacc_ray.designs.drawing import inclusion_probabilities
 from opacc_ray.estimators.accuracy_estimate import Outcome, is_binary
-from opacc_ray.failure.history import NO_HISTORY, History
-from opacc_ray.failure.lessons import read_signals
-from opacc_ray.failure.model import predict_failure
+from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import neyman
+from opacc_ray.samplers.neyman.failure_model import predict_failure, read_signals
 
 
 def least_variance(
     view: View, outcome: Outcome, budgets: Iterable[int], history: History = NO_HISTORY
 ) -> dict[int, float]:
-    """The bound for each budget, of methods that see the columns of a ``history``; none if outcomes (N,) are scores."""
+    """Return the bound for each budget, for methods that use a ``history``; none if outcomes (N,) are scores."""
     if not is_binary(outcome):
         return {}
     signals = read_signals(view, neyman.Parameters().directions, history)

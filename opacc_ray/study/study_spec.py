@@ -107,7 +107,7 @@ class MethodSpec(BaseModel):
     def _fits_the_method(self) -> "MethodSpec":
         if self.method in PEERS:
             return self._is_plain_peer()
-        find_method(self.method, beside=PEERS)
+        find_method(self.method, others=PEERS)
         parameters = parse_parameters(self.method, self.parameters)
         if self.assist and parameters.predicts_failures:
             raise ValueError(

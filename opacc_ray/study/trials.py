@@ -27,8 +27,8 @@ BLOCK_SIZE = 100
 """Repetitions per block: the unit of parallel work and of resume."""
 
 DECISIVE = (
-    *("characterize", "designs", "estimators", "failure", "neurons", "parts", "samplers", "study"),
-    *("pool.py", "selection.py"),
+    *("characterize", "designs", "estimators", "neurons", "parts", "samplers", "study"),
+    *("history.py", "pool.py", "selection.py"),
 )
 """The packages and modules whose code decides the result of a repetition."""
 

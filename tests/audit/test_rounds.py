@@ -368,7 +368,7 @@ def test_where_all_is_labelled_nothing_more_is_advised_or_drawn(run: Run, capsys
     told = text_of(capsys, "next", run.uri, "--until", "0.01")
     assert "reached    ±0.01 with 300 labels in 1 round; no more labels are needed\n" in told
     assert "note" not in told
-    with pytest.raises(LabelError, match="all 300 examples of the pool are labelled, and none is left to choose"):
+    with pytest.raises(LabelError, match="all 300 examples of the pool are labelled, so there is none left to choose"):
         verbs.next_round(run, 5)
 
 

@@ -170,7 +170,7 @@ def test_what_cannot_be_is_refused_in_one_sentence(
     wide = write(tmp_path, "wide", features(300, 6, width=9))
     code, said = refused(usual, "--reference", wide.uri, "--no-shift")
     assert (code, said.count("\n")) == (5, 1)
-    assert "6 neurons here and 9 in the reference; give a reference that the same model has seen" in said
+    assert "6 neurons here and 9 in the reference; give a reference with features of the same model" in said
     code, said = refused(usual, f"{home}/night-00000001", "--reference", wide.uri)
     assert (code, "there are 1 references and 2 runs; give --reference once for each RUN" in said) == (2, True)
     code, said = refused(usual, "--boundary", "low")

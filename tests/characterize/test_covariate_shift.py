@@ -123,5 +123,5 @@ def test_layers_of_different_widths_are_refused() -> None:
 
 def test_without_scikit_learn_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.mixture", None)
-    with pytest.raises(SpecError, match=r"pip install 'opacc_ray\[characterize\]', or leave the shift out"):
+    with pytest.raises(SpecError, match=r"pip install 'opacc_ray\[characterize\]', or omit the shift"):
         measure_shift(grouped(900, 1), grouped(900, 2), FEW)

@@ -49,7 +49,7 @@ def test_the_same_seed_gives_the_same_decoder() -> None:
 
 
 def test_too_few_images_are_refused() -> None:
-    with pytest.raises(DataError, match="there are 20 images for 20 features; give 50 at least"):
+    with pytest.raises(DataError, match="there are 20 images for 20 feature vectors; give 50 or more"):
         train_decoder(*stripes(20, 1))
 
 

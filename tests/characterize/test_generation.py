@@ -199,7 +199,8 @@ def test_one_predicted_class_is_refused(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["generate", run.uri]) == 5
     said = capsys.readouterr().err
     assert (
-        "all 300 examples are of one class, and vectors are made between classes; give a labelled --reference" in said
+        "all 300 examples belong to one class, but vectors are generated between classes; give a labelled --reference"
+        in said
     )
     assert not (Path(run.uri) / "generated").exists()
 

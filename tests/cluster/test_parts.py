@@ -69,14 +69,14 @@ def test_actor_that_always_dies_is_an_error(features: Features, monkeypatch: pyt
         View(parts).map(_die)
 
 
-@pytest.mark.parametrize("limit", ["MEMORY_LIMIT", "COLUMNS_LIMIT"])
-def test_actors_take_over_what_is_too_large_for_one_process(
-    limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("method", "num_starts"), [("neyman", 1), ("deepest", 0)])
+def test_actors_hold_layers_that_are_too_large_for_one_process(
+    method: str, num_starts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Layers alone, when the first function asks for them, or all; what was made here by then is made again there."""
+    """They start when a method first asks for a layer; columns are read in this process."""
     here, there = (write_synthetic(f"{tmp_path}/{name}/a-00000001", 70, 5, 15) for name in ("here", "there"))
-    first = verbs.select(here, "neyman", 20, {}, seed=3)
-    monkeypatch.setattr(feature_store, limit, 0)
+    first = verbs.select(here, method, 20, {}, seed=3)
+    monkeypatch.setattr(feature_store, "MEMORY_LIMIT", 0)
     started: list[int] = []
     plain = ActorParts.__init__
 
@@ -85,8 +85,8 @@ def test_actors_take_over_what_is_too_large_for_one_process(
         plain(self, features, names, num_actors)
 
     monkeypatch.setattr(ActorParts, "__init__", start)
-    assert verbs.select(there, "neyman", 20, {}, seed=3).to_dict() == first.to_dict()
-    assert len(started) == 1
+    assert verbs.select(there, method, 20, {}, seed=3).to_dict() == first.to_dict()
+    assert len(started) == num_starts
 
 
 def _hidden(part: Any) -> Any:

@@ -82,11 +82,11 @@ def test_actors_draw_what_one_process_draws(
         assert audit(View(parts), method, **parameters) == expected, f"{num} actors"
 
 
-def test_what_an_actor_kept_is_made_again_when_it_is_lost(held: dict[int, ActorParts], tmp_path: Path) -> None:
+def test_the_cache_of_a_lost_actor_is_made_again(held: dict[int, ActorParts], tmp_path: Path) -> None:
     view = View(held[2])
-    first = audit(view, "neyman")
+    first = audit(view, "deepreduce")
     view.map(_die_once, str(tmp_path / "died"))
-    assert audit(view, "neyman") == first
+    assert audit(view, "deepreduce") == first
 
 
 def _die_once(part: opacc.Pool, marker: str) -> None:

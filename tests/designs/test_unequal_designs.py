@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import pytest
 from oracles import unequal_designs as reference
-from oracles.proportional import draw_probabilities
 from scipy import stats
 
 import opacc_ray as opacc
 from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
 from opacc_ray.designs.rao_hartley_cochran import RaoHartleyCochran
+from opacc_ray.designs.stratification import kmeans_1d
 from opacc_ray.designs.stratified import Stratified
 from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.design_based import estimate_sample
@@ -20,6 +20,7 @@ from opacc_ray.parts.view import view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS, gbs, ssrs
 from opacc_ray.samplers.base import NO_PREVIOUS, Draw, Previous, Task
+from opacc_ray.samplers.proportional import draw_probabilities
 from opacc_ray.samplers.select import parse_parameters
 
 CONFIDENCE = np.array([1.0, 0.7, 0.95, 0.4, 0.9])
@@ -30,7 +31,8 @@ outcomes = pytest.mark.parametrize("outcome", [OUTCOME, SCORE], ids=["0/1", "sco
 
 
 def _p(floor: float = 0.2) -> list[float]:
-    return draw_probabilities(1 - CONFIDENCE, floor, NOBODY).tolist()
+    view = view_of(Pool(confidence=CONFIDENCE))
+    return draw_probabilities(view, "confidence", floor, NO_PREVIOUS.chosen).tolist()
 
 
 def _moments(
@@ -86,9 +88,11 @@ class TestUnbiased:
         rest = np.delete(np.arange(5), labelled)
         parameters = parse_parameters("gbs", {"strata": 2})
         task = Task(3, parameters, Previous(labelled, outcome[labelled]))
-        strata, allocation = gbs.plan(view_of(Pool(confidence=CONFIDENCE)), task)
-        sizes = strata.sizes
-        members = [strata.find(np.full(size, h), np.arange(size)) for h, size in enumerate(sizes.tolist())]
+        stratum = kmeans_1d(1 - CONFIDENCE, 2)
+        members = [rest[stratum[rest] == h] for h in range(2)]
+        sizes = np.array(list(map(len, members)))
+        drawn = gbs.draw(view_of(Pool(confidence=CONFIDENCE)), task, np.random.default_rng(0)).chosen
+        allocation = np.array([np.isin(drawn, own).sum() for own in members])
 
         def estimate(sample: reference.Sample) -> Estimate:
             return estimate_sample(Stratified(np.array(sample.stratum), sizes), outcome[list(sample.index)], 0.95)
@@ -219,7 +223,7 @@ class TestGradient:
         assert second.design.sizes.tolist() == [480, 480]
 
     def test_stops_where_a_stratum_is_used_up(self) -> None:
-        given = gbs._climb(12, np.array([2, 40]), np.array([0, 900]), np.array([0.0, 0.0]))
+        given = gbs.allocate_by_gradient(12, np.array([2, 40]), np.array([0, 900]), np.array([0.0, 0.0]))
         assert given.tolist() == [2, 10]
 
     @pytest.mark.parametrize("seed", range(20))
@@ -232,7 +236,7 @@ class TestGradient:
         for _ in range(min(30, sizes.sum()) - 6):
             gradient = (sizes / sizes.sum()) ** 2 * rate * (1 - rate) / (counted + given) ** 2
             given[np.argmax(np.where(given < sizes, gradient, -1))] += 1
-        assert gbs._climb(min(30, sizes.sum()), sizes, counted, failures).tolist() == given.tolist()
+        assert gbs.allocate_by_gradient(min(30, sizes.sum()), sizes, counted, failures).tolist() == given.tolist()
 
     def test_needs_a_label_for_every_stratum(self) -> None:
         pool = Pool(confidence=np.linspace(0, 1, 100))

@@ -133,7 +133,7 @@ def test_says_when_ranges_are_needed(text):
 
 def test_refuses_ranges_of_other_layers():
     layers, ranges = example()
-    with pytest.raises(DataError, match=r"\[3, 1\] neurons, and the ranges of the reference \[3, 1, 13\]"):
+    with pytest.raises(DataError, match=r"\[3, 1\] neurons, and the reference ranges have \[3, 1, 13\]"):
         Criterion.parse("nbc").bits(layers[:2], ranges)
 
 
@@ -175,7 +175,7 @@ def test_refuses_bytes_that_are_no_ranges(fault):
         "pickle": _npz(format=np.array("opacc-ranges/1"), num_layers=np.array(1), low_0=np.array({}), high_0=np.eye(1)),
         "format": _npz(format=np.array("opacc-ranges/9"), num_layers=np.array(0)),
     }[fault]
-    with pytest.raises(DataError, match=r"^s3://b/ranges is not .*; run the spec again, which makes it anew$"):
+    with pytest.raises(DataError, match=r"^s3://b/ranges is not .*; run the spec again to recreate it$"):
         Ranges.decode(data, "s3://b/ranges")
 
 

@@ -1,11 +1,8 @@
-"""What parts keep: made once, asked by key, sent again to those that forgot."""
-
-from concurrent.futures import ThreadPoolExecutor
-from time import sleep
+"""What parts keep: made once, asked by key, sent again to those that lost it."""
 
 import numpy as np
 
-from opacc_ray.parts.cache import Kept, key_of, part_keep, part_recall, repeat_if_forgotten
+from opacc_ray.parts.cache import Kept, key_of
 from opacc_ray.parts.subset import subset
 from opacc_ray.parts.view import LocalParts, View, view_of
 from opacc_ray.pool import Pool
@@ -52,7 +49,7 @@ def test_a_value_is_made_once_per_part_and_key() -> None:
     assert made == [3, 7, 3, 7]
 
 
-def test_only_a_part_that_forgot_is_sent_the_recipe() -> None:
+def test_only_a_part_without_the_value_is_sent_the_recipe() -> None:
     made.clear()
     parts = _Counting([_pool(0, 3), _pool(3, 10)])
     _kept(parts, 2.0).map(_plus, [(0,), (0,)])
@@ -62,7 +59,7 @@ def test_only_a_part_that_forgot_is_sent_the_recipe() -> None:
     assert (made, parts.calls) == ([3, 7, 7], 3)
 
 
-def test_several_calls_of_a_part_that_forgot_make_its_value_once() -> None:
+def test_several_calls_of_a_part_without_the_value_make_it_once() -> None:
     made.clear()
     parts = LocalParts([_pool(0, 3)])
     assert _kept(parts, 0.0).call([(0, _plus, (1,)), (0, _plus, (2,))]) == [4.0, 5.0]
@@ -78,7 +75,7 @@ def test_what_is_kept_ends_with_the_parts() -> None:
     assert view_of(pool).parts.pools[0].kept == {}
 
 
-def test_a_view_does_once_what_is_pure() -> None:
+def test_a_view_makes_a_pure_value_once() -> None:
     done: list[int] = []
 
     def make() -> int:
@@ -88,22 +85,3 @@ def test_a_view_does_once_what_is_pure() -> None:
     view, other = View(LocalParts([_pool(0, 3)])), View(LocalParts([_pool(0, 3)]))
     assert [view.once("n", 1, make), view.once("n", 1, make), view.once("n", 2, make)] == [1, 1, 2]
     assert other.once("n", 1, make) == 3
-
-
-def test_threads_that_share_views_take_turns() -> None:
-    """In whatever order they name the views; parts keep one value per name, so another thread's would replace it."""
-    first, second = (View(LocalParts([_pool(0, 3)])) for _ in range(2))
-
-    def work(number: int) -> int:
-        views = [first, second] if number % 2 else [second, first]
-
-        def keep_then_recall() -> int:
-            for view in views:
-                view.map(part_keep, "number", "own", number)
-            sleep(0.001)  # for others to come between
-            return sum(view.map(part_recall, "number", "own")[0] for view in views)
-
-        return repeat_if_forgotten(views, keep_then_recall)
-
-    with ThreadPoolExecutor(4) as threads:
-        assert list(threads.map(work, range(24))) == [2 * number for number in range(24)]

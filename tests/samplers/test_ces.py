@@ -237,14 +237,14 @@ class TestStopAtKL:
         assert not ces.Parameters().stops_itself
 
     def test_refuses_to_choose_all_that_is_left(self) -> None:
-        message = r"stop_at_kl=1e-09 is not reached by fewer than all 90 examples of the pool .* or give a budget$"
+        message = r"stop_at_kl=1e-09 is only reached with all 90 unlabelled examples of the pool; .* or give a budget$"
         with pytest.raises(opacc.OpaccError, match=message):
             opacc.select(Pool(hidden=_pools()["normal"]), "ces", stop_at_kl=1e-9, **FEW)
 
     def test_says_that_earlier_rounds_reach_it_already(self) -> None:
         pool = Pool(hidden=_pools()["normal"])
         first = opacc.select(pool, "ces", 40)
-        with pytest.raises(opacc.OpaccError, match="the 40 examples labelled so far reach stop_at_kl=99"):
+        with pytest.raises(opacc.OpaccError, match="the 40 labelled examples already reach stop_at_kl=99"):
             opacc.select(pool, "ces", stop_at_kl=99.0, previous=[(first, np.ones(40))])
 
 
@@ -281,8 +281,8 @@ def test_refuses_parameters_in_one_sentence(parameters, message: str) -> None:
         (Pool(confidence=np.ones(50)), {"budget": 40}, "method 'ces' needs hidden of every example"),
         (Pool(hidden=np.eye(50)), {"budget": 40, "layer": "output"}, "method 'ces' needs output of every example"),
         (Pool(hidden=np.eye(50)), {"budget": 29}, "budget=29 is below initial=30"),
-        (Pool(hidden=np.eye(20)), {"stop_at_kl": 0.1}, "initial=30 takes all 20 examples that are left"),
-        (Pool(hidden=np.eye(30)), {"stop_at_kl": 0.1}, "initial=30 takes all 30 examples that are left"),
+        (Pool(hidden=np.eye(20)), {"stop_at_kl": 0.1}, "initial=30 uses all 20 unlabelled examples"),
+        (Pool(hidden=np.eye(30)), {"stop_at_kl": 0.1}, "initial=30 uses all 30 unlabelled examples"),
         (Pool(hidden=np.ones((50, 3))), {"budget": 40}, "every neuron of hidden is constant"),
         (Pool(hidden=np.diag([1] * 49 + [np.nan])), {"budget": 40}, "hidden of example '49' holds NaN"),
     ],

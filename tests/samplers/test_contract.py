@@ -222,7 +222,9 @@ def test_refuses_to_choose_where_all_is_labelled() -> None:
     pool = Pool(confidence=np.linspace(0.1, 0.9, 12))
     whole = opacc.select(pool, "srs", 12, seed=0)
     for method, budget in (("srs", 1), ("deepreduce", None)):
-        with pytest.raises(LabelError, match="all 12 examples of the pool are labelled, and none is left to choose"):
+        with pytest.raises(
+            LabelError, match="all 12 examples of the pool are labelled, so there is none left to choose"
+        ):
             opacc.select(pool, method, budget, seed=0, previous=[(whole, np.ones(12))])
 
 

@@ -25,34 +25,29 @@ def ten() -> Pool:
     )
 
 
-EVERY = np.arange(10)
-
-
 def test_regions_and_probabilities_are_those_worked_by_hand() -> None:
     """Of class 0 the centroid is 2 and the reach 8; of class 1 -17.25 and 8.25: examples 0 and 6 lie beyond half."""
     ready = coverage.plan(view_of(ten()), Task(4, PARAMETERS, NO_PREVIOUS))
-    assert (ready.cells(EVERY) // 2).tolist() == [2, 1, 1, 1, 0, 0, 2, 1, 1, 0]
+    assert (ready.cell // 2).tolist() == [2, 1, 1, 1, 0, 0, 2, 1, 1, 0]
     # of 4 labels 2.4 near boundaries, 1.2 for each class: 0.6 of two examples, and the one of class 1 for sure
     # what is left, 3 labels, goes by 0.3 to class 0's boundary, 0.2 to centroids, 0.2 between: 3 / 0.7 of each
     share = 3 / 0.7
     expected = [0.1, 0.1 / 3, 0.1 / 3, 0.1 / 3, 0.15, 0.15, 0.1, 0.05, 0.05]
-    assert ready.probability[ready.cells(EVERY)] == pytest.approx([*(share * own for own in expected), 1.0], abs=1e-12)
-    always, line, num = ready.lay(4)
-    assert (always.tolist(), num) == ([9], 3)
-    assert line.find_numbers(np.arange(9)).index.tolist() == [4, 5, 2, 1, 3, 7, 8, 0, 6]
+    assert ready.probability[ready.cell] == pytest.approx([*(share * own for own in expected), 1.0], abs=1e-12)
+    sure, others = ready.split()
+    assert (sure.tolist(), others.tolist()) == ([9], [4, 5, 2, 1, 3, 7, 8, 0, 6])
 
 
 def test_over_all_samples_the_estimate_is_the_truth_exactly() -> None:
     failure = np.array([1, 0, 0, 1, 1, 0, 0, 1, 0, 1.0])
     for budget in (2, 3, 4, 6):
         ready = coverage.plan(view_of(ten()), Task(budget, PARAMETERS, NO_PREVIOUS))
-        always, line, num = ready.lay(budget)
-        order = line.find_numbers(np.arange(10 - len(always))).index
-        probability = ready.probability[ready.cells(EVERY)]
+        always, order = ready.split()
+        probability = ready.probability[ready.cell]
         inclusion, mean = np.zeros(10), 0.0
         for sample, chance in reference.samples(probability[order].tolist()).items():
             drawn = ready.draw(np.concatenate([always, order[sorted(sample)]]))
-            assert len(sample) == num
+            assert len(sample) == budget - len(always)
             assert len(drawn.chosen) == budget
             inclusion[drawn.chosen] += chance
             mean += chance * drawn.design.failure_share(failure[drawn.chosen])
@@ -74,13 +69,14 @@ def pool_of(num: int, seed: int = 0) -> tuple[Pool, np.ndarray]:
 def test_a_later_round_counts_what_is_not_labelled_in_the_same_cells() -> None:
     pool, _ = pool_of(600)
     first = coverage.plan(view_of(pool), Task(60, coverage.Parameters(), NO_PREVIOUS))
-    labelled = np.flatnonzero(first.cells(np.arange(600)) < 4)[:50]
+    labelled = np.flatnonzero(first.cell < 4)[:50]
     later = coverage.plan(view_of(pool), Task(60, coverage.Parameters(), Previous(labelled, np.ones(50))))
     free = np.delete(np.arange(600), labelled)
-    assert later.cells(free).tolist() == first.cells(free).tolist()
-    assert later.size.tolist() == np.bincount(first.cells(free), minlength=12).tolist()
-    assert later.probability[later.cells(free)].sum() == pytest.approx(60, rel=1e-12)
-    assert later.expected == pytest.approx((1 - pool.confidence[free]).sum(), rel=1e-12)
+    assert later.cell[free].tolist() == first.cell[free].tolist()
+    assert later.size.tolist() == np.bincount(first.cell[free], minlength=12).tolist()
+    assert later.probability[later.cell[free]].sum() == pytest.approx(60, rel=1e-12)
+    design = later.draw(free[:60]).design
+    assert design.predicted_failures == pytest.approx((1 - pool.confidence[free]).sum(), rel=1e-12)
 
 
 @pytest.mark.parametrize("shares", [(0.3, 0.7), (0.5, 0.5), (0.7, 0.3)])
@@ -92,7 +88,7 @@ def test_labels_go_by_the_shares_evenly_over_classes_and_spread_over_pairs(share
     assert counts["between"] == pytest.approx(20, abs=1)
     assert counts["near_centroid"] == pytest.approx(180 * shares[0], abs=1)
     assert counts["near_boundary"] == pytest.approx(180 * shares[1], abs=1)
-    near = chosen.index[ready.cells(chosen.index) // 4 == coverage.BOUNDARY]
+    near = chosen.index[ready.cell[chosen.index] // 4 == coverage.BOUNDARY]
     per_class = np.bincount(pool.prediction[near], minlength=4)
     assert np.abs(per_class - len(near) / 4).max() <= 1
     pairs = set(zip(pool.prediction[near].tolist(), np.argsort(-pool.output[near], axis=1)[:, 1].tolist(), strict=True))

@@ -6,7 +6,7 @@ from oracles.cube import ways
 from oracles.ordered import draw_ordered
 
 from opacc_ray.designs.drawing import inclusion_probabilities
-from opacc_ray.samplers.cube import draw_balanced, walk
+from opacc_ray.samplers.neyman.cube import draw_balanced, walk
 
 
 def make_start(size: int, num: int, num_variables: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -20,17 +20,17 @@ def make_start(size: int, num: int, num_variables: int, seed: int) -> tuple[np.n
 def test_every_way_of_the_walk(size: int, num: int, num_variables: int) -> None:
     probability, balanced = make_start(size, num, num_variables, size + num)
     mean, total = np.zeros(size), 0.0
-    for chance, sample, numbers in ways(probability.tolist(), balanced):
+    for share, sample, numbers in ways(probability.tolist(), balanced):
         uniform = np.array(numbers + [0.5] * (size + 1 - len(numbers)))
         assert set(np.flatnonzero(walk(probability, balanced, uniform)).tolist()) == sample
         assert len(sample) == num
-        mean[list(sample)] += chance
-        total += chance
+        mean[list(sample)] += share
+        total += share
     assert total == pytest.approx(1, abs=1e-12)
     assert mean == pytest.approx(probability, abs=1e-12)
 
 
-def test_a_variable_that_repeats_another_is_no_trouble() -> None:
+def test_a_variable_may_repeat_another() -> None:
     probability, balanced = make_start(8, 3, 2, 1)
     balanced[:, 2] = 0
     found = [walk(probability, balanced, np.random.default_rng(seed).random(9)) for seed in range(200)]

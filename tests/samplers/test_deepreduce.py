@@ -9,7 +9,7 @@ from oracles import deepreduce as reference
 from oracles import sections as reference_sections
 
 import opacc_ray as opacc
-from opacc_ray.neurons.equal_count import equal_count
+from opacc_ray.neurons.sections import equal_count
 from opacc_ray.neurons.set_cover import cover
 from opacc_ray.parts.view import LocalParts, View, view_of
 from opacc_ray.pool import Pool
@@ -61,7 +61,7 @@ class TestSections:
     def test_few_neurons_at_a_time_are_cut_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
         view = view_of(Pool(output=np.random.default_rng(0).normal(size=(40, 7))))
         whole = equal_count(view, "output", 5).starts
-        monkeypatch.setattr("opacc_ray.neurons.equal_count._BLOCK_VALUES", 80)
+        monkeypatch.setattr("opacc_ray.neurons.sections._BLOCK_VALUES", 80)
         assert np.array_equal(equal_count(view, "output", 5).starts, whole)
 
     def test_fewer_values_than_sections_leave_some_empty(self) -> None:
@@ -148,10 +148,10 @@ class TestStops:
         unmet = pool.coverage.any(axis=0).sum() - pool.coverage[whole[:4]].any(axis=0).sum()
         assert chosen.index.tolist() == whole[:4].tolist()
         assert chosen.facts["requirements_unmet"] == unmet > 0
-        assert "does not resemble the pool" in opacc.estimate(chosen, np.ones(4)).reason
+        assert "does not represent the pool" in opacc.estimate(chosen, np.ones(4)).reason
 
     def test_an_alpha_that_takes_the_whole_pool_is_refused(self) -> None:
-        with pytest.raises(opacc.OpaccError, match=r"alpha=1e-12 is not reached by fewer than all 300 examples"):
+        with pytest.raises(opacc.OpaccError, match=r"alpha=1e-12 is only reached with all 300 examples"):
             _select(_smooth_pool(), alpha=1e-12, coverage=False)
 
     def test_a_round_with_nothing_left_to_do_is_refused(self) -> None:

@@ -16,7 +16,7 @@ from opacc_ray.estimators.model_comparison import best_probability, paired_diffe
 from opacc_ray.parts.view import view_of
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import NO_PREVIOUS, OtherModel, Task
-from opacc_ray.samplers.chances import Doubts, Foreseen, doubt_of
+from opacc_ray.samplers.neyman.sampling import relative_deviation
 
 N = 1200
 
@@ -51,17 +51,10 @@ def audit(models: Models, seed: int, sizes: tuple[int, ...]) -> tuple[list[opacc
 def test_labels_go_where_all_models_are_in_doubt() -> None:
     p, q = np.array([0.5, 0.5, 0.1, 0.1]), np.array([0.5, 0.1, 0.5, 0.1])  # standard deviations .5 and .3, mean .4
     both = np.sqrt([(25 + 25) / 16 / 2, (25 + 9) / 16 / 2, (9 + 25) / 16 / 2, (9 + 9) / 16 / 2])
-    assert joint_doubt([p, q]) == pytest.approx(both / both.mean())
-    assert joint_doubt([p, p]) == pytest.approx(joint_doubt([p]))
+    assert relative_deviation([p, q]) == pytest.approx(both / both.mean())
+    assert relative_deviation([p, p]) == pytest.approx(relative_deviation([p]))
     sure = p / 100  # a model that hardly fails counts as much as one that often does: its variance is smaller
-    assert joint_doubt([sure, q])[1] > 0.7 * joint_doubt([sure, q])[2]
-
-
-def joint_doubt(failures: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """σ of several models over its mean, for a pool of just these examples."""
-    foreseen = Foreseen(failures[0], np.array(failures[1:]).reshape(-1, len(failures[0])))
-    joint = Doubts(tuple(float(doubt_of(p).mean()) for p in failures), 1.0).of(foreseen)
-    return joint / joint.mean()
+    assert relative_deviation([sure, q])[1] > 0.7 * relative_deviation([sure, q])[2]
 
 
 def test_each_model_keeps_most_of_what_its_own_draw_would_gain(models: Models) -> None:
@@ -176,7 +169,7 @@ def test_probability_to_be_best_is_that_of_the_normal_law() -> None:
     ("change", "error", "message"),
     [
         ({"method": "css"}, SpecError, "'css' chooses for one model"),
-        ({"replicates": 3}, SpecError, "replicates are of one model's pool"),
+        ({"replicates": 3}, SpecError, "cannot be combined with several pools"),
         ({"history": [opacc.History()]}, SpecError, "1 histories for 2 models"),
         ({"pool": []}, SpecError, "no pool is given"),
     ],

@@ -16,7 +16,7 @@ CONFIDENCE = RNG.uniform(0.3, 1, N)
 OUTCOME = (RNG.random(N) < CONFIDENCE).astype(float)
 HIDDEN = RNG.normal(size=(N, 20)).astype(np.float32)
 ORDER = RNG.permutation(N)
-SAID = "has the values of .* in another order: give the examples in the order that they had at select, or give both"
+MESSAGE = "has the same values of .* in another order: give the examples in the order used in select, or give both"
 
 
 def pool(order: np.ndarray | slice = slice(None), *names: str) -> opacc.Pool:
@@ -38,16 +38,16 @@ def test_another_order_is_refused_by_estimate(
 ) -> None:
     outcome = OUTCOME[selection.index]
     opacc.estimate(selection, outcome, pool=pool(slice(None), *names))
-    with pytest.raises(DataError, match=f"the pool {SAID}"):
+    with pytest.raises(DataError, match=f"the pool {MESSAGE}"):
         opacc.estimate(selection, outcome, pool=pool(order, *names))
 
 
 def test_another_order_is_refused_by_the_next_round_and_by_compare(selection: opacc.Selection) -> None:
     outcome = OUTCOME[selection.index]
     opacc.select(pool(), budget=20, previous=[(selection, outcome)])
-    with pytest.raises(DataError, match=SAID):
+    with pytest.raises(DataError, match=MESSAGE):
         opacc.select(pool(ORDER), budget=20, previous=[(selection, outcome)])
-    with pytest.raises(DataError, match=f"pool 1 {SAID}"):
+    with pytest.raises(DataError, match=f"pool 1 {MESSAGE}"):
         opacc.compare([selection], [np.array([outcome, outcome])], pools=[pool(ORDER), pool()])
 
 
@@ -55,14 +55,14 @@ def test_a_prediction_in_another_order_is_refused() -> None:
     chosen = opacc.select(pool(), "srs", 60)
     opacc.estimate(chosen, OUTCOME[chosen.index], prediction=CONFIDENCE)
     opacc.estimate(chosen, OUTCOME[chosen.index], prediction=1 - CONFIDENCE)
-    with pytest.raises(DataError, match=f"the prediction {SAID}"):
+    with pytest.raises(DataError, match=f"the prediction {MESSAGE}"):
         opacc.estimate(chosen, OUTCOME[chosen.index], prediction=CONFIDENCE[ORDER])
 
 
 def test_a_pool_of_layers_alone_is_known_by_them() -> None:
     chosen = opacc.select(pool(slice(None), "hidden"), "ces", 40)
     opacc.estimate(chosen, OUTCOME[chosen.index], pool=pool(slice(None), "hidden"))
-    with pytest.raises(DataError, match=SAID):
+    with pytest.raises(DataError, match=MESSAGE):
         opacc.estimate(chosen, OUTCOME[chosen.index], pool=pool(ORDER, "hidden"))
 
 
@@ -73,7 +73,7 @@ def test_another_model_on_the_same_examples_is_served(selection: opacc.Selection
     for own in (pool(), other):
         opacc.estimate(both, OUTCOME[both.index], pool=own)
     moved = opacc.Pool(confidence=np.sqrt(CONFIDENCE)[ORDER])
-    with pytest.raises(DataError, match=SAID):
+    with pytest.raises(DataError, match=MESSAGE):
         opacc.estimate(both, OUTCOME[both.index], pool=moved)
 
 
@@ -87,7 +87,7 @@ def test_the_same_numbers_in_another_type_and_cut_are_the_same_pool(tmp_path: Pa
     chosen.save(tmp_path / "one.parquet")
     again = opacc.Selection.load(tmp_path / "one.parquet")
     assert again.contents == chosen.contents
-    with pytest.raises(DataError, match=SAID):
+    with pytest.raises(DataError, match=MESSAGE):
         opacc.estimate(again, OUTCOME[again.index], pool=opacc.Pool(confidence=single.confidence[::-1]))  # type: ignore[index]
 
 

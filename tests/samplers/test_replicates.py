@@ -168,7 +168,7 @@ def test_ces_replicates_cover() -> None:
 
 
 @pytest.mark.parametrize(
-    ("num", "budget", "message"), [(1, 50, "replicates=1"), (401, 50, "at most 400"), (5, 4, "budget=4")]
+    ("num", "budget", "message"), [(1, 50, "replicates=1"), (401, 50, "from 2 to 400"), (5, 4, "budget=4")]
 )
 def test_refuses_what_cannot_be_split(num: int, budget: int, message: str, pool: Pool) -> None:
     with pytest.raises(SpecError, match=message):

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 import opacc_ray as opacc
-from opacc_ray.failure.lessons import read_signals
-from opacc_ray.failure.model import predict_failure
 from opacc_ray.parts.view import View, view_of
+from opacc_ray.samplers.neyman.failure_model import predict_failure, read_signals
 from opacc_ray.study.bound import least_variance
 
 

@@ -73,7 +73,7 @@ class TestCode:
         shutil.copytree(package, copied, ignore=shutil.ignore_patterns("__pycache__"))
         assert digest_of(copied) == digest_of(package)
         keys = {cell.key}
-        for name in ("failure/newton.py", "selection.py"):
+        for name in ("samplers/neyman/newton.py", "selection.py"):
             with (copied / name).open("a") as changed:
                 changed.write("# another line\n")
             now = digest_of(copied)

@@ -1,12 +1,12 @@
-"""Newton's method to the mode of a Bayesian logistic regression, compiled; see :mod:`opacc_ray.failure.model`.
+"""Newton's method to the mode of a Bayesian logistic regression of the failure model, compiled.
 
 Coefficients β are shared by all examples, and the first r of them differ between groups, by γ:
 
     logit p_i = Σ_j (β_j + γ_cj) x_ij      β_j ~ N(m_j, 1/λ_j),  γ_cj ~ N(0, 1/κ_j)       c the group of i
 
-Each step solves H·δ = g and is halved until the posterior does not fall; the last one is below 1e-4. Of all groups' own
-coefficients, only those of one group meet in H, so they are eliminated group by group, and the work grows with their
-number, not with its cube:
+Each step solves H·δ = g and is halved until the posterior does not fall; the last one is below 1e-4. H has no entries
+for coefficients of two different groups. So they are eliminated group by group, and the work grows with their number,
+not with its cube:
 
     H = ⎡ D_1         B_1 ⎤     D_c = Σ_c w x̂x̂ᵀ + diag(κ)         w = p(1 - p)/ψ
         ⎢      ⋱       ⋮  ⎥     B_c = Σ_c w x̂xᵀ                   x̂ the first r of x
@@ -16,7 +16,7 @@ The factors give log|H|, and with it Laplace's approximation of the evidence, at
 
     log evidence = log p(f | β, γ) + log p(β, γ) - ½ log|H|
 
-and the leverage of each label, by how much its own outcome moves its prediction:
+and the leverage of each label, how much its own outcome moves its prediction:
 
     h_i = ∂p_i/∂f_i = w_i · x̃ᵢᵀ H⁻¹ x̃ᵢ        x̃ the row of all coefficients
 
@@ -78,7 +78,7 @@ def ascend(factor: Array, vector: Array) -> None:
 
 @compiled(float64(_DATA, _PRIOR, read(float64, 1), read(float64, 2), float64[::1]))
 def log_posterior(data: Data, prior: Prior, beta: Array, gamma: Array, logit: Array) -> float:
-    """log p(f | β, γ) + log p(β, γ) but for a constant; ``logit`` (k,) is overwritten."""
+    """Return log p(f | β, γ) + log p(β, γ) up to a constant; ``logit`` (k,) is overwritten."""
     (design, group, failure, dispersion), (mean, precision, spread) = data, prior
     found = 0.0
     for j in range(len(beta)):
@@ -123,7 +123,7 @@ def slopes(
     shared: Array,
     own: Array,
 ) -> None:
-    """H, as A (q, q), B (G, r, q) and D (G, r, r), the lower halves, and the gradient of β (q,) and of γ (G, r)."""
+    """Overwrite A (q, q), B (G, r, q) and D (G, r, r), the lower halves of H, and the gradient of β (q,), γ (G, r)."""
     (design, group, failure, dispersion), (mean, precision, spread) = data, prior
     q, r = len(beta), len(spread)
     a[:], b[:], d[:] = 0.0, 0.0, 0.0
@@ -151,7 +151,7 @@ def slopes(
 
 @compiled(float64(float64[:, ::1], float64[:, :, ::1], float64[:, :, ::1], float64[::1], float64[:, ::1]))
 def solve(a: Array, b: Array, d: Array, shared: Array, own: Array) -> float:
-    """Overwrite the gradient by the step H⁻¹g; returns log|H|.
+    """Overwrite the gradient by the step H⁻¹g, and return log|H|.
 
     D becomes its groups' factors L_c, B the products L_c⁻¹B_c, and A the factor of what is left of it, A - Σ BᵀD⁻¹B.
     """
@@ -185,7 +185,7 @@ def solve(a: Array, b: Array, d: Array, shared: Array, own: Array) -> float:
 
 @compiled(float64(_DATA, _PRIOR, float64[::1], float64[:, ::1], float64[::1]))
 def climb(data: Data, prior: Prior, beta: Array, gamma: Array, leverage: Array) -> float:
-    """Move ``beta`` (q,) and ``gamma`` (G, r) to the mode, from where they are; returns the log evidence.
+    """Move ``beta`` (q,) and ``gamma`` (G, r) to the mode, and return the log evidence.
 
     ``leverage`` (k,) is overwritten by h.
     """

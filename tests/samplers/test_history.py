@@ -1,4 +1,4 @@
-"""What is known before the first label: it helps where it is right, and the estimate is unbiased whatever it says."""
+"""History: it raises the precision where it is right, and the estimate is unbiased for any history."""
 
 import numpy as np
 import pytest
@@ -8,18 +8,17 @@ from whole_plan import whole_plan
 
 import opacc_ray as opacc
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.failure.history import History
-from opacc_ray.failure.lessons import read_signals
-from opacc_ray.failure.model import predict_failure
-from opacc_ray.failure.signals import signals_beside
+from opacc_ray.history import History
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import NO_PREVIOUS, Task
-from opacc_ray.samplers.label_forecast import forecast_labels
+from opacc_ray.samplers.neyman.failure_model import predict_failure, read_signals
+from opacc_ray.samplers.neyman.forecast import forecast_labels
+from opacc_ray.samplers.neyman.signals import signals_of_others
 
 
 def make_pool(size: int, seed: int) -> tuple[opacc.Pool, np.ndarray]:
-    """A classifier that always fails where it says 0 or 1, and hardly elsewhere."""
+    """A classifier that always fails where it predicts 0 or 1, and rarely elsewhere."""
     rng = np.random.default_rng(seed)
     prediction, hidden = rng.integers(0, 6, size), rng.normal(size=(size, 5)).astype(np.float32)
     outcome = ((prediction > 1) & (rng.random(size) > 0.02)).astype(float)
@@ -39,15 +38,15 @@ def test_signals_of_other_examples_are_on_the_scales_of_the_pool() -> None:
     view, some = view_of(pool), np.array([3, 200, 77])
     part = opacc.Pool(**{name: getattr(pool, name)[some] for name in pool.fields})
     signals = read_signals(view, 3)
-    beside, own = signals_beside(signals, 3, part), signals.take(some)
-    assert beside.values == pytest.approx(own.values, abs=1e-6)
-    assert beside.classes.tolist() == own.classes.tolist()
-    foreign = signals_beside(signals, 3, opacc.Pool(prediction=[99, 2]))
+    others, own = signals_of_others(view, signals, 3, part), signals.take(some)
+    assert np.array(others.values) == pytest.approx(np.array(own.values), abs=1e-6)
+    assert others.classes.tolist() == own.classes.tolist()
+    foreign = signals_of_others(view, signals, 3, opacc.Pool(prediction=[99, 2]))
     assert foreign.classes.tolist() == [-1, 2]
-    assert foreign.values[:, 0] == pytest.approx(signals.take(np.arange(300)).values[:, 0].mean())
+    assert foreign.values[0] == pytest.approx(signals.values[0].mean())
 
 
-def test_a_labelled_reference_is_learned_from_before_the_first_label() -> None:
+def test_a_labelled_reference_is_used_before_the_first_label() -> None:
     (pool, outcome), (other, known) = make_pool(2000, 2), make_pool(800, 3)
     view = view_of(pool)
     history = opacc.History(labelled=[(other, known)])
@@ -59,21 +58,21 @@ def test_a_labelled_reference_is_learned_from_before_the_first_label() -> None:
 
 @pytest.mark.parametrize("num", [1, 3, 10])
 @pytest.mark.parametrize("is_constant", [False, True])
-def test_prior_columns_that_say_nothing_change_nothing(num: int, is_constant: bool) -> None:
+def test_useless_prior_columns_change_nothing(num: int, is_constant: bool) -> None:
     pool, _ = make_pool(3000, 2)
     view = view_of(pool)
     columns = np.random.default_rng(4).normal(size=(3000, num)) * (not is_constant)
     history = opacc.History(prior=columns)
-    alone, beside = (
+    alone, with_columns = (
         predict_failure(read_signals(view, 6, own), np.empty(0, int), np.empty(0)).failure.mean()
         for own in (opacc.History(), history)
     )
-    assert beside == pytest.approx(alone, rel=0.1)
+    assert with_columns == pytest.approx(alone, rel=0.1)
     bare = opacc.Pool(ids=[str(i) for i in range(3000)])
     assert forecast_labels(view_of(bare), 0.02, history=history).srs == pytest.approx(711, rel=0.2)
 
 
-def test_many_prior_columns_do_not_speak_for_themselves() -> None:
+def test_many_useless_prior_columns_keep_the_bayes_factor_small() -> None:
     """Labels at random where hardly any fails, of a model that expects a third to: the Bayes factor stays modest."""
     rng = np.random.default_rng(5)
     pool = opacc.Pool(confidence=1 - rng.beta(2, 4, 3000), prediction=rng.integers(0, 10, 3000))
@@ -85,7 +84,7 @@ def test_many_prior_columns_do_not_speak_for_themselves() -> None:
     assert large <= binom.ppf(1 - 1e-4, 60, 0.05)
 
 
-def test_labels_here_overrule_a_history_that_is_wrong() -> None:
+def test_labels_of_the_pool_overrule_a_wrong_history() -> None:
     pool, outcome = make_pool(2000, 2)
     other, known = make_pool(800, 3)
     view, history = view_of(pool), opacc.History(labelled=[(other, 1 - known)])
@@ -109,7 +108,7 @@ def test_a_signal_may_mean_one_thing_in_one_class_and_another_in_another() -> No
     assert p[outcome == 0].mean() > 0.5 > 0.1 > p[outcome == 1].mean()
 
 
-def test_classes_that_the_pool_lacks_teach_what_all_have_in_common() -> None:
+def test_classes_that_the_pool_lacks_inform_the_common_slopes() -> None:
     pool, _ = make_pool(500, 2)
     other, known = make_pool(400, 3)
     assert other.prediction is not None
@@ -124,8 +123,8 @@ def test_classes_that_the_pool_lacks_teach_what_all_have_in_common() -> None:
     assert np.ptp(of_classes[0]) > 0.5 > 0.1 > np.ptp(of_classes[1])
 
 
-def test_a_history_of_labels_may_stake_three_times_the_price() -> None:
-    """And no more, whatever it says; a column without labels stakes the price."""
+def test_a_history_of_labels_may_cost_three_times_the_price() -> None:
+    """And no more, for any history; a column without labels costs the price once."""
     (pool, _), (other, known) = make_pool(2000, 2), make_pool(800, 3)
     view, parameters = view_of(pool), neyman.Parameters(price=0.05)
     for history, price in (
@@ -140,19 +139,19 @@ def test_a_history_of_labels_may_stake_three_times_the_price() -> None:
         assert forecast.worthless == pytest.approx((1 + price) * forecast.srs, abs=2)
 
 
-def test_a_column_of_the_users_own_is_learned_from() -> None:
+def test_a_prior_column_of_the_user_is_used() -> None:
     rng = np.random.default_rng(5)
-    chance = rng.beta(0.3, 1.2, 3000)
-    outcome = (rng.random(3000) >= chance).astype(float)
+    doubt = rng.beta(0.3, 1.2, 3000)
+    outcome = (rng.random(3000) >= doubt).astype(float)
     view = view_of(opacc.Pool(ids=[str(i) for i in range(3000)]))
-    helped = exact_variance(view, outcome, opacc.History(prior=chance))
+    helped = exact_variance(view, outcome, opacc.History(prior=doubt))
     assert helped < 0.85 * exact_variance(view, outcome, opacc.History())
     useless = exact_variance(view, outcome, opacc.History(prior=rng.random(3000)))
     assert useless < 1.3 * outcome.var() / 100
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_unbiased_over_all_samples_whatever_the_history_says(reverse: bool) -> None:
+def test_any_history_is_unbiased_over_all_samples(reverse: bool) -> None:
     (pool, _), (other, known) = make_pool(7, 4), make_pool(200, 5)
     outcome = np.array([1, 0, 1, 0.25, 1, 0.5, 0])
     history = opacc.History(labelled=[(other, 1 - known if reverse else known)], prior=np.arange(7))
@@ -160,9 +159,9 @@ def test_unbiased_over_all_samples_whatever_the_history_says(reverse: bool) -> N
     plan = whole_plan(view, Task(3, neyman.Parameters(), NO_PREVIOUS, history=history))
     expanded = plan.balance[plan.order] / plan.probability[plan.order, None]
     mean = 0.0
-    for chance, batch, _ in cube.ways(plan.probability[plan.order].tolist(), np.column_stack([np.ones(7), expanded])):
+    for share, batch, _ in cube.ways(plan.probability[plan.order].tolist(), np.column_stack([np.ones(7), expanded])):
         drawn = plan.draw(plan.order[sorted(batch)])
-        mean += chance * drawn.design.failure_share(1 - outcome[drawn.chosen])
+        mean += share * drawn.design.failure_share(1 - outcome[drawn.chosen])
     assert 1 - mean == pytest.approx(outcome.mean(), abs=1e-12)
 
 
@@ -178,7 +177,7 @@ def test_rounds_and_estimate_take_the_same_history() -> None:
     assert found.high - found.low < 0.15
 
 
-def test_a_history_is_what_it_was_when_it_was_made() -> None:
+def test_a_history_does_not_change_after_it_is_made() -> None:
     """What is made of it is kept with the view, and would be stale if it changed."""
     (pool, _), (other, known), prior = make_pool(500, 6), make_pool(300, 7), np.arange(500.0)
     history, before = opacc.History(iter([(other, known)]), prior), known.copy()
@@ -195,7 +194,7 @@ def test_a_history_is_what_it_was_when_it_was_made() -> None:
     assert opacc.History(prior=history.prior).prior is history.prior  # no second copy
 
 
-def test_what_cannot_be_a_history_is_refused() -> None:
+def test_an_invalid_history_is_refused() -> None:
     pool, outcome = make_pool(20, 1)
     with pytest.raises(DataError, match=r"outcomes of shape \(19,\) .* for 20 labelled examples"):
         opacc.History(labelled=[(pool, outcome[:19])])
@@ -203,12 +202,16 @@ def test_what_cannot_be_a_history_is_refused() -> None:
         opacc.History(labelled=[(pool, outcome + 1)])
     with pytest.raises(DataError, match="prior is not finite"):
         opacc.History(prior=[np.nan])
-    with pytest.raises(DataError, match=r"prior has shape \(3, 1\), and the pool 20 examples"):
+    with pytest.raises(DataError, match=r"prior has shape \(3, 1\), and the pool has 20 examples"):
         opacc.select(pool, "neyman", 5, history=opacc.History(prior=[1, 2, 3]))
-    with pytest.raises(SpecError, match="'css' does not learn from a history"):
-        opacc.select(pool, "css", 5, history=opacc.History(prior=np.arange(20)))
-    with pytest.raises(SpecError, match="replicates are parts of the pool apart"):
-        opacc.select(pool, "neyman", 10, history=opacc.History(prior=np.arange(20)), replicates=2)
+
+
+def test_a_history_is_refused_by_other_methods_and_by_replicates() -> None:
+    pool, history = make_pool(20, 1)[0], opacc.History(prior=np.arange(20))
+    with pytest.raises(SpecError, match="'css' does not use a history"):
+        opacc.select(pool, "css", 5, history=history)
+    with pytest.raises(SpecError, match="`replicates` cannot be combined with `history`"):
+        opacc.select(pool, "neyman", 10, history=history, replicates=2)
 
 
 @pytest.mark.parametrize(
@@ -221,8 +224,8 @@ def test_what_cannot_be_a_history_is_refused() -> None:
         ({"hidden": np.ones((2, 4))}, "hidden has 4 neurons, and the pool's 5"),
     ],
 )
-def test_features_of_a_history_that_cannot_be_are_refused(features: dict, message: str) -> None:
-    """A NaN would have made every lesson NaN, and the history have gone unheard without a word."""
+def test_invalid_features_of_a_history_are_refused(features: dict, message: str) -> None:
+    """A NaN would make every signal of the history NaN, and the history would be ignored silently."""
     pool, _ = make_pool(60, 1)
     with pytest.raises(DataError, match=f"history: of the labelled examples, {message}"):
         opacc.select(pool, "neyman", 10, history=History(labelled=[(opacc.Pool(**features), [1, 0])]))
@@ -234,11 +237,11 @@ def test_features_of_a_history_that_cannot_be_are_refused(features: dict, messag
         ({"prior": ["sure"] * 60}, "prior is not made of numbers"),
         ({"prior": [[1], [1, 2]]}, "prior is not made of numbers"),
         ({"labelled": [(opacc.Pool(confidence=[0.5, 0.6]), [[1], [1, 2]])]}, "outcomes is not made of numbers"),
-        ({"labelled": (opacc.Pool(confidence=[0.5]), [1])}, "labelled is no list of pairs"),
-        ({"labelled": None}, "labelled is no list of pairs"),
+        ({"labelled": (opacc.Pool(confidence=[0.5]), [1])}, "labelled is not a list of pairs"),
+        ({"labelled": None}, "labelled is not a list of pairs"),
         ({"labelled": [(np.array([0.5, 0.6]), [1, 0])]}, r"a labelled pool is of type ndarray; give opacc.Pool\("),
     ],
 )
-def test_what_is_not_made_of_numbers_is_refused(given: dict, message: str) -> None:
+def test_a_history_that_is_not_numeric_is_refused(given: dict, message: str) -> None:
     with pytest.raises(DataError, match=f"history: {message}"):
         History(**given)

@@ -7,12 +7,11 @@ from whole_plan import whole_plan
 import opacc_ray as opacc
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimators.rounds import round_weights
-from opacc_ray.estimators.taught import weights_by_variance
-from opacc_ray.failure.lessons import read_signals
-from opacc_ray.failure.model import predict_failure
 from opacc_ray.parts.view import LocalParts, View, view_of
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import Previous, Task
+from opacc_ray.samplers.neyman.failure_model import predict_failure, read_signals
+from opacc_ray.samplers.neyman.regression import weights_by_variance
 from opacc_ray.selection import Selection
 
 
@@ -38,22 +37,22 @@ def test_the_formula_written_out(budgets: tuple[int, int], share: float) -> None
     selections, outcomes = audit(view, outcome, budgets, seed=3)
     labelled, failure = np.concatenate([part.index for part in selections]), 1 - np.concatenate(outcomes)
     forecast = predict_failure(read_signals(view, 6), labelled, failure)
-    lesson, own = forecast.failure, dict(zip(labelled.tolist(), forecast.leverage, strict=True))
+    fitted, own = forecast.failure, dict(zip(labelled.tolist(), forecast.leverage, strict=True))
     before, z, V, measured = np.empty(0, dtype=int), [], [], []
     for part, outcomes_of_part in zip(selections, outcomes, strict=True):
         free = np.setdiff1d(np.arange(120), before)
         task = Task(len(part), neyman.Parameters(), Previous(np.sort(before), outcome[np.sort(before)]))
         plan = whole_plan(view, task)
-        p = lesson.copy()
-        p[plan.free] = share * lesson[plan.free] + (1 - share) * plan.expected
+        p = fitted.copy()
+        p[plan.free] = share * fitted[plan.free] + (1 - share) * plan.expected
         total = (1 - outcome[before]).sum() + p[free].sum()
-        for i, said, pi in zip(part.index, outcomes_of_part, part.design.inclusion_probability, strict=True):
-            total += (1 - said - p[i]) / pi
+        for i, label, pi in zip(part.index, outcomes_of_part, part.design.inclusion_probability, strict=True):
+            total += (1 - label - p[i]) / pi
         V.append(sum(p[i] * (1 - p[i]) * (1 / pi - 1) for i, pi in zip(plan.free, plan.probability, strict=True)))
         z.append(total / 120)
         error = [
-            (1 - said - p[i]) / (1 - share * own[i]) ** 0.5
-            for i, said in zip(part.index.tolist(), outcomes_of_part, strict=True)
+            (1 - label - p[i]) / (1 - share * own[i]) ** 0.5
+            for i, label in zip(part.index.tolist(), outcomes_of_part, strict=True)
         ]
         measured.append((len(free) / 120) ** 2 * part.design.variance(np.array(error)))
         before = np.concatenate([before, part.index])
@@ -66,7 +65,7 @@ def test_the_formula_written_out(budgets: tuple[int, int], share: float) -> None
 
 
 def test_a_dozen_labels_are_combined_by_rounds() -> None:
-    """What so few teach is biased: the estimate is that of rounds, which is exactly unbiased."""
+    """A fit to so few labels is biased: the estimate is that of rounds, which is exactly unbiased."""
     view, outcome = make_pool(400, 2)
     rounds = audit(view, outcome, (2, 4, 6), seed=3)
     found, by_rounds = opacc.estimate(*rounds, pool=view), opacc.estimate(*rounds)
@@ -74,12 +73,12 @@ def test_a_dozen_labels_are_combined_by_rounds() -> None:
     assert (found.low, found.high) == pytest.approx((by_rounds.low, by_rounds.high), abs=1e-12)
 
 
-def test_a_round_that_leaves_nothing_to_chance_has_all_the_weight() -> None:
+def test_a_round_without_variance_has_all_the_weight() -> None:
     assert weights_by_variance([0.2, 0.1]) == pytest.approx([1 / 3, 2 / 3])
     assert weights_by_variance([0.2, 0.0]).tolist() == [0, 1]
 
 
-def test_late_lessons_serve_the_first_rounds() -> None:
+def test_late_labels_improve_the_estimate_of_the_first_rounds() -> None:
     """Errors are below those of the rounds by themselves, without a bias to speak of, and the intervals hold."""
     view, outcome = make_pool(2000, 4)
     truth, by_rounds, by_labels, covered = outcome.mean(), [], [], 0
@@ -95,7 +94,7 @@ def test_late_lessons_serve_the_first_rounds() -> None:
     assert covered / 100 >= 0.86
 
 
-def test_rounds_are_combined_exactly_unbiased_if_asked_for_or_without_the_pool() -> None:
+def test_rounds_are_combined_unbiased_on_request_or_without_the_pool() -> None:
     view, outcome = make_pool(300, 5)
     selections, outcomes = audit(view, outcome, (10, 20), seed=1)
     exact, asked = audit(view, outcome, (10, 20), seed=1, combine="rounds")
@@ -104,13 +103,13 @@ def test_rounds_are_combined_exactly_unbiased_if_asked_for_or_without_the_pool()
     assert opacc.estimate(selections, outcomes, pool=view) != without
 
 
-def test_other_methods_have_no_use_for_the_pool() -> None:
+def test_other_methods_ignore_the_pool() -> None:
     view, outcome = make_pool(300, 5)
     drawn = opacc.select(view, "css", 30)
     assert opacc.estimate(drawn, outcome[drawn.index], pool=view) == opacc.estimate(drawn, outcome[drawn.index])
 
 
-def test_missing_labels_and_saved_selections_are_no_trouble() -> None:
+def test_missing_labels_and_saved_selections_are_supported() -> None:
     view, outcome = make_pool(300, 6)
     selections, outcomes = audit(view, outcome, (10, 20), seed=1)
     saved = [Selection.from_json(part.to_json(), "a file") for part in selections]
@@ -121,7 +120,7 @@ def test_missing_labels_and_saved_selections_are_no_trouble() -> None:
     assert abs(found.value - outcome.mean()) < 0.3
 
 
-def test_the_whole_pool_labelled_leaves_no_doubt() -> None:
+def test_a_fully_labelled_pool_has_a_zero_width_interval() -> None:
     view, outcome = make_pool(40, 7)
     found = opacc.estimate(*audit(view, outcome, (10, 30), seed=1), pool=view)
     assert (found.low, found.value, found.high) == pytest.approx([outcome.mean()] * 3)
@@ -136,7 +135,7 @@ def test_another_pool_is_refused() -> None:
 
 @pytest.mark.parametrize("method", ["neyman", "srs"])
 def test_a_pool_of_the_same_examples_in_another_order_is_refused(method: str) -> None:
-    """Where ids say so: labels would go to other examples."""
+    """Where ids differ: labels would go to other examples."""
     ids, confidence = [f"a{row}" for row in range(30)], np.linspace(0.5, 1, 30)
     pool = opacc.Pool(ids=ids, confidence=confidence)
     cut = View(LocalParts([opacc.Pool(ids=ids[a:b], confidence=confidence[a:b]) for a, b in ((0, 7), (7, 30))]))

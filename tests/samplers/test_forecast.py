@@ -8,7 +8,7 @@ from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.parts.view import view_of
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import NO_PREVIOUS, Previous, Task
-from opacc_ray.samplers.label_forecast import forecast_labels, forecast_method, forecast_widths
+from opacc_ray.samplers.neyman.forecast import forecast_labels, forecast_method, forecast_widths
 
 
 def make_pool(size: int, seed: int) -> tuple[opacc.Pool, np.ndarray]:
@@ -17,7 +17,7 @@ def make_pool(size: int, seed: int) -> tuple[opacc.Pool, np.ndarray]:
     return opacc.Pool(confidence=1 - doubt), (rng.random(size) >= doubt).astype(float)
 
 
-def test_srs_takes_what_the_formula_says() -> None:
+def test_srs_takes_the_labels_of_the_formula() -> None:
     """z²·θ(1 - θ)/W² with the finite population: θ = ½ is the worst, and costs the price."""
     pool, _ = make_pool(100_000, 1)
     found = forecast_labels(view_of(pool), 0.02)
@@ -30,7 +30,7 @@ def test_srs_takes_what_the_formula_says() -> None:
 
 
 @pytest.mark.parametrize("half_width", [0.05, 0.02])
-def test_a_model_that_is_sure_and_right_takes_what_an_interval_without_failures_takes(half_width: float) -> None:
+def test_a_confident_and_right_model_takes_the_labels_of_an_interval_without_failures(half_width: float) -> None:
     pool = view_of(opacc.Pool(confidence=np.full(20_000, 1 - 1e-6)))
     found = forecast_labels(pool, half_width)
 
@@ -44,7 +44,7 @@ def test_a_model_that_is_sure_and_right_takes_what_an_interval_without_failures_
     assert widths.srs == widths.neyman == pytest.approx([stated(found.srs)], rel=0.01)
 
 
-def test_a_goal_that_needs_the_whole_pool_says_so() -> None:
+def test_a_goal_that_needs_the_whole_pool_takes_all_labels() -> None:
     pool, _ = make_pool(300, 2)
     found = forecast_labels(view_of(pool), 0.0001)
     assert (found.at_worst, found.worthless) == (300, 300)
@@ -52,7 +52,7 @@ def test_a_goal_that_needs_the_whole_pool_says_so() -> None:
 
 
 def test_rounds_reach_the_goal_with_about_as_many_labels() -> None:
-    """If the model's word is right, and it is tempered: nearly."""
+    """If the model's confidence is right; it is tempered, so nearly."""
     pool, outcome = make_pool(5000, 3)
     view = view_of(pool)
     num = forecast_labels(view, 0.03).neyman
@@ -66,13 +66,13 @@ def test_rounds_reach_the_goal_with_about_as_many_labels() -> None:
     assert 0.6 * 0.03 < np.mean(widths) < 1.4 * 0.03
 
 
-def test_a_goal_of_nothing_is_refused() -> None:
+def test_a_half_width_of_zero_is_refused() -> None:
     pool, _ = make_pool(100, 1)
     with pytest.raises(LabelError, match="half_width=0"):
         forecast_labels(view_of(pool), 0)
 
 
-def test_strata_take_the_labels_that_their_own_variance_says() -> None:
+def test_strata_take_the_labels_of_their_own_variance() -> None:
     """CSS with proportional shares: V = Σ P² p(1 - p)/n over the strata of the confidence, p as foreseen in them."""
     rng = np.random.default_rng(4)
     view = view_of(opacc.Pool(confidence=1 - rng.beta(0.5, 5, 20_000)))
@@ -90,12 +90,12 @@ def test_strata_take_the_labels_that_their_own_variance_says() -> None:
 def test_a_purposive_method_has_no_forecast() -> None:
     rng = np.random.default_rng(4)
     pool = opacc.Pool(hidden=rng.normal(size=(300, 4)), confidence=rng.uniform(0.5, 1, 300))
-    with pytest.raises(SpecError, match=r"--method ces: .*, so how wide its interval will be is not known"):
+    with pytest.raises(SpecError, match=r"--method ces: .*, so the width of its interval cannot be forecast"):
         forecast_method(view_of(pool), "ces", 0.05)
 
 
 @pytest.mark.parametrize("level", [0, 1, 1.5, -1, np.nan])
-def test_a_level_that_is_none_is_refused(level: float) -> None:
+def test_an_invalid_level_is_refused(level: float) -> None:
     view = view_of(make_pool(60, 3)[0])
     for foresee in (
         lambda: forecast_labels(view, 0.05, level),
@@ -113,12 +113,12 @@ def test_more_labels_than_there_are_examples_are_refused(labels: int) -> None:
 
 
 @pytest.mark.parametrize("half_width", [0, -1, 1, np.nan])
-def test_another_method_has_no_forecast_for_a_goal_that_is_none(half_width: float) -> None:
+def test_another_method_refuses_an_invalid_goal(half_width: float) -> None:
     with pytest.raises(LabelError, match=r"half_width=.*: give a number between 0 and 1"):
         forecast_method(view_of(make_pool(60, 3)[0]), "srs", half_width)
 
 
-def test_another_method_is_foreseen_where_all_is_labelled_and_of_one_example() -> None:
+def test_another_method_is_forecast_for_a_labelled_pool_and_for_one_example() -> None:
     pool, outcome = make_pool(60, 3)
     whole = Previous(np.arange(60), outcome)
     assert 1 <= forecast_method(view_of(pool), "srs", 0.05, previous=whole) <= 60

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 import opacc_ray as opacc
-from opacc_ray.failure.lessons import read_signals
-from opacc_ray.failure.model import predict_failure
-from opacc_ray.failure.newton import climb
 from opacc_ray.parts.view import view_of
+from opacc_ray.samplers.neyman.failure_model import predict_failure, read_signals
+from opacc_ray.samplers.neyman.newton import climb
 
 
 def fitted(design: np.ndarray, group: np.ndarray, failure: np.ndarray, dispersion: float) -> list[np.ndarray]:
@@ -22,7 +21,7 @@ def fitted(design: np.ndarray, group: np.ndarray, failure: np.ndarray, dispersio
 
 
 @pytest.mark.parametrize("dispersion", [1.0, 0.3])
-def test_it_is_the_derivative_of_a_prediction_by_its_own_outcome(dispersion: float) -> None:
+def test_leverage_is_the_derivative_of_a_prediction_by_its_own_outcome(dispersion: float) -> None:
     rng = np.random.default_rng(1)
     design, failure = np.column_stack([np.ones(15), rng.normal(size=(15, 3))]), (rng.random(15) < 0.3) * 0.98 + 0.01
     group = rng.integers(0, 3, 15)

@@ -1,18 +1,18 @@
-"""Balanced samples with given inclusion probabilities: the cube method, for many examples.
+"""Cube method: balanced samples with given inclusion probabilities, for many examples.
 
 J.-C. Deville, Y. Tillé, "Efficient balanced sampling: the cube method", Biometrika 91 (2004); G. Chauvet, Y. Tillé,
 "A fast algorithm of balanced sampling", Computational Statistics 21 (2006).
 
-A sample is balanced on variables h_1, …, h_q if it estimates their totals without error, Σ_sample h/π = Σ_pool h. From
-the point π of the unit cube one walks at random, without a drift, along directions u that keep those totals,
+A sample is balanced on variables h_1, …, h_q if it estimates their totals without error, Σ_sample h/π = Σ_pool h.
+
+A random walk without drift starts from the point π of the unit cube, along directions u that keep those totals,
 
     Σ_i u_i h_i/π_i = 0        π ← π + λ₁u with probability λ₂/(λ₁ + λ₂),  else π - λ₂u
 
-λ₁ and λ₂ being the longest ways inside the cube. Each step makes at least one π_i zero or one, and in the end all are.
-The mean of every step is no step, so each example is drawn with exactly its π. A direction needs q + 1 examples that
-are undecided; the fast algorithm takes the first ones in a given order, so the sample is spread along it as well. When
-fewer are left, the last variable is given up. The first one is π itself, which makes the size exact, and it is the
-last to go.
+with λ₁ and λ₂ the longest steps inside the cube. Each step makes at least one π_i zero or one, and in the end all are.
+The mean of every step is 0, so each example is drawn with exactly its π. A direction needs q + 1 undecided examples.
+The fast algorithm takes the first ones in a given order, so the sample is also spread along it. When fewer are left,
+the last variable is dropped. The first one is π itself, which makes the size exact, and it is dropped last.
 
 Legend: M examples, n to draw, q variables, h (M, q), π inclusion probability.
 """
@@ -33,12 +33,12 @@ def draw_balanced(
     before: NDArray[np.float64],
     variables: NDArray[np.float64],
 ) -> NDArray[np.int64]:
-    """A sample with inclusion probabilities ``probability`` (M,), balanced on ``variables`` (M, q).
+    """Draw a sample with inclusion probabilities ``probability`` (M,), balanced on ``variables`` (M, q).
 
     Parameters
     ----------
     probability : π (M,), above 0, in the order along which the sample is spread; Σ π/π' is whole
-    before : π' (M,), with which the examples were kept of a larger pool; at least π
+    before : π' (M,), with which the examples were drawn from a larger pool; at least π
     variables : h (M, q); the most important first
 
     Returns
@@ -55,7 +55,7 @@ def draw_balanced(
 
 @compiled(types.void(float64[:, ::1], int64, int64, float64[::1]))
 def find_direction(matrix: NDArray[np.float64], rows: int, columns: int, direction: NDArray[np.float64]) -> None:
-    """u (columns,) with matrix·u = 0 by elimination, which overwrites the matrix; there are more columns than rows.
+    """Find u (columns,) with matrix·u = 0 by elimination, which overwrites the matrix; more columns than rows.
 
     Entries below 1e-9 count as 0.
     """
@@ -88,9 +88,9 @@ def find_direction(matrix: NDArray[np.float64], rows: int, columns: int, directi
 def walk(
     probability: NDArray[np.float64], balanced: NDArray[np.float64], uniform: NDArray[np.float64]
 ) -> NDArray[np.bool_]:
-    """Which examples the walk ends with: (M,).
+    """Walk to a corner of the cube, and return which examples it contains: (M,).
 
-    probability (M,) where it starts; balanced (M, q + 1) h/π, the variables that are given up last first; uniform
+    probability (M,) where it starts; balanced (M, q + 1) h/π, the variables that are dropped last first; uniform
     (M + 1,) a random number for each step.
     """
     size, num_variables = balanced.shape
@@ -113,11 +113,11 @@ def walk(
         find_direction(matrix, rows, filled, direction)
         forth = back = np.inf
         for c in range(filled):
-            room, taken = 1 - p[window[c]], p[window[c]]
+            up, down = 1 - p[window[c]], p[window[c]]
             if direction[c] > 0:
-                forth, back = min(forth, room / direction[c]), min(back, taken / direction[c])
+                forth, back = min(forth, up / direction[c]), min(back, down / direction[c])
             elif direction[c] < 0:
-                forth, back = min(forth, -taken / direction[c]), min(back, -room / direction[c])
+                forth, back = min(forth, -down / direction[c]), min(back, -up / direction[c])
         length = forth if uniform[step] * (forth + back) < back else -back
         step += 1
         undecided = 0

@@ -1,8 +1,8 @@
-"""What is there before the first label: labels of other examples, and columns that may tell failures. None is trusted.
+"""History: what is known before the first label. Labels of other examples, and columns that may predict failures.
 
-``labelled`` are examples that are not of this pool, with their features and outcomes: the model's labelled test set, or
-an earlier audit of the same model. ``prior`` are numbers for each example of the pool, larger for those more likely to
-fail: how many other models got the example wrong, a judge's score, a monitor's alarm.
+``labelled`` are examples outside this pool, with their features and outcomes: the model's labelled test set, or an
+earlier audit of the same model. ``prior`` are numbers for each example of the pool, larger for those more likely to
+fail: how many other models got the example wrong, a judge's score, a monitor's alarm. None of it is trusted.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,15 +15,15 @@ from numpy.typing import ArrayLike, NDArray
 from opacc_ray.errors import DataError
 from opacc_ray.pool import Pool
 
-NO_PAIRS = "history: labelled is no list of pairs; give (pool, outcomes) of each labelled pool"
+NO_PAIRS = "history: labelled is not a list of pairs; give (pool, outcomes) for each labelled pool"
 
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """Knowledge that `neyman` may start from; the estimate is unbiased whatever it says.
+    """Knowledge that `neyman` may start from; the estimate is unbiased for any history.
 
-    What methods make of a history is kept with the view of a pool, so a history does not change: outcomes and ``prior``
-    are copied, and the copies are read-only. The labelled pools are not copied; do not change their arrays.
+    Signals from a history are cached with the view of a pool, so a history does not change: outcomes and ``prior`` are
+    copied, and the copies are read-only. The labelled pools are not copied; do not change their arrays.
 
     Parameters
     ----------
@@ -51,22 +51,24 @@ class History:
             object.__setattr__(self, "prior", _frozen(prior))
 
     def failures(self) -> list[tuple[Pool, NDArray[np.float64]]]:
-        """The labelled pools with 1 - outcome, (k,) each."""
+        """Return the labelled pools with 1 - outcome, (k,) each."""
         return [(pool, 1 - np.asarray(outcome, dtype=np.float64)) for pool, outcome in self.labelled]
 
     def columns(self, size: int) -> NDArray[np.float64]:
-        """``prior`` as (N, columns); raises DataError unless it has ``size`` rows."""
+        """Return ``prior`` as (N, columns); raises DataError unless it has ``size`` rows."""
         if self.prior is None:
             return np.empty((size, 0))
         values: NDArray[Any] = np.asarray(self.prior, dtype=np.float64)
         values = values[:, None] if values.ndim == 1 else values
         if values.ndim != 2 or len(values) != size:
-            raise DataError(f"history: prior has shape {values.shape}, and the pool {size} examples; give one row each")
+            raise DataError(
+                f"history: prior has shape {values.shape}, and the pool has {size} examples; give one row for each"
+            )
         return values
 
 
 def _labelled(pair: Any) -> tuple[Pool, NDArray[Any]]:
-    """A pool and its outcomes (k,), which nobody can change."""
+    """Return a pool and its outcomes (k,), a read-only copy."""
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise DataError(NO_PAIRS)
     pool, values = pair[0], _array(pair[1], "outcomes")
@@ -83,7 +85,7 @@ def _labelled(pair: Any) -> tuple[Pool, NDArray[Any]]:
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:
-    """A read-only copy, or the array itself if it is one already."""
+    """Return a read-only copy, or the array itself if it is one already."""
     if array.flags.writeable or not array.flags.owndata:
         array = array.copy()
         array.setflags(write=False)

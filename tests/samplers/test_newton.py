@@ -1,10 +1,10 @@
-"""The mode and the evidence of a regression whose groups differ, beside the same ones of a dense design."""
+"""Newton's method: mode and evidence of a regression whose groups differ, compared with a dense design."""
 
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from opacc_ray.failure.newton import climb
+from opacc_ray.samplers.neyman.newton import climb
 
 
 @pytest.mark.parametrize(("groups", "apart"), [(0, 0), (4, 1), (4, 3)])
@@ -42,7 +42,7 @@ def test_eliminating_groups_finds_what_all_coefficients_at_once_do(groups: int, 
 
 
 def test_a_step_that_overshoots_is_halved() -> None:
-    """Where outcomes are told apart without error, whole steps of Newton's method leave the mode behind."""
+    """Where outcomes are separated without error, whole steps of Newton's method jump over the mode."""
     rng = np.random.default_rng(0)
     design = np.column_stack([np.ones(2000), 4 * rng.normal(size=(2000, 3))])
     group, failure = rng.integers(0, 10, 2000), np.zeros(2000)

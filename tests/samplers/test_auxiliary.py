@@ -1,4 +1,4 @@
-"""Beliefs, and the strata cut from them."""
+"""Failure scores, and the strata cut from them."""
 
 import itertools
 
@@ -7,9 +7,9 @@ import pytest
 
 import opacc_ray as opacc
 from opacc_ray.designs.stratification import kmeans_1d
-from opacc_ray.failure import auxiliary
-from opacc_ray.parts.view import View, view_of
+from opacc_ray.parts.view import view_of
 from opacc_ray.pool import Pool
+from opacc_ray.samplers import auxiliary
 
 POOL = Pool(
     ids=["a", "b", "c", "d"],
@@ -28,45 +28,36 @@ POOL = Pool(
         ("combined", [0, 1, 0.55, 1 - 0.3 * 0.75]),
     ],
 )
-def test_belief(name: str, expected: list[float]) -> None:
-    np.testing.assert_allclose(beliefs(view_of(POOL), name), expected, atol=1e-15)
+def test_scores_are_those_worked_by_hand(name: str, expected: list[float]) -> None:
+    np.testing.assert_allclose(read(POOL, name).score(), expected, atol=1e-15)
 
 
-def beliefs(view: View, name: str) -> np.ndarray:
-    variable = auxiliary.find(view, name)
-    return np.concatenate(view.map(lambda part: variable.belief(variable.read(part))))
+def read(pool: Pool, name: str) -> auxiliary.Variable:
+    return auxiliary.read(view_of(pool), name)
 
 
-def test_lsa_is_taken_as_it_is_where_none_is_negative() -> None:
-    assert beliefs(view_of(Pool(lsa=[7.0, 30.0])), "lsa").tolist() == [7, 30]
+def test_lsa_is_its_own_score_where_none_is_negative() -> None:
+    assert read(Pool(lsa=[7.0, 30.0]), "lsa").score().tolist() == [7, 30]
 
 
 @pytest.mark.parametrize("name", ["dsa", "lsa"])
-def test_surprise_without_spread_is_no_reason_to_believe_in_failures(name: str) -> None:
-    view = view_of(Pool(**{name: np.zeros(5)}))
-    assert beliefs(view, name).tolist() == [0] * 5
-    assert not active(view, name).any()
-
-
-def active(view: View, name: str) -> np.ndarray:
-    """Where the variable is active, by its own threshold."""
-    variable = auxiliary.find(view, name)
-    threshold = auxiliary.find_threshold(view, variable)
-    return np.concatenate(view.map(lambda part: variable.active(variable.read(part), threshold)))
+def test_surprise_without_spread_scores_zero_and_is_not_active(name: str) -> None:
+    variable = read(Pool(**{name: np.zeros(5)}), name)
+    assert variable.score().tolist() == [0] * 5
+    assert not variable.active().any()
 
 
 def test_activation() -> None:
     low = Pool(confidence=[0.69, 0.7, 0.71], dsa=[0.0, 0.0, 0.0])
     for name in ("confidence", "combined"):
-        assert active(view_of(low), name).tolist() == [True, False, False]
-        variable = auxiliary.find(view_of(low), name)
-        assert variable.active(variable.read(low), 0.705).tolist() == [True, True, False]
+        assert read(low, name).active().tolist() == [True, False, False]
+        assert read(low, name).active(0.705).tolist() == [True, True, False]
     surprise = np.array([1.0] * 9 + [5.0])  # mean 1.4, standard deviation 1.2, variance 1.44
     for values in (surprise, surprise + 1.5):
-        assert np.flatnonzero(active(view_of(Pool(dsa=values)), "dsa")).tolist() == [9]
+        assert np.flatnonzero(read(Pool(dsa=values), "dsa").active()).tolist() == [9]
     between = np.array([1.0] * 8 + [4.0, 6.0])  # mean 1.8, standard deviation 1.66: one of the two is beyond twice that
-    assert np.flatnonzero(active(view_of(Pool(dsa=between)), "dsa")).tolist() == [9]
-    assert active(view_of(Pool(lsa=surprise)), "lsa").tolist() == (surprise > 2.84).tolist()
+    assert np.flatnonzero(read(Pool(dsa=between), "dsa").active()).tolist() == [9]
+    assert read(Pool(lsa=surprise), "lsa").active().tolist() == (surprise > 2.84).tolist()
 
 
 @pytest.mark.parametrize(
@@ -80,12 +71,12 @@ def test_activation() -> None:
 )
 def test_names_the_example_whose_value_cannot_be(pool: Pool, name: str, message: str) -> None:
     with pytest.raises(opacc.OpaccError, match=message):
-        auxiliary.find(view_of(pool), name)
+        read(pool, name)
 
 
 def test_confidence_may_exceed_1_by_rounding() -> None:
     pool = Pool(confidence=np.array([np.float32(1) + np.float32(1e-7), 0.5]))
-    assert beliefs(view_of(pool), "confidence").tolist() == [0, 0.5]
+    assert read(pool, "confidence").score().tolist() == [0, 0.5]
 
 
 @pytest.mark.parametrize("floor", [0.0, -1.0, 1.5, 1e-300])

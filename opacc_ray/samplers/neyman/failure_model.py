@@ -1,0 +1,354 @@
+"""Failure model: how likely each example is to fail, fitted to the model's own signals and the few labels there are.
+
+A handful of *experts*, Bayesian logistic regressions that use more or fewer signals, are each fitted to the labels
+(maximum a posteriori). Their predictions are averaged by how well each explains the labels (Laplace's evidence):
+
+    logit p_k(x) = β_k · x,   β_k ~ N(mean, scale_k²)           p(x) = Σ_k w_k p_k(x),   w_k ∝ prior_k · evidence_k
+
+Before any label, p is the model's confidence, tempered because models are overconfident; the means in the table below
+set how much. One expert uses no signal: where the signals turn out useless it takes over, and p is flat. Where failures
+have another cause than low confidence, such as two swapped classes, the experts with a rate for each predicted class
+take over within some 30 labels. See D. J. C. MacKay, "The evidence framework applied to classification networks",
+Neural Computation 4 (1992).
+
+For the many labels of a history there is one more expert, in which the meaning of a signal differs from class to class.
+It has a common slope and what each class adds to it, kept small by the prior until labels contradict, as in multilevel
+regression (A. Gelman, J. Hill, "Data Analysis Using Regression and Multilevel/Hierarchical Models", 2007, 13). On the
+few labels of an audit it overfits: ``docs/neyman.md``.
+
+The *Bayes factor* B measures how much the labels support the signals at all. It compares all other experts with the
+constant rate of failure that explains the labels best, for k labels with mean failure m and dispersion ψ:
+
+    B = [Σ_e prior_e · evidence_e / Σ_e prior_e] / exp(k/ψ · [m ln m + (1 - m) ln(1 - m)])      e the other experts
+
+It is 1 without labels, large when the signals predicted the failures, and small when they are useless. Its mean is at
+most 1 wherever failures have nothing to do with the signals, whatever their rate. So it exceeds 1/α with probability α
+at most (an e-value; V. Vovk, R. Wang, Annals of Statistics 49, 2021). Against expert 0, whose prior is centred at the
+rate that the model states, B would also be large where only that rate is wrong.
+
+Outcomes may be scores. The likelihood is then a quasi-likelihood, its dispersion that of the labels, and the mean of B
+is at most 1 as far as a normal law describes their sums.
+
+Legend: N pool, k labels, d signals, f failure = 1 - outcome in [0, 1], p its expectation.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.history import NO_HISTORY, History
+from opacc_ray.parts.threads import in_threads
+from opacc_ray.parts.view import View
+from opacc_ray.samplers.neyman.signals import (
+    GIVEN,
+    HALF_RANGE,
+    Signals,
+    pool_signals,
+    signals_of_others,
+    spread_ranks,
+)
+
+_LOWEST = 1e-6  # p stays inside [_LOWEST, 1 - _LOWEST]
+_LEAST_SHARE = 1e-6  # of an expert that is used
+_BLOCK = 1 << 13
+_VALUES_PER_EXPERT = 4  # what p of one example costs, in values that are added
+
+
+SLOPES = "slopes"
+"""Not a signal: the kind of coefficient by which the slopes of all signals differ between predicted classes."""
+
+
+class Coefficient(NamedTuple):
+    """Normal prior of the coefficients of one kind of signal."""
+
+    mean: float
+    scale: float
+
+
+class Expert(NamedTuple):
+    """One regression: the kinds of signal that have a coefficient in it.
+
+    That of SLOPES is how much the coefficients of all signals differ between predicted classes.
+    """
+
+    prior: float
+    coefficient: dict[str, Coefficient]
+
+    @property
+    def uses_confidence(self) -> bool:
+        """Return whether it uses the confidence."""
+        return not self.coefficient.keys().isdisjoint(("confidence", "rank", "history"))
+
+
+_CONFIDENCE = {"confidence": Coefficient(0.8, 0.2)}
+_RANK = {"rank": Coefficient(2.5, 1.0)}
+_BOTH = {"confidence": Coefficient(0.6, 0.2), "rank": Coefficient(0.8, 1.0)}
+_SURPRISE = {"surprise": Coefficient(0.8, 1.0)}
+_HINTS = {"prediction": Coefficient(0.0, 1.0), "direction": Coefficient(0.0, 0.45)}
+_CLASSES = {"prediction": Coefficient(0.0, 3.0)}
+_DIRECTIONS = {"direction": Coefficient(0.0, 2.7)}
+_SLOPES = {SLOPES: Coefficient(0.0, 1.0)}
+_PRIOR = {"prior": Coefficient(0.8, 0.8)}
+_HISTORY = {"history": Coefficient(1.0, 0.4)}
+EXPERTS = (
+    Expert(0.05, {}),
+    Expert(0.05, _RANK),
+    Expert(0.05, _CONFIDENCE),
+    Expert(0.1, _BOTH | _SURPRISE),
+    Expert(0.35, _BOTH | _SURPRISE | _HINTS),
+    Expert(0.1, _BOTH | _SURPRISE | _HINTS | _SLOPES),
+    Expert(0.15, _CONFIDENCE | _SURPRISE | _CLASSES),
+    Expert(0.15, _CLASSES | _DIRECTIONS),
+    Expert(0.3, _PRIOR),
+    Expert(0.3, _PRIOR | _BOTH | _SURPRISE | _HINTS),
+    Expert(2.0, _HISTORY),
+    Expert(2.0, _HISTORY | _HINTS),
+)
+
+
+class Fit(NamedTuple):
+    """One expert, fitted."""
+
+    evidence: float  # log
+    coefficient: NDArray[np.float64]  # (1 + d, C) of the intercept and each signal, in each predicted class
+    leverage: NDArray[np.float64]  # (k,) how much each label moves its own prediction
+
+
+class Mixture(NamedTuple):
+    """The experts that are used, and their weights: with the signals, all that p depends on."""
+
+    weight: tuple[float, ...]  # (experts,)
+    coefficient: NDArray[np.float64]  # (experts, 1 + d, C)
+
+    def failure(self, signals: Signals) -> NDArray[np.float64]:
+        """Return p = Σ_k w_k p_k of the examples of the signals, (n,), block by block.
+
+        Term by term in a fixed order, and so the same wherever the example is: a matrix product would depend, in its
+        last bits, on the rows around it.
+        """
+        average = np.zeros(signals.size)
+
+        def over(start: int, stop: int) -> None:
+            for begin in range(start, stop, _BLOCK):
+                rows = slice(begin, min(begin + _BLOCK, stop))
+                classes = None if signals.classes is None else signals.classes[rows]
+                self._add([own[rows] for own in signals.values], classes, average[rows])
+
+        in_threads(over, signals.size, len(self.weight) * _VALUES_PER_EXPERT)
+        return np.clip(average, _LOWEST, 1 - _LOWEST, out=average)
+
+    def _add(
+        self, values: list[NDArray[np.float64]], classes: NDArray[np.integer] | None, average: NDArray[np.float64]
+    ) -> None:
+        """Add Σ_k w_k p_k of a few examples, d ``values`` of (b,) and ``classes`` (b,), to ``average`` (b,)."""
+        from scipy.special import expit
+
+        logit, term = np.empty(len(average)), np.empty(len(average))
+        for weight, (level, *slopes) in zip(*self, strict=True):
+            _in_class(level, classes, logit)
+            for value, slope in zip(values, slopes, strict=True):
+                if slope.any():
+                    logit += np.multiply(value, _in_class(slope, classes, term), out=term)
+            expit(logit, out=logit)
+            logit *= weight
+            average += logit
+
+
+def _in_class(
+    coefficient: NDArray[np.float64], classes: NDArray[np.integer] | None, out: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the coefficients (C,) of the classes (b,), in ``out`` (b,)."""
+    if classes is None or (coefficient == coefficient[0]).all():
+        out[:] = coefficient[0]
+        return out
+    return np.take(coefficient, classes, out=out, mode="clip")  # which needs no copy, and no class is outside
+
+
+class Forecast(NamedTuple):
+    """What the labels so far predict for the pool."""
+
+    signals: Signals
+    mixture: Mixture
+    bayes_factor: float  # of the experts that use signals against the best constant rate
+    leverage: NDArray[np.float64]  # (k,) of each label, in [0, 1): how much its own outcome moves its p
+
+    @property
+    def failure(self) -> NDArray[np.float64]:
+        """Return p of all examples, (N,)."""
+        return self.mixture.failure(self.signals)
+
+    def at(self, index: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return p of the examples ``index`` (k,)."""
+        return self.mixture.failure(self.signals.take(index))
+
+
+def predict_failure(signals: Signals, labelled: NDArray[np.int64], failure: NDArray[np.float64]) -> Forecast:
+    """Fit the model to the failures (k,) of the ``labelled`` (k,), and predict those of every example."""
+    return Forecast(signals, *_learn(signals.take(labelled), failure, signals.present))
+
+
+def _learn(
+    labelled: Signals, failure: NDArray[np.float64], present: frozenset[str]
+) -> tuple[Mixture, float, NDArray[np.float64]]:
+    """Return mixture, Bayes factor and leverage from the ``failure`` (k,), of experts on the kinds ``present``."""
+    seen, dispersion = _see(labelled), _dispersion(failure)
+    experts = distinct_experts(present)
+    fits = [_fit(expert, seen, failure, dispersion) for expert in experts]
+    prior = np.array([expert.prior for expert in experts])
+    evidence = np.array([fit.evidence for fit in fits])
+    weight = prior * np.exp(evidence - evidence.max())
+    weight /= weight.sum()
+    used = np.flatnonzero(weight > _LEAST_SHARE)
+    leverage = weight[used] @ np.array([fits[k].leverage for k in used])
+    mixture = Mixture(tuple(weight[used].tolist()), np.stack([fits[k].coefficient for k in used]))
+    return mixture, _bayes_factor(prior, evidence, _best_constant(failure) / dispersion), leverage
+
+
+def _bayes_factor(prior: NDArray[np.float64], evidence: NDArray[np.float64], best_constant: float) -> float:
+    """Return the Bayes factor of all experts but the first, which uses no signal, against a log likelihood."""
+    if len(prior) == 1:
+        return 1.0
+    ratio = np.exp(np.minimum(evidence[1:] - best_constant, 300.0))
+    return float(prior[1:] @ ratio / prior[1:].sum())
+
+
+def _best_constant(failure: NDArray[np.float64]) -> float:
+    """Return the largest log likelihood of the failures (k,) under one rate for all labels."""
+    from scipy.special import xlogy
+
+    num, failed = len(failure), float(failure.sum())
+    return float(xlogy(failed, failed / num) + xlogy(num - failed, 1 - failed / num)) if num else 0.0
+
+
+def distinct_experts(present: frozenset[str]) -> list[Expert]:
+    """Return the experts that differ where these kinds of signals are ``present``, the one without signals first.
+
+    Equal ones add their priors. Experts whose signals are all absent are left out, and so are those that use a kind
+    that is GIVEN where it is absent.
+    """
+    merged: dict[tuple[tuple[str, Coefficient], ...], Expert] = {}
+    for expert in EXPERTS:
+        there = {kind: prior for kind, prior in expert.coefficient.items() if kind in present}
+        if expert.coefficient and (not there or GIVEN & (expert.coefficient.keys() - there.keys())):
+            continue
+        key = tuple(sorted(there.items()))
+        before = merged[key].prior if key in merged else 0.0
+        merged[key] = Expert(before + expert.prior, there)
+    return list(merged.values())
+
+
+class _Seen(NamedTuple):
+    """The labelled examples as all experts see them."""
+
+    design: NDArray[np.float64]  # (k, 1 + d) a constant, the signals
+    kinds: tuple[str, ...]  # of the columns
+    names: NDArray[np.int64]  # (G,) classes that were seen; -1 is one that the pool does not have
+    group: NDArray[np.int64]  # (k,) the place of each example's class among them
+    signals: Signals
+
+
+def _see(seen: Signals) -> _Seen:
+    """Return the labelled examples; a class without labels differs from the others by its prior mean 0, exactly."""
+    names, group = np.empty(0, dtype=np.int64), np.zeros(seen.size, dtype=np.int64)
+    if seen.classes is not None:
+        names, group = np.unique(seen.classes, return_inverse=True)
+    return _Seen(np.column_stack([np.ones(seen.size), *seen.values]), ("constant", *seen.kinds), names, group, seen)
+
+
+def _fit(expert: Expert, seen: _Seen, failure: NDArray[np.float64], dispersion: float) -> Fit:
+    """Return the mode of the posterior, and Laplace's approximation of the evidence around it."""
+    from opacc_ray.samplers.neyman.newton import climb
+
+    known = expert.coefficient | _shared(expert, seen.kinds) | {"constant": _intercept(expert, seen.signals)}
+    used = np.array([kind in known for kind in seen.kinds])
+    mean, scale = np.array([known[kind] for kind in seen.kinds if kind in known]).T.copy()
+    apart = np.array(_scales_apart(expert, len(mean)) if len(seen.names) else [])  # (r,)
+    beta, gamma = mean.copy(), np.zeros((len(seen.names) if len(apart) else 0, len(apart)))
+    design, leverage = np.ascontiguousarray(seen.design[:, used]), np.empty(len(failure))
+    evidence = climb((design, seen.group, failure, dispersion), (mean, scale**-2, apart**-2), beta, gamma, leverage)
+    coefficient = np.zeros((len(used), max(seen.signals.num_classes, 1)))
+    coefficient[used] = beta[:, None]
+    if len(apart):
+        there = seen.names >= 0
+        coefficient[np.ix_(np.flatnonzero(used)[: len(apart)], seen.names[there])] += gamma[there].T
+    return Fit(evidence, coefficient, leverage)
+
+
+def _scales_apart(expert: Expert, num: int) -> list[float]:
+    """Return how far the first of ``num`` coefficients differ between predicted classes."""
+    if "prediction" not in expert.coefficient:
+        return []
+    slopes = [expert.coefficient[SLOPES].scale] * (num - 1) if SLOPES in expert.coefficient else []
+    return [expert.coefficient["prediction"].scale, *slopes]
+
+
+def _shared(expert: Expert, kinds: tuple[str, ...]) -> dict[str, Coefficient]:
+    """Return the coefficient of each of several prior columns, which together have the weight of one."""
+    num = kinds.count("prior")
+    if not num or "prior" not in expert.coefficient:
+        return {}
+    mean, scale = expert.coefficient["prior"]
+    return {"prior": Coefficient(mean / num, scale / num**0.5)}
+
+
+def _intercept(expert: Expert, seen: Signals) -> Coefficient:
+    """Return the prior of an expert's intercept.
+
+    Where the expert uses the confidence, its logit sets the level. For the others, the middle example fails as often as
+    the model expects on average, or, without confidence, as often as a rough guess. A column ``prior`` that is useless
+    does not change that: in the middle it is HALF_RANGE below its top, and so is a surprise.
+    """
+    prior = HALF_RANGE * expert.coefficient.get("prior", Coefficient(0.0, 0.0)).mean * ("prior" in seen.kinds)
+    if expert.uses_confidence:
+        return Coefficient(prior, 1.0)
+    surprise = expert.coefficient.get("surprise", Coefficient(0.0, 1.0)).mean * seen.kinds.count("surprise")
+    return Coefficient(seen.expected_logit + prior + HALF_RANGE * surprise, 1.5 if "confidence" in seen.kinds else 3.0)
+
+
+def _dispersion(failure: NDArray[np.float64]) -> float:
+    """Return Var(f) / (p(1 - p)): 1 for 0/1 outcomes, less for scores."""
+    if np.isin(failure, (0.0, 1.0)).all():
+        return 1.0
+    mean = float(failure.mean())
+    return float(np.clip(failure.var() / (mean * (1 - mean)), 0.01, 1.0))
+
+
+def read_signals(view: View, num_directions: int, history: History = NO_HISTORY) -> Signals:
+    """Return the signals of a pool, with a history's ``prior`` and what its labels predict; made once per view.
+
+    The model is fitted to the labels of other examples as to labels of the pool. As they are many, it also learns what
+    the signals mean in each predicted class. The logit of its p is one more signal of the pool: two experts start from
+    it, and the other experts do not use it. So labels of the pool decide whether it holds, and a few correct its level
+    and its slope.
+
+    Raises
+    ------
+    DataError
+        A feature of the pool or of the history is not finite or cannot be, or the hidden layers differ.
+    """
+    return view.once("signals", (num_directions, history), lambda: _with_history(view, num_directions, history))
+
+
+def _with_history(view: View, num_directions: int, history: History) -> Signals:
+    from scipy.special import logit
+
+    own = pool_signals(view, num_directions)
+    for column in history.columns(view.size).T:
+        own = own.add("prior", spread_ranks(column) - HALF_RANGE)
+    if not history.labelled:
+        return own
+    own, given = own.add("history", np.zeros(view.size)), history.failures()
+    others = _joined([signals_of_others(view, own, num_directions, pool) for pool, _ in given])
+    failure = np.concatenate([failures for _, failures in given])
+    mixture, *_ = _learn(others, failure, own.present - GIVEN | {SLOPES})
+    own.values[-1][:] = logit(mixture.failure(own))
+    return own
+
+
+def _joined(parts: list[Signals]) -> Signals:
+    """Return the signals of all parts, which have the same kinds."""
+    values = tuple(np.concatenate(own) for own in zip(*(part.values for part in parts), strict=True))
+    classes = [part.classes for part in parts if part.classes is not None]
+    size = sum(part.size for part in parts)
+    return parts[0]._replace(values=values, classes=np.concatenate(classes) if classes else None, size=size)

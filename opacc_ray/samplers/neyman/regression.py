@@ -1,0 +1,165 @@
+"""The regression estimator of several adaptive rounds: predictions fitted to the labels of all of them.
+
+The failure model is fitted to the labels of all rounds, and its predictions p replace those that each round was drawn
+by, which are poor in the first ones. Round t then estimates, for the whole pool,
+
+    z_t = (1/N) · [ Σ_before f + Σ_free p + Σ_batch (f - p)/π ]
+
+    θ̂ = Σ_t w_t z_t        w_t ∝ 1/V_t,   V_t = N⁻² Σ_free p(1 - p)(1/π - 1)
+
+with the sums over the examples that were free, not labelled yet, when the round was drawn: the generalised regression
+estimator with a logistic model (R. Lehtonen, A. Veijanen, "Logistic generalized regression estimators", Survey
+Methodology 24, 1998).
+
+What is exact: if p were fixed before the labels, z_t would be unbiased for any p, and so would θ̂ with fixed weights.
+They are not fixed: each label contributes to its own prediction; labels of later rounds, whose draw depends on those of
+this one, contribute to p; and p decides V_t. The bias is measured, in ``docs/results/neyman.md``. ``rounds.py`` is
+exactly unbiased. Predictions without each label's own fold (cross-fitting) have less bias and more variance: the errors
+of a fitted model sum to nearly zero over what it was fitted to, which balances the sample once more.
+
+A fit to few labels is too good: of some twenty, the failures that happened to be drawn decide what is predicted. So
+with λ = (n - 12)/20, between 0 and 1, the predictions are λp + (1 - λ)p_t, with p_t those that round t was drawn by.
+The weights are λw_t + (1 - λ) times those of ``rounds.py``. With a dozen labels the estimate is that of ``rounds.py``,
+and from 32 on it is as above.
+
+A label that moves its own prediction by h, its leverage, has an error that is too small: of variance (1 - h) p(1 - p).
+So variances are measured with errors over √(1 - h), as in linear regression (J. MacKinnon, H. White, Journal of
+Econometrics 29, 1985: HC2).
+
+Weights from V_t follow the predictions for the pool. Weights from the sample itself, such as 1/Σ_batch(1/π), are
+biased, for they depend on which examples were drawn.
+
+Legend: N pool, n labels, f = 1 - outcome, p predicted failure, π inclusion probability.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.designs.inclusion_probability import InclusionProbability
+from opacc_ray.estimators.accuracy_estimate import Estimate, Outcome
+from opacc_ray.estimators.difference_estimator import CombinedRounds, RoundEstimate
+from opacc_ray.estimators.rounds import known_outcomes, labelled_before, round_weights, shares_left
+from opacc_ray.history import NO_HISTORY, History
+from opacc_ray.parts.view import View
+from opacc_ray.samplers import neyman
+from opacc_ray.samplers.base import Previous, Task
+from opacc_ray.samplers.neyman.failure_model import predict_failure, read_signals
+from opacc_ray.samplers.select import parse_parameters
+from opacc_ray.selection import Selection
+
+Array = NDArray[np.float64]
+
+UNTRUSTED, TRUSTED = 12, 32
+"""Numbers of labels at which λ is 0 and 1."""
+
+
+class FittedRound(NamedTuple):
+    """The predictions for one round."""
+
+    labelled: Array  # (n_t,) p of each label
+    leverage: Array  # (n_t,) h, in [0, 1)
+    total: float  # Σ_free p
+    variance: float  # V_t
+
+
+def uses_regression(selections: Sequence[Selection]) -> bool:
+    """Return whether rounds were drawn to be combined by this estimator."""
+    return all(
+        isinstance(part.design, InclusionProbability) and part.parameters.get("combine") == "labels"
+        for part in selections
+    )
+
+
+def regression_estimate(
+    view: View,
+    selections: Sequence[Selection],
+    outcomes: Sequence[Outcome],
+    level: float,
+    history: History = NO_HISTORY,
+) -> Estimate:
+    """Estimate the accuracy on a pool from one or more rounds of `neyman`, and the history that they started from.
+
+    Raises
+    ------
+    LabelError
+        If a round was drawn after labels that are not given.
+    """
+    return combine_by_regression(view, selections, outcomes, history).estimate(level)
+
+
+def combine_by_regression(
+    view: View, selections: Sequence[Selection], outcomes: Sequence[Outcome], history: History = NO_HISTORY
+) -> CombinedRounds:
+    """Estimate the share of failures in the pool; raises LabelError as :func:`regression_estimate`.
+
+    Rounds that were drawn for several models count as if this one had had all labels to itself: only their weights
+    depend on that.
+    """
+    before = labelled_before(selections)
+    labelled, outcome = np.concatenate([part.index for part in selections]), np.concatenate(outcomes)
+    parameters = parse_parameters("neyman", selections[0].parameters)
+    forecast = predict_failure(read_signals(view, parameters.directions, history), labelled, 1 - outcome)
+    predicted, share = forecast.failure, trusted_share(len(labelled))
+    leverages = np.split(forecast.leverage, np.cumsum([len(part) for part in selections])[:-1])
+    rounds = []
+    for selection, places, leverage in zip(selections, before, leverages, strict=True):
+        previous = Previous.of(labelled[places], outcome[places])
+        rounds.append(_fitted(view, selection, previous, history, predicted, leverage, share))
+    return _combined(selections, outcomes, rounds, share)
+
+
+def trusted_share(num: int) -> float:
+    """Return λ of ``num`` labels: how far predictions that are fitted to them are trusted."""
+    return min(max((num - UNTRUSTED) / (TRUSTED - UNTRUSTED), 0.0), 1.0)
+
+
+def _fitted(
+    view: View,
+    selection: Selection,
+    previous: Previous,
+    history: History,
+    predicted: Array,
+    leverage: Array,
+    share: float,
+) -> FittedRound:
+    """Return a round with λ of what is ``predicted`` (N,), λ the ``share``, and 1 - λ of what it was drawn by."""
+    design = selection.design
+    assert isinstance(design, InclusionProbability)
+    parameters = parse_parameters("neyman", selection.parameters)
+    plan = neyman.plan(view, Task(design.num_drawn, parameters, previous, history=history))
+    p = share * predicted[plan.free] + (1 - share) * plan.failure[0]
+    kept = len(selection) / design.num_drawn
+    variance = float((p * (1 - p) * np.maximum(1 / (plan.probability * kept) - 1, 0)).sum()) / view.size**2
+    return FittedRound(p[np.searchsorted(plan.free, selection.index)], share * leverage, float(p.sum()), variance)
+
+
+def _combined(
+    selections: Sequence[Selection], outcomes: Sequence[Outcome], fitted: Sequence[FittedRound], share: float
+) -> CombinedRounds:
+    """Return the share of failures in the whole pool; ``share`` is λ of these weights."""
+    sure, before = known_outcomes(selections, outcomes), labelled_before(selections)
+    failure, left = 1 - np.concatenate(outcomes), shares_left(selections)
+    by_variance = weights_by_variance([part.variance for part in fitted])
+    weight = share * by_variance + (1 - share) * round_weights(selections)
+    rounds, value = [], 0.0
+    for t, (selection, outcome, part) in enumerate(zip(selections, outcomes, fitted, strict=True)):
+        design, error = selection.design, 1 - outcome - part.labelled
+        mean = part.total / (left[t] * sure.pool_size) + float(design.mean(error))
+        error /= np.sqrt(1 - part.leverage)
+        rounds.append(
+            RoundEstimate(mean, float(design.variance(error)), design.effects, part.labelled, 1 - outcome, error, True)
+        )
+        value += weight[t] * (float(failure[before[t]].sum()) / sure.pool_size + left[t] * mean)
+    return CombinedRounds(value, rounds, weight * left, sure)
+
+
+def weights_by_variance(variance: Sequence[float]) -> Array:
+    """Return w (rounds,) in proportion to 1/V; a round with V = 0, which was not random, has all of it."""
+    exact = np.array(variance) <= 0
+    if exact.any():
+        return exact / exact.sum()
+    weight = 1 / np.array(variance)
+    return weight / weight.sum()

@@ -1,0 +1,316 @@
+"""Model-assisted adaptive Neyman sampling: labels where the outcome is most uncertain, in rounds that learn. Ours.
+
+A predictor p(x) of failure (:mod:`~opacc_ray.samplers.neyman.failure_model`) has two uses. Before the draw it shows
+where labels are most informative: J. Neyman's optimal allocation (JRSS 97, 1934) gives each example an inclusion
+probability in proportion to the standard deviation of its outcome,
+
+    π_i = n · [ φ / N_r + (1 - φ) · σ_i / Σσ ]         σ_i = √(p_i (1 - p_i))
+
+After the labels it predicts what was not drawn, and the sample corrects its errors (the difference estimator; C.-E.
+Särndal, B. Swensson, J. Wretman, "Model Assisted Survey Sampling", 1992, 6.3):
+
+    z = (1/N) · [ Σ_labelled f + Σ_rest p + Σ_batch (f - p) / π ]
+
+This is unbiased for any p: p decides only the precision. No unbiased design does better than the bound of V. P. Godambe
+and V. M. Joshi (AMS 36, 1965), ((Σσ)²/n - Σσ²)/N² at the true p, where no π reaches 1. Round 1 relies on the model's
+confidence alone. Every later round learns from the labels so far (``previous``) and draws from the rest.
+
+The uniform share is the insurance. If p is worthless, failures can be anywhere, and the design has
+
+    A(φ) = (1/N_r) · Σ n / (N_r π)
+
+times the variance of SRS: the price of having trusted p. φ is the least share, not below ``floor``, at which
+
+    A(φ) <= 1 + price · max(1, κB)
+
+with B the Bayes factor of the labels so far for the signals, and κ = 1. Without labels B = 1, and a useless predictor
+raises the variance by at most 7 %, whatever confidence it states. Where the signals have predicted failures, B is soon
+in the thousands, and φ at its floor. A worthless predictor does not get there: B exceeds 1/α with a probability of at
+most α, also where the model states a wrong rate of failure. A predictor that is worse than worthless, confident where
+the failures are, can cost more, at most 1/φ. Once p was fitted to labels, of the pool or of a history, κ = 3: a history
+alone can raise the variance by at most 21 %.
+
+The batch is drawn by the cube method (:mod:`~opacc_ray.samplers.neyman.cube`), exactly n examples with exactly π. p is
+fitted to few labels, and a coefficient that is off by δ shifts p by σ²·x·δ, where x is its signal. So the sample is
+balanced on σ² and on σ²·x for each signal: such a shift moves the prediction of the rest and the correction by the
+sample equally. The walk goes by predicted class, and up and down along p within: classes get their share. Without
+classes it goes along p. Without confidence as well, p is weak. Then the sample is balanced on nothing and spread along
+the pool's listing, where neighbours, such as frames of one drive, are often alike. The batch is returned in random
+order. If labelling stops early, the first k labels are a random part of it, with π · k/n, and the estimate is still
+unbiased.
+
+A large pool is first thinned to some examples for each to draw, by Deville's systematic sampling along the same line
+with π' = min(1, cπ). The walk starts from π/π' there. Probabilities stay exact; of the variance that balance removes,
+the share n/M returns, with M examples kept.
+
+Several rounds are combined by ``estimators/rounds.py`` with ``combine="rounds"``, exactly unbiased. By default
+predictions that are fitted to all labels correct each round (:mod:`~opacc_ray.samplers.neyman.regression`), if the
+estimate has the pool. Four rounds that grow (10, 20, 30 and 40 % of the labels) work well: few labels depend on the
+model's confidence alone.
+
+Several models that are measured by the same labels share the draw. Each model's variance is counted as a multiple of
+the least that it could have with all labels to itself, (Σσ_m)²/n, and the sum of these is least at
+
+    σ_i = √( Σ_m σ_mi² / mean(σ_m)² )
+
+which replaces σ above; B is the least of theirs, so that no model pays more than the price for the others. The sample
+is balanced on σ_m² of every model.
+
+Legend: N pool, N_r examples not labelled yet, n budget, k labels so far, f = 1 - outcome, p predicted failure, σ the
+standard deviation of f, π inclusion probability, φ uniform share.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.designs.drawing import SURE, Line, draw_along, inclusion_probabilities, line_lengths
+from opacc_ray.designs.inclusion_probability import InclusionProbability
+from opacc_ray.errors import SpecError
+from opacc_ray.estimators.plausibility import FORESEEN_FROM
+from opacc_ray.parts.view import View
+from opacc_ray.samplers.base import Draw, MethodParameters, OtherModel, Task, parameter
+from opacc_ray.samplers.neyman.failure_model import Forecast, predict_failure, read_signals
+from opacc_ray.samplers.neyman.signals import Signals
+
+Array = NDArray[np.float64]
+
+COMBINATIONS = ("labels", "rounds")
+
+CREDIT = 3.0
+"""κ where p was fitted to labels, of the pool or of a history."""
+
+KEPT_PER_LABEL, LEAST_KEPT = 25, 1000
+"""Examples that the walk starts from, for each to draw and in all."""
+
+_GIVEN = {"confidence": "confidence", "history": "labelled reference", "prior": "prior"}
+"""Signals that claim to know how likely failures are, and what users call them."""
+
+_CLOSE = 1e-4
+"""Up to which the uniform share is found."""
+
+_BLOCK = 1 << 13
+
+
+@dataclass(frozen=True)
+class Parameters(MethodParameters):
+    """How much the predictions of failure are trusted."""
+
+    floor: float = parameter(0.1, "least share φ of the draw that is uniform")
+    price: float = parameter(
+        0.07,
+        "share of the variance of SRS that worthless predictions may add at first; 0: all at random",
+    )
+    directions: int = parameter(6, "principal directions of the hidden layer that predict failures; 0: none")
+    combine: str = parameter(
+        "labels",
+        "labels: the estimate predicts by a fit to all labels; rounds: each round by the labels before it, exactly "
+        "unbiased",
+    )
+
+    @property
+    def optional_features(self) -> tuple[str, ...]:
+        return ("prediction", "confidence", "dsa", "lsa", *(["hidden"] if self.directions else []))
+
+    @property
+    def predicts_failures(self) -> bool:
+        return True
+
+    @property
+    def learns_from_history(self) -> bool:
+        return True
+
+    @property
+    def serves_several(self) -> bool:
+        return True
+
+    def __post_init__(self) -> None:
+        if not 0 < self.floor <= 1:
+            raise SpecError(
+                f"floor={self.floor}: give a share above 0, so that every example can be drawn, "
+                "and at most 1 (all at random)"
+            )
+        if not self.price >= 0:
+            raise SpecError(
+                f"price={self.price}: give 0 (all at random) or more, such as 0.1: 10 % of the variance of SRS"
+            )
+        if self.directions < 0:
+            raise SpecError(f"directions={self.directions}: give 0 (none) or more")
+        if self.combine not in COMBINATIONS:
+            raise SpecError(f"combine={self.combine!r}: choose one of {', '.join(COMBINATIONS)}")
+
+
+class Plan(NamedTuple):
+    """The deterministic part of a draw: inclusion probabilities, and what the sample is spread over and balanced on."""
+
+    signals: Signals  # of the whole pool
+    labelled: NDArray[np.int64]  # (k,) sorted
+    free: NDArray[np.int64]  # (N_r,) the other examples
+    failure: tuple[Array, ...]  # of each model p (N_r,), that of the view first
+    size: Array  # (N_r,) what π is proportional to
+    probability: Array  # (N_r,) π
+
+    @property
+    def along(self) -> str:
+        """Return what the line goes by: "classes", "p" or the pool's "listing"."""
+        if self.signals.names is not None:
+            return "classes"
+        return "p" if "confidence" in self.signals.present else "listing"
+
+    @property
+    def expected(self) -> float:
+        """Return Σp of the model of the view."""
+        return float(self.failure[0].sum())
+
+    def line(self) -> Array:
+        """Return numbers (N_r,) by which the line goes: class by class, up and down along p in turns; p; or none."""
+        p = self.failure[0]
+        if self.along == "classes":
+            assert self.signals.classes is not None
+            classes = _without(self.signals.classes, self.labelled)
+            return np.where(classes & 1, 1 - p, p) + classes  # p in (0, 1)
+        return p if self.along == "p" else np.zeros(len(p))
+
+    def balance(self, places: NDArray[np.int64]) -> Array:
+        """Return what the sample is balanced on, (k, models + signals): σ² and σ²·x of the first model, others' σ²."""
+        if self.along == "listing":
+            return np.empty((len(places), 0))
+        variance, *others = (variance_of(p[places]) for p in self.failure)
+        values = self.signals.take(self.free[places]).values
+        return np.column_stack([variance, *(variance * own for own in values), *others])
+
+    def draw(self, places: NDArray[np.int64]) -> Draw:
+        """Return the batch of the examples at ``places`` (n,)."""
+        design = InclusionProbability(
+            inclusion_probability=self.probability[places],
+            predicted_failure=self.failure[0][places],
+            predicted_failures=self.expected,
+            population=len(self.free),
+            num_drawn=len(places),
+            labelled_before=self.labelled,
+        )
+        given = [name for kind, name in _GIVEN.items() if kind in self.signals.present]
+        return Draw(self.free[places], design, {FORESEEN_FROM: " and ".join(given)} if given else {})
+
+
+def needs(parameters: Parameters) -> tuple[str, ...]:
+    """Return no feature: those that there are serve."""
+    return ()
+
+
+def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
+    """Draw the whole batch, and put it in random order."""
+    assert task.budget is not None
+    return draw_planned(plan(view, task), task.budget, rng)
+
+
+def draw_planned(ready: Plan, num: int, rng: np.random.Generator, kept: int | None = None) -> Draw:
+    """Draw ``num`` examples of a plan, the walk starting from ``kept``: by default 25 for each, and 1000 at least."""
+    from opacc_ray.samplers.neyman.cube import draw_balanced
+
+    line = ready.line()
+    places, before = thin(ready, line, rng, max(KEPT_PER_LABEL * num, LEAST_KEPT) if kept is None else kept)
+    order = np.lexsort((places, line[places]))
+    places, before = places[order], before[order]
+    drawn = draw_balanced(rng, ready.probability[places], before, ready.balance(places))
+    return ready.draw(places[rng.permutation(drawn)])
+
+
+def thin(ready: Plan, line: Array, rng: np.random.Generator, kept: int) -> tuple[NDArray[np.int64], Array]:
+    """Keep ``kept`` examples by systematic sampling along the ``line`` (N_r,); all where there are no more.
+
+    Returns
+    -------
+    (k,) int64, (k,) float64
+        Their places in the plan, and π'.
+    """
+    if kept >= len(ready.free):
+        return np.arange(len(ready.free)), np.ones(len(ready.free))
+    before = inclusion_probabilities(ready.probability, kept)
+    sure, order = np.flatnonzero(before >= SURE), np.argsort(line, kind="stable")
+    if len(sure):
+        order = order[before[order] < SURE]
+    laid = Line(order, line_lengths(before[order], kept))
+    places = np.concatenate([sure, draw_along(rng, laid, kept - len(sure))])
+    return places, before[places]
+
+
+def plan(view: View, task: Task) -> Plan:
+    """Fit p to the labels so far, and set π."""
+    assert task.budget is not None
+    forecasts, labelled = foresee(view, task), task.previous.chosen
+    free = _without(np.arange(view.size), labelled)
+    failure = tuple(_without(own.failure, labelled) for own in forecasts)
+    size = relative_deviation(failure)
+    share = uniform_share(size, price_of(task, min(own.bayes_factor for own in forecasts)), task.parameters.floor)
+    size *= 1 - share
+    size += share
+    probability = inclusion_probabilities(size, task.budget)
+    return Plan(forecasts[0].signals, labelled, free, failure, size, probability)
+
+
+def _without(values: NDArray[Any], labelled: NDArray[np.int64]) -> NDArray[Any]:
+    """Return ``values`` (N,) without those of the ``labelled`` (k,) examples: (N_r,)."""
+    return np.delete(values, labelled) if len(labelled) else values
+
+
+def price_of(task: Task, bayes_factor: float = 1.0) -> float:
+    """Return price · max(1, κB): what worthless predictions may add to the variance of SRS."""
+    fitted = len(task.previous.chosen) or all(
+        own.labelled for own in (task.history, *(model.history for model in task.others))
+    )
+    return float(task.parameters.price * max(1.0, CREDIT * bayes_factor if fitted else bayes_factor))
+
+
+def foresee(view: View, task: Task) -> list[Forecast]:
+    """Return what the labels so far predict for every model, that of the view first."""
+    labelled, outcome = task.previous
+    return [
+        predict_failure(
+            read_signals(model.view, task.parameters.directions, model.history),
+            labelled,
+            1 - model.outcome,
+        )
+        for model in (OtherModel(view, outcome, task.history), *task.others)
+    ]
+
+
+def variance_of(p: Array) -> Array:
+    """Return σ² (n,)."""
+    return p * (1 - p)
+
+
+def relative_deviation(failure: Sequence[Array]) -> Array:
+    """Return σ over its mean, (n,), from p (n,) of each model; of several, what they make together over its mean."""
+    own = [np.sqrt(variance_of(p)) for p in failure]
+    for deviation in own:
+        deviation /= deviation.mean()
+    if len(own) == 1:
+        return own[0]
+    joint: Array = np.sqrt(np.mean(np.square(own), axis=0))
+    return joint / joint.mean()
+
+
+def uniform_share(deviation: Array, price: float, floor: float) -> float:
+    """Return φ: the least share, not below ``floor``, at which a worthless p costs no more than ``price``."""
+
+    def is_cheap(share: float) -> bool:
+        """Return whether A(φ) <= 1 + price; A is the mean of 1/size, added up block by block."""
+        blocks = (deviation[start : start + _BLOCK] for start in range(0, len(deviation), _BLOCK))
+        return sum(float((1 / (share + (1 - share) * own)).sum()) for own in blocks) <= (1 + price) * len(deviation)
+
+    return least_share(is_cheap, floor)
+
+
+def least_share(is_cheap: Callable[[float], bool], floor: float) -> float:
+    """Return the least share, not below ``floor``, that is cheap, by halving to 1e-4."""
+    if is_cheap(floor):
+        return floor
+    low, high = floor, 1.0
+    while high - low > _CLOSE:
+        middle = (low + high) / 2
+        low, high = (low, middle) if is_cheap(middle) else (middle, high)
+    return high

@@ -1,0 +1,59 @@
+"""Signals: their ranks, and that they do not depend on how the pool is cut."""
+
+import itertools
+
+import numpy as np
+import pytest
+from oracles import neyman as reference
+
+from opacc_ray.parts.view import LocalParts, View, view_of
+from opacc_ray.pool import Pool
+from opacc_ray.samplers.neyman.signals import pool_signals, signals_of_others, spread_ranks
+
+N = 900
+
+VALUES = {
+    "different": np.random.default_rng(1).normal(size=N),
+    "ties": np.random.default_rng(1).integers(0, 9, N) / 4,
+    "equal": np.full(N, 0.5),
+}
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_ranks_count_how_many_are_lower_or_equal(kind: str) -> None:
+    values = VALUES[kind]
+    middle = ((values[:, None] > values).sum(axis=1) + (values[:, None] >= values).sum(axis=1)) / 2
+    assert spread_ranks(values) == pytest.approx((2 * middle / N - 1) * np.sqrt(3))
+
+
+def test_ranks_are_shared_by_equal_values() -> None:
+    values = [3.0, 1.0, 3.0, -7.0, 2.0]
+    assert spread_ranks(np.array(values)) == pytest.approx(reference.ranks(values))
+
+
+def features() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(2)
+    return {
+        "confidence": np.round(1 - rng.beta(0.2, 3, N), 3),
+        "dsa": rng.gamma(2, 1, N).astype(np.float32),
+        "prediction": rng.normal(size=N),
+        "hidden": rng.normal(size=(N, 7)).astype(np.float32),
+    }
+
+
+@pytest.mark.parametrize("cuts", [[1, 400, 401], [300, 600]])
+def test_signals_do_not_depend_on_how_the_pool_is_cut(cuts: list[int]) -> None:
+    whole = features()
+    edges = list(itertools.pairwise([0, *cuts, N]))
+    parts = [Pool(**{name: values[start:stop] for name, values in whole.items()}) for start, stop in edges]
+    one, cut = pool_signals(view_of(Pool(**whole)), 3), pool_signals(View(LocalParts(parts)), 3)
+    assert one.kinds == cut.kinds == ("confidence", "rank", "surprise", "prediction", "prediction", *["direction"] * 3)
+    assert all(np.array_equal(*both) for both in zip(one.values, cut.values, strict=True))
+
+
+def test_a_signal_that_others_lack_is_the_mean_of_the_pool() -> None:
+    view = view_of(Pool(**features()))
+    own = pool_signals(view, 3)
+    others = signals_of_others(view, own, 3, Pool(confidence=features()["confidence"][:5]))
+    assert np.array(others.values[:2]) == pytest.approx(np.array([own.values[0][:5], own.values[1][:5]]))
+    assert np.array(others.values[2:]) == pytest.approx(np.array([[pool.mean()] * 5 for pool in own.values[2:]]))
