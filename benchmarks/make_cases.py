@@ -11,9 +11,11 @@ Six classifiers and one regression are trained here, with fixed seeds:
     fashion_occluded the same model on test images with a black square
     fashion_swapped  the same network, trained with the labels 2 and 4 exchanged
 
-and five cases are the files that the authors of DeepEST published (https://github.com/dessertlab/DeepEST). A classifier's
-case is FOLDER/NAME.npz with hidden, logits, pred, label, confidence, dsa and lsa, and its training examples as
-train_hidden, train_pred and train_label. Missing data is downloaded and compared with the digests below. Networks are trained on the CPU in one thread, so cases differ between machines by rounding only; about five minutes.
+and five cases are the files that the authors of DeepEST published (https://github.com/dessertlab/DeepEST).
+
+The case of a classifier is FOLDER/NAME.npz with hidden, logits, pred, label, confidence, dsa and lsa, and its training
+examples as train_hidden, train_pred and train_label. Missing data is downloaded and compared with the digests below.
+Networks are trained on the CPU in one thread: cases differ between machines by rounding only. It takes five minutes.
 """
 
 import argparse
