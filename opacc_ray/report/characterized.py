@@ -9,8 +9,8 @@ from opacc_ray.characterize.covariate_shift import Mixtures
 from opacc_ray.characterize.metrics import Regions
 from opacc_ray.errors import SpecError
 from opacc_ray.lake.store import write_files
-from opacc_ray.report.coverage import page, summary
-from opacc_ray.report.documents import WrittenCharacterization
+from opacc_ray.report.coverage_page import page, summary
+from opacc_ray.report.report_documents import WrittenCharacterization
 from opacc_ray.runs.provenance import versions
 from opacc_ray.runs.run import Run
 from opacc_ray.study.cases import READERS

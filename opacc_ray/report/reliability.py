@@ -18,7 +18,7 @@ from opacc_ray.estimators.calibration import design_for_classes
 from opacc_ray.estimators.domain import by_class
 from opacc_ray.estimators.without_labels import guesses
 from opacc_ray.labels.labelled_rounds import LabelledRound
-from opacc_ray.report.documents import ClassFailures, ConfidenceBin, Reliability
+from opacc_ray.report.report_documents import ClassFailures, ConfidenceBin, Reliability
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 

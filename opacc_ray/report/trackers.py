@@ -14,7 +14,7 @@ from typing import Any
 from opacc_ray.errors import shortened
 from opacc_ray.lake.redaction import redacted
 from opacc_ray.lake.storage import read_uri
-from opacc_ray.report.documents import RunReport, WrittenReport
+from opacc_ray.report.report_documents import RunReport, WrittenReport
 from opacc_ray.runs.population import Population
 
 PREFIX = "opacc/"

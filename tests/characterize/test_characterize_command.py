@@ -10,8 +10,8 @@ from features_run import write_features
 from opacc_ray.audit import steps
 from opacc_ray.audit.characterization_documents import Characterization
 from opacc_ray.cli.main import main
-from opacc_ray.report.gather import gather
 from opacc_ray.report.page import page
+from opacc_ray.report.run_report import gather
 from opacc_ray.runs.run import Run
 
 CLASSES = ["cat", "dog", "<owl>"]

@@ -10,7 +10,7 @@ from opacc_ray.audit import steps
 from opacc_ray.audit.verify import verify
 from opacc_ray.cli.main import main
 from opacc_ray.labels.actions import import_labels
-from opacc_ray.report.documents import RunReport, WrittenReport
+from opacc_ray.report.report_documents import RunReport, WrittenReport
 from opacc_ray.runs.run import Run
 
 

@@ -12,11 +12,12 @@ from opacc_ray.audit import results, steps
 from opacc_ray.audit.status import status
 from opacc_ray.errors import LabelError
 from opacc_ray.labels.actions import import_labels
-from opacc_ray.report.documents import RunReport
-from opacc_ray.report.gather import gather
 from opacc_ray.report.markdown import summary
+from opacc_ray.report.numbers import digits_for, percent
 from opacc_ray.report.page import page
-from opacc_ray.report.sentences import answer, digits_for, percent, worth
+from opacc_ray.report.report_documents import RunReport
+from opacc_ray.report.run_report import gather
+from opacc_ray.report.sentences import answer, worth
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.estimate import estimate
 

@@ -15,12 +15,11 @@ from reported_run import KEYS, PREDICTION, TRUTH, N, label, write_run
 from opacc_ray.audit import steps
 from opacc_ray.report import rendering
 from opacc_ray.report.figures import Row, interval_chart
-from opacc_ray.report.gather import gather
+from opacc_ray.report.gallery import draw
 from opacc_ray.report.markdown import summary
 from opacc_ray.report.page import page
-from opacc_ray.report.pictures import draw
+from opacc_ray.report.run_report import gather, make_report
 from opacc_ray.report.svg import WIDE
-from opacc_ray.report.write import make_report
 from opacc_ray.runs.documents import ChangedObjects
 from opacc_ray.runs.run import Run
 

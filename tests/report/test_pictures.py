@@ -11,10 +11,10 @@ from reported_run import label, picture, write_run
 
 from opacc_ray.audit import steps
 from opacc_ray.lake.storage import open_store
-from opacc_ray.report import pictures as report_pictures
-from opacc_ray.report.documents import Misprediction
-from opacc_ray.report.gather import gather
-from opacc_ray.report.pictures import LONGEST, Picture, draw
+from opacc_ray.report import gallery as report_pictures
+from opacc_ray.report.gallery import LONGEST, Picture, draw
+from opacc_ray.report.report_documents import Misprediction
+from opacc_ray.report.run_report import gather
 from opacc_ray.runs.run import Run
 
 

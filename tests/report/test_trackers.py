@@ -12,9 +12,9 @@ from reported_run import label, write_run
 from opacc_ray.audit import steps
 from opacc_ray.cli.main import main
 from opacc_ray.report import trackers
-from opacc_ray.report.documents import WrittenReport
+from opacc_ray.report.report_documents import WrittenReport
+from opacc_ray.report.run_report import make_report
 from opacc_ray.report.trackers import metrics_of, settings_of, track
-from opacc_ray.report.write import make_report
 from opacc_ray.runs.population import Population
 from opacc_ray.runs.run import Run
 

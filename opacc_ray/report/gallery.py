@@ -18,7 +18,7 @@ from opacc_ray.labels.pictures import render_array
 from opacc_ray.lake.examples import Example, Shard
 from opacc_ray.lake.pools import read_chosen
 from opacc_ray.lake.store import Entry, Store, in_order
-from opacc_ray.report.documents import Misprediction
+from opacc_ray.report.report_documents import Misprediction
 from opacc_ray.runs.pool_objects import read_listing
 from opacc_ray.runs.run import Run
 
