@@ -20,7 +20,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from opacc_ray.errors import OpaccError, SpecError, shortened
-from opacc_ray.fleet.documents import AlertNotice, DeliveredAlerts, DeliveredItem, Delivery, FailedAudit
+from opacc_ray.fleet.fleet_documents import AlertNotice, DeliveredAlerts, DeliveredItem, Delivery, FailedAudit
 from opacc_ray.lake.storage import open_store, split
 from opacc_ray.lake.store import Store
 

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from typing import Literal, Self
 
 from opacc_ray.errors import ClusterError, DataError, OpaccError
-from opacc_ray.fleet.documents import Attempt, AuditFailure, AuditOutcome
+from opacc_ray.fleet.fleet_documents import Attempt, AuditFailure, AuditOutcome
+from opacc_ray.fleet.fleet_spec import FleetAudit
 from opacc_ray.fleet.queue import Ended
-from opacc_ray.fleet.spec import FleetAudit
 from opacc_ray.lake.store import Store
 from opacc_ray.runs.run import Run
 

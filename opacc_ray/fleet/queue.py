@@ -1,10 +1,14 @@
-"""The queue of a fleet: so many audits at a time, each by itself, all on one cluster.
+"""The queue of a fleet: a number of audits at a time, all on one cluster.
 
-Each audit does what `opacc run` does with its spec. One that fails is named with its error and stops no other. An
-interrupt ends all of them as it ends one: finished shards and rounds are kept, and the next run does what is missing.
+Each audit does what `opacc run` does with its spec. A failed audit is reported and stops no other one. An interrupt
+ends all of them; finished shards and rounds are kept, and the next run resumes.
+
+Audits of one model on one pool share their features: the first one extracts, the others wait and reuse them. An audit
+with ``actors: auto`` uses the whole cluster, so it extracts alone. Audits with a fixed number run in parallel.
 """
 
 import logging
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
@@ -13,15 +17,65 @@ from contextvars import ContextVar
 from typing import NamedTuple
 
 from opacc_ray.audit import steps
+from opacc_ray.audit.extraction import Stage
 from opacc_ray.audit.progress import Progress
 from opacc_ray.errors import OpaccError, shortened
-from opacc_ray.fleet.documents import AuditOutcome
-from opacc_ray.fleet.spec import FleetAudit
-from opacc_ray.fleet.turns import Turns
+from opacc_ray.fleet.fleet_documents import AuditOutcome
+from opacc_ray.fleet.fleet_spec import FleetAudit
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.base import Report
+from opacc_ray.spec import ActorRange
 
 log = logging.getLogger(__name__)
+
+
+WAKE = 0.5
+"""Seconds between two looks whether the work is to end."""
+
+
+class _Claim(NamedTuple):
+    """What an audit needs for itself while it extracts."""
+
+    folders: frozenset[str]  # that it may write
+    whole_cluster: bool
+
+    def conflicts(self, other: "_Claim") -> bool:
+        return self.whole_cluster or other.whole_cluster or not self.folders.isdisjoint(other.folders)
+
+
+class Turns:
+    """Lets audits extract that do not get in each other's way.
+
+    ``check`` is called while one waits, and raises if the work is to end.
+    """
+
+    def __init__(self, check: Callable[[], None] = lambda: None) -> None:
+        self._check = check
+        self._changed = threading.Condition()
+        self._held: list[_Claim] = []
+
+    @contextmanager
+    def turn(self, stages: Sequence[Stage]) -> Iterator[None]:
+        """Wait for the turn of an audit with these stages, and hold it during the block."""
+        claim = _claim(stages)
+        with self._changed:
+            while any(claim.conflicts(other) for other in self._held):
+                self._check()
+                self._changed.wait(WAKE)
+            self._held.append(claim)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._held.remove(claim)
+                self._changed.notify_all()
+
+
+def _claim(stages: Sequence[Stage]) -> _Claim:
+    uses_actors = any(not stage.job.source.holds_features for stage in stages)
+    asked = stages[-1].job.spec.extract.actors
+    is_open = asked == "auto" or (isinstance(asked, ActorRange) and asked.max is None)
+    return _Claim(frozenset(stage.job.target.uri for stage in stages), uses_actors and is_open)
 
 
 class Ended(NamedTuple):

@@ -8,19 +8,11 @@ from opacc_ray.audit.state_documents import RunStatus
 from opacc_ray.audit.status import status
 from opacc_ray.errors import OpaccError, counted
 from opacc_ray.estimators.base import Estimate
-from opacc_ray.fleet.alerts import checks_of, rule_of
-from opacc_ray.fleet.documents import (
-    AlertRule,
-    AuditFailure,
-    AuditSummary,
-    Change,
-    FleetSummary,
-    WaitingRun,
-)
-from opacc_ray.fleet.evidence import Evidence, is_paired
-from opacc_ray.fleet.history import point_of, runs_of
+from opacc_ray.fleet.accuracy_history import point_of, runs_of
+from opacc_ray.fleet.alerts import Evidence, checks_of, is_paired, rule_of
+from opacc_ray.fleet.fleet_documents import AlertRule, AuditFailure, AuditSummary, Change, FleetSummary, WaitingRun
+from opacc_ray.fleet.fleet_spec import Fleet
 from opacc_ray.fleet.queue import Ended, ended
-from opacc_ray.fleet.spec import Fleet
 from opacc_ray.lake.storage import Store, join, open_store
 from opacc_ray.runs.documents import AccuracyEstimate
 from opacc_ray.runs.population import Population

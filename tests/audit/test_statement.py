@@ -16,15 +16,14 @@ from opacc_ray.audit.status import status
 from opacc_ray.audit.tables import export_tables
 from opacc_ray.cli.main import main
 from opacc_ray.estimators.looks import look_level
-from opacc_ray.fleet.alerts import least_accuracy
-from opacc_ray.fleet.documents import AlertRule
-from opacc_ray.fleet.evidence import Evidence
-from opacc_ray.fleet.history import point_of
+from opacc_ray.fleet.accuracy_history import point_of
+from opacc_ray.fleet.alerts import Evidence, least_accuracy
+from opacc_ray.fleet.fleet_documents import AlertRule
 from opacc_ray.labels.actions import import_labels
-from opacc_ray.report.documents import RunReport
-from opacc_ray.report.sentences import digits_for, percent
+from opacc_ray.report.numbers import digits_for, percent
+from opacc_ray.report.report_documents import RunReport
+from opacc_ray.report.run_report import make_report
 from opacc_ray.report.trackers import metrics_of, settings_of
-from opacc_ray.report.write import make_report
 from opacc_ray.runs.documents import AccuracyEstimate
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.estimate import estimate as estimate_by_design

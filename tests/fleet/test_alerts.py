@@ -16,8 +16,8 @@ from opacc_ray.estimators.base import Estimate
 from opacc_ray.estimators.comparison import independent
 from opacc_ray.estimators.sequence import confidence_sequence
 from opacc_ray.fleet.alerts import checks_of, largest_drop, least_accuracy, rule_of
-from opacc_ray.fleet.documents import AlertRule
-from opacc_ray.fleet.spec import AlertLimits, AlertSpec
+from opacc_ray.fleet.fleet_documents import AlertRule
+from opacc_ray.fleet.fleet_spec import AlertLimits, AlertSpec
 
 POOL, AUDITS = 4000, 3
 """Examples of each pool, and audits of the fleet."""

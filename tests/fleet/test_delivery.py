@@ -19,9 +19,9 @@ from small_fleet import label, write_fleet
 from opacc_ray.audit import steps
 from opacc_ray.cli.main import main
 from opacc_ray.fleet import delivery, outcomes
-from opacc_ray.fleet.documents import AlertNotice, FleetSummary
+from opacc_ray.fleet.fleet_documents import AlertNotice, FleetSummary
+from opacc_ray.fleet.fleet_spec import load_fleet
 from opacc_ray.fleet.queue import work_through
-from opacc_ray.fleet.spec import load_fleet
 from opacc_ray.lake.storage import open_store
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.base import unreported

@@ -15,11 +15,11 @@ from written_run import CLASSES, IDS, PREDICTION, TRUTH, write_run
 
 from opacc_ray.audit import results, steps
 from opacc_ray.audit.tables import POPULATION, export_tables
-from opacc_ray.cli.fleet import history_text
+from opacc_ray.cli.fleet_commands import history_text
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError
-from opacc_ray.fleet.documents import AccuracyHistory, HistoryPoint
-from opacc_ray.fleet.history import history_in_tables, history_of_runs
+from opacc_ray.fleet.accuracy_history import history_in_tables, history_of_runs
+from opacc_ray.fleet.fleet_documents import AccuracyHistory, HistoryPoint
 from opacc_ray.labels.actions import import_labels
 from opacc_ray.runs.documents import RunHeader
 from opacc_ray.runs.population import Population

@@ -8,8 +8,8 @@ from extracting_here import extracting_here
 from real_browser import SIZES, assert_accessible, assert_fits, needs_browser, opened
 from small_fleet import Weeks, label, model, write_fleet
 
-from opacc_ray.fleet.spec import load_fleet
-from opacc_ray.fleet.write import run_fleet
+from opacc_ray.fleet.fleet_spec import load_fleet
+from opacc_ray.fleet.run_fleet import run_fleet
 from opacc_ray.runs.run import Run
 
 pytestmark = [pytest.mark.slow, needs_browser]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from opacc_ray.errors import SpecError
-from opacc_ray.fleet.spec import load_fleet, parse_fleet
+from opacc_ray.fleet.fleet_spec import load_fleet, parse_fleet
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,16 +11,16 @@ from small_fleet import Weeks, label, model, write_fleet
 from small_pictures import picture
 
 from opacc_ray.audit import several_models, steps
-from opacc_ray.cli.fleet import fleet_text
+from opacc_ray.cli.fleet_commands import fleet_text
 from opacc_ray.cli.main import main
 from opacc_ray.errors import AlertError
-from opacc_ray.fleet.documents import AlertNotice, AuditFailure, AuditSummary, FleetSummary
-from opacc_ray.fleet.evidence import Evidence
-from opacc_ray.fleet.page import page as page_of
-from opacc_ray.fleet.sentences import difference
-from opacc_ray.fleet.spec import load_fleet
-from opacc_ray.fleet.write import FleetError, Written, run_fleet
+from opacc_ray.fleet.alerts import Evidence
+from opacc_ray.fleet.fleet_documents import AlertNotice, AuditFailure, AuditSummary, FleetSummary
+from opacc_ray.fleet.fleet_spec import load_fleet
+from opacc_ray.fleet.run_fleet import FleetError, Written, run_fleet
+from opacc_ray.fleet.summary_page import page as page_of
 from opacc_ray.labels.actions import import_labels
+from opacc_ray.report.numbers import difference
 from opacc_ray.runs.run import Run
 
 

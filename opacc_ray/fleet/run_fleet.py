@@ -7,14 +7,12 @@ from typing import NamedTuple
 
 from opacc_ray.errors import AlertError, DeliveryError, OpaccError, counted, shortened
 from opacc_ray.fleet.delivery import deliver, failure_text, receiver_of
-from opacc_ray.fleet.documents import AlertNotice, Delivery, FailedAudit, FleetSummary, RaisedAlert
-from opacc_ray.fleet.markdown import summary_text
+from opacc_ray.fleet.fleet_documents import AlertNotice, Delivery, FailedAudit, FleetSummary, RaisedAlert
+from opacc_ray.fleet.fleet_spec import Fleet
 from opacc_ray.fleet.outcomes import Outcomes
-from opacc_ray.fleet.page import page
 from opacc_ray.fleet.queue import Ended, work_through
-from opacc_ray.fleet.sentences import alert_text
-from opacc_ray.fleet.spec import Fleet
 from opacc_ray.fleet.summary import folder_of, summarise
+from opacc_ray.fleet.summary_page import alert_text, page, summary_text
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.lake.store import write_files
 from opacc_ray.samplers.base import Report, unreported

@@ -10,9 +10,12 @@ from typing import Any, NamedTuple
 
 from opacc_ray.audit.tables import POPULATION
 from opacc_ray.errors import DataError
-from opacc_ray.fleet.documents import AccuracyHistory, HistoryPoint, HistoryPopulation
+from opacc_ray.fleet.fleet_documents import AccuracyHistory, HistoryPoint, HistoryPopulation
+from opacc_ray.fleet.summary_page import history_at
 from opacc_ray.lake.parquet_io import read_bytes
 from opacc_ray.lake.storage import open_store
+from opacc_ray.report.figures import write_alone
+from opacc_ray.report.svg import WIDE
 from opacc_ray.runs.documents import AccuracyEstimate
 from opacc_ray.runs.failure import read_failure
 from opacc_ray.runs.population import Population
@@ -167,3 +170,19 @@ def _population(row: Mapping[str, Any]) -> Population | None:
     if row.get("population") is None:
         return None
     return Population.named(**{key: row[column] for key, column in POPULATION.items()})
+
+
+def with_picture(history: AccuracyHistory, uri: str) -> AccuracyHistory:
+    """Draw a history to a file or object; returns it with the URI of that.
+
+    Raises
+    ------
+    DataError
+        No run has stated anything, or they state different things.
+    """
+    measures = {point.measure for point in history.points}
+    if len(measures) != 1:
+        said = f"state different things: {', '.join(sorted(measures))}" if measures else "have stated nothing yet"
+        raise DataError(f"the runs of {history.name!r} {said}, so there is no picture; leave --picture out")
+    drawn = str(history_at(history.points, "history", WIDE))
+    return history.model_copy(update={"picture": write_alone(drawn, uri)})
