@@ -22,8 +22,8 @@ from opacc_ray.demo.documents import DemoResult
 from opacc_ray.documents import Document
 from opacc_ray.extract.feature_set import FeatureSetDescription
 from opacc_ray.extract.index import Index
-from opacc_ray.fleet.documents import AccuracyHistory, AlertNotice, AuditOutcome, DeliveredAlerts, FleetSummary
-from opacc_ray.fleet.spec import FleetSpec
+from opacc_ray.fleet.fleet_documents import AccuracyHistory, AlertNotice, AuditOutcome, DeliveredAlerts, FleetSummary
+from opacc_ray.fleet.fleet_spec import FleetSpec
 from opacc_ray.labels.documents import (
     AnswerList,
     ExportedLabels,
@@ -36,7 +36,7 @@ from opacc_ray.labels.documents import (
 from opacc_ray.labels.page.serving import LabelSession
 from opacc_ray.lake.storage import open_store
 from opacc_ray.lake.store import write_files
-from opacc_ray.report.documents import RunReport, WrittenCharacterization, WrittenReport
+from opacc_ray.report.report_documents import RunReport, WrittenCharacterization, WrittenReport
 from opacc_ray.runs.documents import (
     AccuracyEstimate,
     ClosedRound,

@@ -9,7 +9,7 @@ import pytest
 from counting_proxy import CountingProxy
 
 from opacc_ray.audit.plan import RunPlan, actor_bytes, plan_run
-from opacc_ray.cli import plan_texts
+from opacc_ray.cli import run_texts
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import SpecError
 from opacc_ray.extract.extractor import Extraction, Extractor
@@ -103,7 +103,7 @@ def test_a_plan_reads_on_a_terminal() -> None:
         "pace": {"examples": 256, "reading": 0.004, "reading_cpu": 0.002, "computing": 0.03, "device": "cpu"},
         "left_out": ["dsa"],
     }
-    said = plan_texts.plan(RunPlan(**content)).splitlines()
+    said = run_texts.plan(RunPlan(**content)).splitlines()
     assert said == [
         "work       200 shards: 200000 examples in 200000 files",
         "requests   201 lists, 200000 reads, 202 writes",

@@ -19,12 +19,12 @@ from opacc_ray.audit.checks import check
 from opacc_ray.audit.status import status
 from opacc_ray.audit.verify import verify
 from opacc_ray.cli import texts
-from opacc_ray.cli.answers import drawn
 from opacc_ray.cli.main import main
+from opacc_ray.cli.run_commands import drawn
 from opacc_ray.labels.actions import import_labels
-from opacc_ray.report.gather import gather
 from opacc_ray.report.markdown import summary
 from opacc_ray.report.page import page
+from opacc_ray.report.run_report import gather
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
