@@ -176,8 +176,10 @@ def test_command_prints_a_line_a_check_and_ends_with_the_code_of_the_first_failu
     assert main(["check", str(path)]) == 0
     out, err = capsys.readouterr()
     assert [line.split()[:2] for line in out.splitlines()] == [
-        [name, "ok"] for name in ("pool", "budget", "weights", "output", "model")
+        *([name, "ok"] for name in ("pool", "budget", "weights", "output", "model")),
+        ["next:", "opacc"],
     ]
+    assert out.endswith(f"\nnext: opacc run {path}\n")
     assert err == ""
     path.write_text(
         json.dumps(content(lake, tmp_path / "runs", sample={"method": "srs"}, model=model(lake, weights="no")))

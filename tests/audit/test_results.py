@@ -17,6 +17,7 @@ import opacc_ray as opacc
 from opacc_ray.audit import results, several_models, steps
 from opacc_ray.audit.tables import export_tables
 from opacc_ray.cli import texts
+from opacc_ray.cli.layout import terminal_text
 from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError
 from opacc_ray.estimators.calibration import calibrate
 from opacc_ray.estimators.domain import by_class, confusion, mean_cost
@@ -156,14 +157,15 @@ def test_a_model_and_one_that_differs_on_four_examples_are_no_further_apart_than
     found = several_models.compare(run, other)
     assert found.num_unlike == 4
     assert -4 / N <= found.difference.low < found.difference.high <= 4 / N
-    said = texts.comparison(found)
-    assert "unlike     on 4 of 300 examples the two say different things" in said
+    said = terminal_text(texts.comparison(found))
+    assert "unlike      4 of 300 predictions differ" in said
     own = several_models.compare(run, run, other)
     assert [pair.num_unlike for pair in own.differences] == [0, 4, 4]
     same = own.differences[0].difference
     assert (same.value, same.low, same.high) == (0, 0, 0)
-    assert "1 - 2      +0.0000, 95% interval +0.0000 to +0.0000" in texts.comparison(own)
-    assert "; unlike on 4 examples" in texts.comparison(own)
+    said = terminal_text(texts.comparison(own))
+    assert "1 - 2     0.0 points   95 % interval 0.0 to 0.0" in said
+    assert ", 4 predictions differ" in said
 
 
 def test_other_model_with_missing_labels_or_examples(run: Run, tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_a_move_along_a_minor_direction_is_named_and_the_smallest_that_would_be_
     np.savez(tmp_path / "train.npz", **seen(1500, 0))
     assert main(["characterize", run.uri, "--reference", f"{tmp_path}/train.npz"]) == 0
     said = capsys.readouterr().out
-    [notice] = [line for line in said.splitlines() if "Features have moved from the reference" in line]
+    [notice] = [line for line in said.splitlines() if "Classes whose features moved from the reference" in line]
     assert "more than by chance: <owl> (" in notice
     assert "cat" not in notice
     assert "dog" not in notice

@@ -261,7 +261,9 @@ def test_boundaries_that_no_example_is_near_are_said(tmp_path: Path, capsys: pyt
     run = run_of(tmp_path, columns)
     assert main(["characterize", run.uri]) == 0
     said = capsys.readouterr().out
-    assert "Classes without an example near a boundary (BC is 0), so none is tested: zebra, ape." in said
+    assert (
+        "Classes without an example near a boundary (BC is 0), so no boundary of theirs is tested: zebra, ape." in said
+    )
     pbc = [
         own["pbc"]
         for own in answer(["characterize", run.uri], capsys)["characterization"]["models"][0]["sets"][0]["classes"]

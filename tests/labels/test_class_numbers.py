@@ -99,10 +99,10 @@ def test_the_command_names_the_numbers_the_classes_and_what_to_do(
     said = capsys.readouterr().out
     ones, twos = (sum(index_of(id) == index for id in ids[:-2]) for index in (0, 1))
     assert (
-        f"numbers    {len(ids) - 2} labels are class numbers, counted from 0: 1 = 'dog' ({ones}), 2 = 'owl' ({twos}); "
+        f"numbers   {len(ids) - 2} labels are class numbers, counted from 0: 1 = 'dog' ({ones}), 2 = 'owl' ({twos}); "
         "2 other labels are names" in said
     )
-    assert f"no label is 0, the first class, among {len(ids) - 2}: are classes counted from 1 in this file?" in said
+    assert f"none of {len(ids) - 2} labels is 0, the first class. If this file counts classes from 1" in said
 
 
 def test_numbers_that_count_from_0_raise_no_question(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,7 +111,7 @@ def test_numbers_that_count_from_0_raise_no_question(run: Run, capsys: pytest.Ca
     assert main(["labels", "import", run.uri, str(path), "--numbers-are-classes"]) == 0
     said = capsys.readouterr().out
     assert "0 = 'cat'" in said
-    assert "counted from 1" not in said
+    assert "classes from 1" not in said
     assert "other label" not in said
 
 
