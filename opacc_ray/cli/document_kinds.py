@@ -1,4 +1,4 @@
-"""Every kind of document, and the JSON schemas of all of them."""
+"""All kinds of documents, and their JSON schemas."""
 
 import json
 from typing import Any, Literal
@@ -56,7 +56,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 class WrittenSchemas(Document):
-    """The files that `opacc schemas` wrote."""
+    """The files of `opacc schemas`."""
 
     format: Literal["opacc-schemas/1"] = Field(default="opacc-schemas/1", description="name and version of this form")
     files: list[str] = Field(description="URIs of the schemas")
@@ -115,7 +115,7 @@ KINDS: tuple[type[Document], ...] = (
 
 
 def schemas() -> dict[str, bytes]:
-    """The schema of each document, by file name, which is that of its format, and of the kinds of spec."""
+    """Return the schema of each document and each kind of spec, by file name."""
     found = {_file_name(kind): kind.model_json_schema(mode="serialization") for kind in KINDS}
     asked: dict[str, type[BaseModel]] = {"spec": Spec, "study-spec": StudySpec, "fleet-spec": FleetSpec}
     found |= {f"opacc-{name}.json": kind.model_json_schema() for name, kind in asked.items()}

@@ -1,4 +1,4 @@
-"""Options that several commands have, and the kinds of value that they take."""
+"""Options that several commands share, and their types."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any

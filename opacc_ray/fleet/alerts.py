@@ -1,4 +1,4 @@
-"""When the alarm is raised, and how often falsely.
+"""Decide alerts, with a bound on the share of false ones.
 
 An audit is asked whether its accuracy θ is at least a, and whether it has dropped by at most d since the audit before:
 
@@ -51,7 +51,7 @@ class Evidence:
 
     @classmethod
     def of(cls, run: Run) -> "Evidence | None":
-        """Read it; None if no round with labels is whole. Raises LabelError if labels are in conflict."""
+        """Read the whole rounds of a run; None without labels. Raise LabelError for labels in conflict."""
         known = having_labels(whole_rounds(read_rounds(run)))
         return cls(run, known) if known else None
 
@@ -60,16 +60,16 @@ class Evidence:
         return self.rounds[0].measure
 
     def accuracy(self, level: float) -> Estimate:
-        """The accuracy as it is stated."""
+        """Return the accuracy as it is stated."""
         return accuracy_to_state(self.run, self.rounds, self.rounds, level).estimate
 
     def sequence(self, level: float) -> Estimate:
-        """The accuracy with an interval that holds however often one looks at the labels of the run."""
+        """Return the accuracy with an interval that is valid at any time."""
         found = with_nonresponse(confidence_sequence(*sample_of(self.rounds), level), self.rounds)
         return whenever_stopped(circumstances_of(self.run, self.rounds, level), found)
 
     def change(self, before: "Evidence", level: float) -> Estimate:
-        """How far the accuracy is above that before: paired on one pool, else of two independent samples."""
+        """Return the change from an earlier run: paired on one pool, else from two independent samples."""
         if self._shares_examples(before):
             try:
                 return with_nonresponse(difference_by(self.run, before.run, self.rounds, level), self.rounds)
@@ -78,7 +78,7 @@ class Evidence:
         return independent(self.accuracy(level), before.accuracy(level))
 
     def change_at_any_time(self, before: "Evidence", level: float) -> Estimate:
-        """The same, however often one looks: each of the two sequences has half of what both may err."""
+        """Return the change with an interval valid at any time; each sequence has half of the error."""
         own, other = (item.sequence((1 + level) / 2) for item in (self, before))
         found = independent(own, other)
         low, high = max(own.low - other.high, -1.0), min(own.high - other.low, 1.0)
@@ -94,12 +94,12 @@ class Evidence:
 
 
 def is_paired(change: Estimate) -> bool:
-    """Whether a change is that of two models on the same labelled examples."""
+    """Return whether a change compares two models on the same labelled examples."""
     return change.interval != INDEPENDENT
 
 
 def rule_of(asked: AlertSpec, audits: Sequence[AlertLimits]) -> AlertRule:
-    """How the alerts of a fleet are decided, by the limits of each of its audits, and what that promises."""
+    """Return how the alerts of a fleet are decided, from the limits of its audits, and the error bound."""
     questions = sum(limits.num_questions for limits in audits)
     each = asked.false_alarms / questions
     looks = (
@@ -120,7 +120,7 @@ def rule_of(asked: AlertSpec, audits: Sequence[AlertLimits]) -> AlertRule:
 
 
 def checks_of(fleet: AlertRule, limits: AlertLimits, now: Evidence | None, before: Evidence | None) -> list[AlertCheck]:
-    """What the alerts ask of an audit with its limits, by the labels of its last run and of the one before."""
+    """Check the alerts of an audit, from the labels of its last run and of the one before."""
     rule = fleet.model_copy(update={"min_accuracy": limits.min_accuracy, "max_drop": limits.max_drop})
     checks = []
     if rule.min_accuracy is not None:
@@ -133,19 +133,19 @@ def checks_of(fleet: AlertRule, limits: AlertLimits, now: Evidence | None, befor
 
 
 def accuracy_for(rule: AlertRule, now: Evidence) -> Estimate:
-    """The accuracy with the interval that decides."""
+    """Return the accuracy with the interval that decides."""
     return now.sequence(rule.level) if rule.decided_by == "sequence" else now.accuracy(rule.level)
 
 
 def change_for(rule: AlertRule, now: Evidence, before: Evidence) -> Estimate:
-    """The change with the interval that decides."""
+    """Return the change with the interval that decides."""
     if rule.decided_by == "sequence":
         return now.change_at_any_time(before, rule.level)
     return now.change(before, rule.level)
 
 
 def least_accuracy(rule: AlertRule, stated: Estimate | None) -> AlertCheck:
-    """Whether the accuracy is surely too low."""
+    """Check whether the accuracy is below its limit."""
     limit = rule.min_accuracy or 0.0
     if stated is None:
         return _undecided(rule, "min_accuracy", limit, "no round is labelled in full yet")
@@ -162,7 +162,7 @@ def least_accuracy(rule: AlertRule, stated: Estimate | None) -> AlertCheck:
 
 
 def largest_drop(rule: AlertRule, change: Estimate | None) -> AlertCheck:
-    """Whether the accuracy has surely dropped by too much."""
+    """Check whether the accuracy dropped by more than its limit."""
     limit = rule.max_drop or 0.0
     if change is None:
         return _undecided(

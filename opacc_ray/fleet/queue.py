@@ -34,7 +34,7 @@ WAKE = 0.5
 
 
 class _Claim(NamedTuple):
-    """What an audit needs for itself while it extracts."""
+    """The resources that an audit needs while it extracts."""
 
     folders: frozenset[str]  # that it may write
     whole_cluster: bool
@@ -44,7 +44,7 @@ class _Claim(NamedTuple):
 
 
 class Turns:
-    """Lets audits extract that do not get in each other's way.
+    """Lets audits extract at the same time if they share no resource.
 
     ``check`` is called while one waits, and raises if the work is to end.
     """
@@ -56,7 +56,7 @@ class Turns:
 
     @contextmanager
     def turn(self, stages: Sequence[Stage]) -> Iterator[None]:
-        """Wait for the turn of an audit with these stages, and hold it during the block."""
+        """Wait until an audit with these stages may extract; hold its resources during the block."""
         claim = _claim(stages)
         with self._changed:
             while any(claim.conflicts(other) for other in self._held):
@@ -79,7 +79,7 @@ def _claim(stages: Sequence[Stage]) -> _Claim:
 
 
 class Ended(NamedTuple):
-    """What became of an audit: it has its run, or an error; neither if it was left as it is."""
+    """The end of an audit: its run or an error, neither if it was not run."""
 
     audit: FleetAudit
     run: Run | None = None
@@ -99,7 +99,7 @@ def work_through(
     trial: bool = True,
     note: Note = lambda _, work: work(),
 ) -> list[Ended]:
-    """Run every audit, ``concurrency`` at a time; returns what became of each, in their order.
+    """Run every audit, ``concurrency`` at a time; return their ends in order.
 
     ``progress(done, total)`` counts audits. ``trial`` is that of :func:`opacc_ray.audit.steps.start`.
 
@@ -134,7 +134,7 @@ def work_through(
 
 
 def ended(audit: FleetAudit, work: Callable[[], Run | None]) -> Ended:
-    """Do the work of an audit; an error is its own, and becomes one sentence."""
+    """Run the work of an audit; turn an error into one sentence."""
     try:
         return Ended(audit, work(), None)
     except OpaccError as error:
@@ -170,7 +170,7 @@ def _named(name: str) -> Iterator[None]:
 
 @contextmanager
 def _names_in_log() -> Iterator[None]:
-    """Let every log line of an audit begin with its name: those of several come in turns."""
+    """Prefix each log line of an audit with the audit's name."""
     handlers = list(logging.getLogger().handlers)
 
     def name(record: logging.LogRecord) -> bool:

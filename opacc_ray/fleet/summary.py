@@ -1,4 +1,4 @@
-"""How the audits of a fleet stand: what each stated last, what has changed, what waits, what failed, what alarms."""
+"""Summarise a fleet: last estimates, changes, missing labels, failures and alerts."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ LEVEL = 0.95
 
 
 def summarise(fleet: Fleet, done: Sequence[Ended], now: datetime | None = None) -> FleetSummary:
-    """Say how a fleet stands; estimates are stated and kept where all labels are in and that has not been done.
+    """Summarise a fleet; state and keep estimates of runs whose labels are complete.
 
     Parameters
     ----------
@@ -51,12 +51,12 @@ def summarise(fleet: Fleet, done: Sequence[Ended], now: datetime | None = None) 
 
 
 def folder_of(fleet: Fleet) -> Store:
-    """Where the summary of a fleet goes."""
+    """Return the folder of the summary of a fleet."""
     return open_store(join(fleet.spec.output, "fleets", fleet.spec.name))
 
 
 def _audit(output: str, done: Ended, rule: AlertRule | None, now: datetime) -> AuditSummary:
-    """An audit, or why it cannot be summarised."""
+    """Summarise an audit, or state why that failed."""
     found: list[AuditSummary] = []
 
     def look() -> Run | None:
@@ -117,7 +117,7 @@ def _look(output: str, done: Ended, rule: AlertRule | None, now: datetime) -> Au
 
 
 def _of_population(runs: Sequence[Run], wanted: Population) -> tuple[list[Run], str | None]:
-    """The runs of the population that an audit asks for, and what is left out of its other runs, in words."""
+    """Return the runs of the population that an audit asks for, and a sentence on its other runs."""
     populations = [Population.of(run.spec) for run in runs]
     others = [population for population in populations if population.digest != wanted.digest]
     apart = None
@@ -128,7 +128,7 @@ def _of_population(runs: Sequence[Run], wanted: Population) -> tuple[list[Run], 
 
 
 def _state(run: Run, own: RunStatus) -> AccuracyEstimate | None:
-    """The last estimate of a run; it is made first if all labels are in and it was not, or not of all of them."""
+    """Return the last estimate of a run; make it first if labels are complete and it is missing or old."""
     is_whole = bool(own.rounds) and not any(item.missing for item in own.rounds)
     if is_whole and any(item.labelled for item in own.rounds) and not own.estimate_is_current:
         return results.estimate(run, level=LEVEL)
@@ -136,7 +136,7 @@ def _state(run: Run, own: RunStatus) -> AccuracyEstimate | None:
 
 
 def _waiting(run: Run, own: RunStatus, now: datetime) -> list[WaitingRun]:
-    """The run, if it waits for labels, by its newest round that does."""
+    """Return the run and its newest incomplete round, if it waits for labels."""
     rounds = [item for item in own.rounds if item.missing]
     if not rounds:
         return []
@@ -163,7 +163,7 @@ def _change(last: Evidence, before: Evidence) -> Change:
 
 
 def answer(audits: Sequence[AuditSummary]) -> str:
-    """How the fleet stands, in one sentence."""
+    """Return the state of a fleet in one sentence."""
     alerts = sum(any(check.raised for check in item.alerts) for item in audits)
     failed = sum(item.failure is not None for item in audits)
     stated = sum(item.last is not None for item in audits)

@@ -1,4 +1,4 @@
-"""Characterise runs and write what is found: a document, a page and a summary."""
+"""Characterise runs and write a document, a page and a summary."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -31,7 +31,7 @@ def characterize(
     mixtures: Mixtures | None = None,
     seed: int = 0,
 ) -> Characterization:
-    """What the data sets of runs cover, each through the eyes of its own model.
+    """Measure what the data sets of runs cover, each with the features of its own model.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def characterize(
 
 
 def write_characterization(found: Characterization, run: Run, out: str | None = None) -> WrittenCharacterization:
-    """Write the document, the page and the summary: to the folder ``out``, or beside the estimate of ``run``.
+    """Write the document, the page and the summary to ``out``, or next to the estimate of ``run``.
 
     What a test set covers is written to a folder of its own there.
     """
@@ -84,7 +84,7 @@ def write_characterization(found: Characterization, run: Run, out: str | None = 
 
 
 def read_characterization(run: Run) -> Characterization | None:
-    """What was written beside the estimate of a run; None if nothing was."""
+    """Return the characterisation next to the estimate of a run; None if there is none."""
     store = run.results()
     if not store.exists(DOCUMENT):
         return None
@@ -92,7 +92,7 @@ def read_characterization(run: Run) -> Characterization | None:
 
 
 def open_reference(uri: str, run: Run, stack: ExitStack) -> ReferenceSet:
-    """A labelled case (.npz, .parquet, .csv), or the pool of another run, which stays open as long as the stack.
+    """Open a labelled case (.npz, .parquet, .csv), or the pool of another run until the stack closes.
 
     The classes of a case are those of ``run``, by name.
     """

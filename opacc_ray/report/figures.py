@@ -1,4 +1,4 @@
-"""The figures of a report, each for a wide page and for a narrow one. Series differ by shape, not by colour alone.
+"""Draw the figures of a report, for a wide and a narrow page. Series differ by shape as well as colour.
 
 | shape | means |
 |---|---|
@@ -64,7 +64,7 @@ class Row(NamedTuple):
 
 
 def figures_of(report: RunReport) -> dict[str, Markup]:
-    """Return the figures that a report has numbers for, by their names."""
+    """Return the figures for which a report has numbers, by name."""
     made: dict[str, Callable[[float], Markup]] = {}
     if report.estimate is not None:
         made["intervals"] = lambda width: intervals(report, width)
@@ -136,7 +136,7 @@ def interval_chart(
     *,
     zero: bool = False,
 ) -> Markup:
-    """Draw intervals as rows over one axis, with names to the left, or above them on a narrow page."""
+    """Draw intervals as rows over one axis; names are on the left, or above on a narrow page."""
     is_wide = width == WIDE
     left, right = (190.0, width - _note_room(rows)) if is_wide else (18.0, width - 20.0)
     step, top = (34.0, 6.0) if is_wide else (46.0, 2.0)
@@ -244,7 +244,7 @@ def label_axes(width: float, most: int, marks: Sequence[float], labels: Sequence
 
 
 def course(report: RunReport, width: float) -> Markup:
-    """Draw the estimate against the labels used: one interval per round, and the band that is valid at any time."""
+    """Draw the estimate against labels: one interval per round, and the band that is valid at any time."""
     points, measure = report.course, report.measure
     known = [v for p in points for v in (p.low, p.high, p.anytime_low, p.anytime_high) if v is not None]
     marks = enclosing_ticks(known, 6)

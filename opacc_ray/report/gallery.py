@@ -1,4 +1,4 @@
-"""Small pictures of chosen examples, read again from the pool as the model saw them.
+"""Read small pictures of chosen examples from the pool, as the model saw them.
 
 Examples are read by the pool's own reader, with its limits: an image by itself, a row of a file with its shard. An
 object that changed since the pool was listed, or is gone, is not shown: its picture would be of another example. Pixels
@@ -35,7 +35,7 @@ CHANGED, GONE = "its object has changed since the model saw it", "its object is 
 
 
 class Picture(NamedTuple):
-    """A picture as a page holds it."""
+    """A picture in a page."""
 
     uri: str  # data:image/png;base64,…
     width: int  # in pixels, of the whole example
@@ -47,14 +47,14 @@ Pictures = dict[str, Picture | str]
 
 
 class _Work(NamedTuple):
-    """What is read at once, and the examples in it."""
+    """A shard to read, and the examples wanted from it."""
 
     shard: Shard
     ids: list[str]
 
 
 def pictures_of(run: Run, examples: Sequence[Misprediction]) -> Pictures:
-    """Return a picture of each example, or why there is none; what holds several is read once."""
+    """Return a picture of each example, or the reason why there is none; each shard is read once."""
     ids = [item.id for item in examples]
     pool = run.spec.pool
     if pool.holds_features:
@@ -72,13 +72,13 @@ def pictures_of(run: Run, examples: Sequence[Misprediction]) -> Pictures:
 
 
 def _images(store: Store, ids: Sequence[str], listing: dict[str, Entry]) -> Iterator[_Work]:
-    """An image is an object, whose key is its id."""
+    """Yield one shard per image: an object whose key is its id."""
     for id in ids:
         yield _Work(Shard(0, (store.entry(id) or listing.get(id) or Entry(id, 0, ""),)), [id])
 
 
 def _shards(run: Run, ids: Sequence[str]) -> Iterator[_Work]:
-    """Rows are read with the shard that extraction read them in."""
+    """Yield the shards of extraction that hold the examples."""
     plan, index = plan_pool(run.spec.pool, run.spec.extract), run.read_index()
     sizes = [shard.examples for shard in index.shards] if index else []
     if len(sizes) != len(plan.shards):
@@ -92,7 +92,7 @@ def _shards(run: Run, ids: Sequence[str]) -> Iterator[_Work]:
 
 
 def _affordable(todo: Sequence[_Work], found: Pictures) -> Iterator[_Work]:
-    """The first parts that take `MOST_BYTES` together; of the others it says so."""
+    """Yield the first shards that take `MOST_BYTES` together; note the reason for the others."""
     held = 0
     for work in todo:
         held += sum(entry.size for entry in work.shard.entries)
@@ -103,7 +103,7 @@ def _affordable(todo: Sequence[_Work], found: Pictures) -> Iterator[_Work]:
 
 
 def _read(run: Run, store: Store, work: _Work, listing: dict[str, Entry]) -> Pictures:
-    """Pictures of the examples of one part."""
+    """Return the pictures of one shard."""
     try:
         for entry in work.shard.entries:
             listed, now = listing.get(entry.key), store.entry(entry.key)
@@ -125,7 +125,7 @@ def _pictures(run: Run, store: Store, work: _Work) -> Pictures:
 
 
 def draw(array: NDArray[Any]) -> Picture | str:
-    """Return a small picture of (H, W) or (H, W, channels), or with the channel first; or why there is none."""
+    """Return a small picture of (H, W) or (H, W, channels), or with channels first; or why there is none."""
     if array.size == 0 or array.dtype.kind not in "buif":
         return f"an array of shape {array.shape} and {array.dtype} is no picture"
     try:

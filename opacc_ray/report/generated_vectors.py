@@ -1,4 +1,4 @@
-"""Generate feature vectors for a run's model, test its head on them, and write both."""
+"""Generate feature vectors near centroids and boundaries, test a run's classifier head on them, and decode some."""
 
 import io
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ DOCUMENT = "generation.json"
 
 
 class Wanted(NamedTuple):
-    """A set that is asked for."""
+    """A set of vectors to generate."""
 
     centroid: float  # share near centroids, in [0, 1]
     num: int
@@ -40,7 +40,7 @@ class Wanted(NamedTuple):
 
 
 class Made(NamedTuple):
-    """What was made, for the decoder."""
+    """Generated vectors, for the decoder."""
 
     document: Generation
     store: Store
@@ -57,7 +57,7 @@ def generate_for(
     seed: int = 0,
     out: str | None = None,
 ) -> Made:
-    """Generate the sets that are asked for, and write their vectors and ``generation.json``.
+    """Generate sets of vectors, and write them with ``generation.json``.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def generate_for(
 def _document(
     run: Run, source: str, data: Grouped, head: Head, sources: Sources, regions: Regions, seed: int
 ) -> Generation:
-    """The document without its sets."""
+    """Return the document without its sets."""
     return Generation(
         run=run.uri,
         source=source,
@@ -125,14 +125,14 @@ def _document(
 
 
 def with_pictures(made: Made, pictures: Pictures) -> Generation:
-    """The document with its pictures, written again."""
+    """Write the document again, with its pictures."""
     document = made.document.model_copy(update={"pictures": pictures})
     made.store.write(DOCUMENT, document.to_bytes())
     return document
 
 
 def _check(vectors: Sequence[Vectors], clusters: Clusters, regions: Regions) -> None:
-    """Raise DataError if a vector does not lie where it was asked to: none is written then."""
+    """Raise DataError if a vector is outside its region; none is written then."""
     for made in vectors:
         outside = int((~in_region(made, clusters, regions)).sum())
         if outside:
@@ -200,7 +200,7 @@ class Decoded(NamedTuple):
 
 
 def draw_pictures(run: Run, made: Made, names: Sequence[str], seed: int = 0) -> Pictures:
-    """Train a decoder on images of the run's pool, decode some vectors of each set, and write the contact sheet.
+    """Train a decoder on images of the run's pool, decode some vectors of each set, and write a contact sheet.
 
     Raises
     ------
@@ -231,7 +231,7 @@ def draw_pictures(run: Run, made: Made, names: Sequence[str], seed: int = 0) -> 
 
 
 def read_images(run: Run) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Features (N, m) and images (N, H, W, channels) in [0, 1] of the first examples of a run's pool."""
+    """Return features (N, m) and images (N, H, W, channels) in [0, 1] of the first examples of a run's pool."""
     pool, there = run.spec.pool, run.read_features()
     if pool.holds_features or there is None:
         raise DataError(f"the pool of {run.uri} holds no images, which a decoder learns from; leave --pictures out")
@@ -260,7 +260,7 @@ def read_images(run: Run) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
 def find_nearest(
     decoded: NDArray[np.float32], real: NDArray[np.float32]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """For each picture (k, H, W, channels) the nearest of N real ones (k,), and its distance by pixels, as RMS."""
+    """Return the nearest of N real pictures for each of k, (k,), and its RMS distance by pixels."""
     a, b = (images.reshape(len(images), -1) for images in (decoded, real))
     squares = (a**2).sum(axis=1)[:, None] - 2 * a @ b.T + (b**2).sum(axis=1)  # (k, N)
     nearest = squares.argmin(axis=1)
@@ -268,7 +268,7 @@ def find_nearest(
 
 
 def sheet(shown: Sequence[Decoded], error: float) -> bytes:
-    """The PNG: for each set a row of decoded vectors, and below each the nearest real image and its distance."""
+    """Return a PNG: for each set a row of decoded vectors, each above its nearest real image."""
     from PIL import Image, ImageDraw
 
     step, block = TILE + MARGIN, 2 * TILE + 66
@@ -298,14 +298,14 @@ def sheet(shown: Sequence[Decoded], error: float) -> bytes:
 
 
 def _pick(label: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
-    """Some vectors at random, in the order of their classes (n,)."""
+    """Return some random vectors, in the order of their classes (n,)."""
     order = rng.permutation(len(label))
     by_class = order[np.argsort(label[order], kind="stable")]
     return by_class[np.linspace(0, len(label) - 1, min(COLUMNS, len(label))).astype(int)]
 
 
 def _captions(vectors: Vectors, picked: NDArray[np.int64], names: Sequence[str]) -> list[str]:
-    """The class of each vector, what the head says if that is another one, and whether it is near the centroid."""
+    """Return the class of each vector, a differing prediction of the head, and its region."""
     columns = (vectors.label[picked], vectors.predicted[picked], vectors.near_centroid[picked])
     rows = zip(*(column.tolist() for column in columns), strict=True)
     places = {True: "c", False: "b"}
@@ -316,7 +316,7 @@ def _captions(vectors: Vectors, picked: NDArray[np.int64], names: Sequence[str])
 
 
 def _pixels(array: NDArray[Any]) -> NDArray[Any]:
-    """An example as (H, W, channels) in [0, 1], no longer than LONGEST pixels on a side."""
+    """Return an example as (H, W, channels) in [0, 1], at most LONGEST pixels on a side."""
     from PIL import Image
 
     if array.dtype != np.uint8 or array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[-1] not in (1, 3)):
