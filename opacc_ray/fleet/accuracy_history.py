@@ -22,7 +22,7 @@ from opacc_ray.runs.population import Population
 from opacc_ray.runs.run import HEADER, Run
 
 STATED = ("value", "low", "high", "level", "n", "pool_size", "measure", "design_based")
-"""What a point of a history has as it was stated."""
+"""Fields of a point that are those of the estimate."""
 
 
 class Runs(NamedTuple):
@@ -182,7 +182,7 @@ def with_picture(history: AccuracyHistory, uri: str) -> AccuracyHistory:
     """
     measures = {point.measure for point in history.points}
     if len(measures) != 1:
-        said = f"state different things: {', '.join(sorted(measures))}" if measures else "have stated nothing yet"
-        raise DataError(f"the runs of {history.name!r} {said}, so there is no picture; leave --picture out")
+        reason = f"have different measures: {', '.join(sorted(measures))}" if measures else "have no estimate yet"
+        raise DataError(f"the runs of {history.name!r} {reason}, so there is no picture; remove --picture")
     drawn = str(history_at(history.points, "history", WIDE))
     return history.model_copy(update={"picture": write_alone(drawn, uri)})

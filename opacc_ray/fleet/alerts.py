@@ -1,23 +1,21 @@
 """Decide alerts, with a bound on the share of false ones.
 
-An audit is asked whether its accuracy θ is at least a, and whether it has dropped by at most d since the audit before:
+An alert asks whether the accuracy θ of an audit is at least a, or whether it dropped by at most d since the last audit:
 
-    min_accuracy: a     raised if the interval of θ lies below a
-    max_drop: d         raised if the interval of the drop lies above d
+    min_accuracy: a     raised if the interval of θ is below a
+    max_drop: d         raised if the interval of the drop is above d
 
-where a and d are the limits of the fleet, or of the audit's own. Where θ >= a, or the drop is at most d, that takes an
-interval which leaves out the truth. With α = ``false_alarms`` and K questions, those of all audits of the fleet, each
-interval has the level 1 - α/K. So a summary raises any false alert with probability at most Σ α/K = α, whatever the
-dependence between audits that share models and pools (C. E. Bonferroni, 1936; O. J. Dunn, "Multiple comparisons among
-means", JASA 56, 1961). It is nearer to α/2, for an interval that errs does so on the harmless side as often. S. Holm's
-rule (Scandinavian Journal of Statistics 6, 1979) would raise a few more where several alerts are due at once; but then
-whether an audit alarms depends on the others, and no interval that one could show decides it. K is fixed by the fleet
-and the questions, never by the labels.
+Limits belong to the fleet or to one audit. With α = ``false_alarms`` and K checks in the fleet, each interval has the
+level 1 - α/K. A false alert needs an interval that misses the truth, so a summary raises one with probability at most
+Σ α/K = α. That holds whatever the dependence between audits that share models and pools (C. E. Bonferroni, 1936;
+O. J. Dunn, "Multiple comparisons among means", JASA 56, 1961). In practice it is nearer to α/2: half of the errors are
+on the harmless side. S. Holm's rule (Scandinavian Journal of Statistics 6, 1979) would raise a few more alerts when
+several are due at once. But then an alert depends on the other audits, and no single interval explains it. K depends
+on the fleet, never on the labels.
 
-That is for one look at the labels of each run. A summary that is made again of the same labels is the same look.
-Whoever draws further rounds and looks after each takes ``decided_by: sequence``: confidence sequences, which hold at
-all looks at a run at once (:mod:`opacc_ray.estimators.sequence`). A run of a later week is a new question of a new
-summary.
+The bound holds for one interim analysis of the labels of each run; a summary of the same labels is the same analysis.
+With ``decided_by: sequence`` it holds for all interim analyses of a run at once: alerts are decided by confidence
+sequences (:mod:`opacc_ray.estimators.sequence`). A run of a later week belongs to a new summary with a new bound.
 """
 
 from collections.abc import Sequence
@@ -102,10 +100,10 @@ def rule_of(asked: AlertSpec, audits: Sequence[AlertLimits]) -> AlertRule:
     """Return how the alerts of a fleet are decided, from the limits of its audits, and the error bound."""
     questions = sum(limits.num_questions for limits in audits)
     each = asked.false_alarms / questions
-    looks = (
-        "at one look at the labels of each run; a look after a further round is a further chance"
+    analyses = (
+        "for one analysis of the labels of each run; an analysis after a further round adds to it"
         if asked.decided_by == "interval"
-        else "over all looks at the labels of its runs together"
+        else "for all analyses of the labels of its runs together"
     )
     return AlertRule(
         min_accuracy=asked.min_accuracy,
@@ -114,8 +112,8 @@ def rule_of(asked: AlertSpec, audits: Sequence[AlertLimits]) -> AlertRule:
         decided_by=asked.decided_by,
         questions=questions,
         level=1 - each,
-        guarantee=f"a summary raises a false alert with probability {asked.false_alarms:g} at most, {looks}: each of "
-        f"{questions} intervals leaves out the truth with probability {each:.2g} at most (Bonferroni)",
+        guarantee=f"a summary raises a false alert with probability {asked.false_alarms:g} at most, {analyses}: "
+        f"each of {questions} intervals misses the truth with probability {each:.2g} at most (Bonferroni)",
     )
 
 
@@ -148,7 +146,7 @@ def least_accuracy(rule: AlertRule, stated: Estimate | None) -> AlertCheck:
     """Check whether the accuracy is below its limit."""
     limit = rule.min_accuracy or 0.0
     if stated is None:
-        return _undecided(rule, "min_accuracy", limit, "no round is labelled in full yet")
+        return _undecided(rule, "min_accuracy", limit, "no round is fully labelled yet")
     return AlertCheck(
         kind="min_accuracy",
         limit=limit,
@@ -166,7 +164,7 @@ def largest_drop(rule: AlertRule, change: Estimate | None) -> AlertCheck:
     limit = rule.max_drop or 0.0
     if change is None:
         return _undecided(
-            rule, "max_drop", limit, "there are no two runs of one population of which a round is labelled in full"
+            rule, "max_drop", limit, "there are no two runs of one population with a fully labelled round"
         )
     return AlertCheck(
         kind="max_drop",

@@ -1,8 +1,8 @@
 """Send alerts and failures of a fleet to a webhook (POST), an object or a file.
 
-A webhook gets a notice when an alert or failure starts, is of another run or error, or is over, and none in between.
-What each receiver knows is kept in the fleet's folder. A file is written as long as anything is wrong. The address of a
-webhook is a secret: no message shows more of it than its host.
+A webhook gets a notice when an alert or failure starts, changes its run or error, or is over.
+The fleet's folder keeps what each receiver knows. A file is written as long as anything is wrong. The address of a
+webhook is a secret: messages show only its host.
 """
 
 import html
@@ -99,12 +99,12 @@ def deliver(
 
     Parameters
     ----------
-    store : folder of the fleet, where it is kept who knows what
+    store : folder of the fleet, which keeps what each receiver knows
     found : what is wrong, possibly nothing
-    unknown : audits of which it cannot be said whether their alerts are over
+    unknown : audits whose alerts may or may not be over
     """
     known = _read(store) if receivers else {}
-    told, deliveries = dict(known), []
+    delivered, deliveries = dict(known), []
     for receiver in receivers:
         before = known.get(receiver.key, {})
         kept = {key: item for key, item in before.items() if _audit_of(key) in unknown and not key.endswith(FAILURE)}
@@ -117,10 +117,10 @@ def deliver(
         else:
             error, state = None, "known"
         if error is None:
-            told[receiver.key] = items
+            delivered[receiver.key] = items
         deliveries.append(Delivery.model_validate({"to": receiver.shown, "state": state, "error": error}))
-    if told != known:
-        _keep(store, told)
+    if delivered != known:
+        _keep(store, delivered)
     return deliveries
 
 
@@ -178,9 +178,9 @@ def _post(address: str, found: AlertNotice) -> str | None:
         if not trouble:
             return None
         if is_final:
-            return f"did not take the notice: {trouble}"
+            return f"refused the notice: {trouble}"
         time.sleep(wait or 0)
-    return f"did not take the notice in {len(WAITS) + 1} tries: {trouble}"
+    return f"refused the notice in {len(WAITS) + 1} tries: {trouble}"
 
 
 def _try(request: urllib.request.Request) -> tuple[str, bool]:
@@ -207,8 +207,8 @@ def _read(store: Store) -> dict[str, dict[str, DeliveredItem]]:
         return {}
 
 
-def _keep(store: Store, told: dict[str, dict[str, DeliveredItem]]) -> None:
+def _keep(store: Store, delivered: dict[str, dict[str, DeliveredItem]]) -> None:
     try:
-        store.write(DELIVERED, DeliveredAlerts(receivers=told).to_bytes())
+        store.write(DELIVERED, DeliveredAlerts(receivers=delivered).to_bytes())
     except OpaccError as error:
         log.warning("%s; alerts may be sent twice", error)

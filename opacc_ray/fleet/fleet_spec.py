@@ -111,16 +111,16 @@ class FleetSpec(Section):
     @classmethod
     def _fits_a_path(cls, value: str) -> str:
         if not re.fullmatch(_NAME, value):
-            raise ValueError("use letters, digits, '.', '_' and '-': names of audits begin with it")
+            raise ValueError("use letters, digits, '.', '_' and '-'; names of audits begin with it")
         return value
 
     @model_validator(mode="after")
     def _has_audits(self) -> "FleetSpec":
         if self.audits and (self.models or self.pools or self.overrides):
-            raise SpecError("give models and pools, every pair of which is an audit, or a list of audits, not both")
+            raise SpecError("give either models and pools, or a list of audits")
         if not self.audits and not (self.models and self.pools):
             missing = "models" if not self.models else "pools"
-            raise SpecError(f"key {missing!r} is missing; add models and pools, every pair of which is an audit")
+            raise SpecError(f"key {missing!r} is missing; add models and pools; every pair is an audit")
         return self
 
     @model_validator(mode="after")
@@ -130,8 +130,8 @@ class FleetSpec(Section):
                 strange = next((name for name in named or () if name not in known), None)
                 if strange is not None:
                     near = get_close_matches(strange, known, 1)
-                    said = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-                    raise SpecError(f"overrides.{place}.{kind}: {strange!r} is none of the fleet's {kind}; {said}")
+                    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+                    raise SpecError(f"overrides.{place}.{kind}: {strange!r} is not one of the fleet's {kind}; {hint}")
         return self
 
 
@@ -166,7 +166,7 @@ def load_fleet(path: str | Path) -> Fleet:
 def parse_fleet(content: Any, source: str) -> Fleet:
     """Validate the content of a fleet and every spec that it makes; ``source`` names it in errors."""
     if content is None:
-        raise SpecError(f"{source} is empty; docs/fleet.md has a fleet to start from")
+        raise SpecError(f"{source} is empty; docs/fleet.md has an example")
     spec = validated(FleetSpec, content, source)
     made = _pairs(spec, source) if spec.models else _listed(spec, source)
     audits = tuple(islice(made, MOST_AUDITS + 1))
@@ -174,7 +174,7 @@ def parse_fleet(content: Any, source: str) -> Fleet:
         raise SpecError(f"{source} makes more than {MOST_AUDITS} audits; split it into several fleets")
     twice = [name for name, count in Counter(item.name for item in audits).items() if count > 1]
     if twice:
-        raise SpecError(f"{source}: two audits have the name {twice[0]!r}; give each one of its own")
+        raise SpecError(f"{source}: two audits have the name {twice[0]!r}; give each one its own name")
     fleet = Fleet(spec, audits)
     if spec.alerts is not None and fleet.alerts is None and not spec.alerts.receivers:
         raise SpecError(
@@ -213,7 +213,7 @@ def _limits_of(fleet: FleetSpec) -> AlertLimits:
 
 def _spec(fleet: FleetSpec, content: dict[str, Any], place: str) -> Spec:
     if "output" in content:
-        raise SpecError(f"{place}: output is the fleet's, so that audits share features; leave it out")
+        raise SpecError(f"{place}: the fleet sets output, so that audits share features; remove it")
     return parse_spec(content | {"output": fleet.output}, place)
 
 

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 WAKE = 0.5
-"""Seconds between two looks whether the work is to end."""
+"""Seconds between two checks whether the work is to end."""
 
 
 class _Claim(NamedTuple):

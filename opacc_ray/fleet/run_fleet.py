@@ -140,7 +140,7 @@ def _failures(summary: FleetSummary, done: Sequence[Ended], deliveries: Sequence
         found.append(error)
     undelivered = [item.error for item in deliveries if item.error is not None]
     if undelivered:
-        found.append(DeliveryError(f"what is wrong was not delivered: {'; '.join(undelivered)}"))
+        found.append(DeliveryError(f"the notice was not delivered: {'; '.join(undelivered)}"))
     raised = [item.name for item in summary.audits if any(check.raised for check in item.alerts)]
     if raised:
         found.append(AlertError(f"{counted(len(raised), 'audit')} raised an alert: {', '.join(raised)}; see above"))

@@ -20,7 +20,7 @@ from opacc_ray.runs.provenance import located, versions
 from opacc_ray.runs.run import Run
 
 LEVEL = 0.95
-"""Confidence level of the intervals that are stated; those that decide alerts have their own."""
+"""Confidence level of the stated intervals; the alert rule sets that of the others."""
 
 
 def summarise(fleet: Fleet, done: Sequence[Ended], now: datetime | None = None) -> FleetSummary:
@@ -123,7 +123,7 @@ def _of_population(runs: Sequence[Run], wanted: Population) -> tuple[list[Run], 
     apart = None
     if others:
         are = "run is" if len(others) == 1 else "runs are"
-        apart = f"{len(others)} earlier {are} of another population, and not compared: {others[-1].differs(wanted)}"
+        apart = f"{len(others)} earlier {are} of another population, so not compared: {others[-1].differs(wanted)}"
     return [run for run, own in zip(runs, populations, strict=True) if own.digest == wanted.digest], apart
 
 
@@ -168,9 +168,9 @@ def answer(audits: Sequence[AuditSummary]) -> str:
     failed = sum(item.failure is not None for item in audits)
     stated = sum(item.last is not None for item in audits)
     missing = sum(part.missing for item in audits for part in item.waiting)
-    parts = [f"{stated} of {counted(len(audits), 'audit')} have stated an accuracy"]
+    parts = [f"{stated} of {counted(len(audits), 'audit')} have an accuracy"]
     if missing:
-        parts.append(f"{counted(missing, 'label')} {'is' if missing == 1 else 'are'} waited for")
+        parts.append(f"{counted(missing, 'label')} {'is' if missing == 1 else 'are'} missing")
     if alerts:
         parts.append(f"{counted(alerts, 'audit')} raised an alert")
     if failed:

@@ -99,7 +99,7 @@ def _audit_row(item: AuditSummary) -> tuple[Cell, ...]:
         direction = "higher" if item.change.value > 0 else "lower"
         significance = f"{direction if item.change.significant else 'none'}, {item.change.how}"
     states = [_state(check) for check in item.alerts]
-    raised = ["failed"] * (item.failure is not None) + ["ALERT"] * ("ALERT" in states)
+    raised = ["FAILED"] * (item.failure is not None) + ["ALERT"] * ("ALERT" in states)
     quiet = next((state for state in ("not decided", "no alert") if state in states), "")
     return label_of(item), value, labels, changed, significance, ", ".join(raised) or quiet
 

@@ -17,7 +17,7 @@ from opacc_ray.study.cases import READERS
 from opacc_ray.study.labelled_examples import ClassList, read_labelled
 
 OF_TEST = "characterized-test"
-"""Folder beside the estimate for what a test set covers; what the pool covers lies beside the estimate itself."""
+"""Folder next to the estimate for the characterisation of a test set."""
 
 DOCUMENT, PAGE, SUMMARY = "characterization.json", "characterization.html", "characterization.md"
 
@@ -37,10 +37,10 @@ def characterize(
     ----------
     runs : at least one
     references : one for each run, in their order: the URI of a run, or of a case (.npz, .parquet, .csv) with labels;
-        none: each run's own training data, if its features were compared with it
+        none: the training data of each run, if its features compare with it
     tests : labelled cases, one for each run, that are measured by label instead of the pools; references need labels
         then
-    regions : what counts as near the centroid and near a boundary
+    regions : what counts as near the centroid or a boundary
     mixtures : how shifts are measured; None: they are not
 
     Raises
@@ -54,7 +54,7 @@ def characterize(
         if given and len(given) != len(runs):
             raise SpecError(
                 f"there are {len(given)} {option}s and {len(runs)} runs; give --{option} once for each RUN, in "
-                f"their order, since each has seen the {option} with its own model"
+                f"their order: each {option} has the features of one model"
             )
     regions = regions or Regions()
     found = []
@@ -76,11 +76,11 @@ def characterize(
 def write_characterization(found: Characterization, run: Run, out: str | None = None) -> WrittenCharacterization:
     """Write the document, the page and the summary to ``out``, or next to the estimate of ``run``.
 
-    What a test set covers is written to a folder of its own there.
+    The characterisation of a test set goes to a folder of its own there.
     """
     files = {DOCUMENT: found.to_bytes(), PAGE: page(found).encode(), SUMMARY: summary(found).encode()}
-    beside = run.results().store(OF_TEST) if out is None and found.models[0].sets[0].name == "test" else None
-    return WrittenCharacterization(characterization=found, files=write_files(beside or run.results(out), files))
+    folder = run.results().store(OF_TEST) if out is None and found.models[0].sets[0].name == "test" else None
+    return WrittenCharacterization(characterization=found, files=write_files(folder or run.results(out), files))
 
 
 def read_characterization(run: Run) -> Characterization | None:

@@ -210,7 +210,7 @@ class Dimension(NamedTuple):
 
     key: str
     title: str
-    meaning: str  # in plain words
+    meaning: str  # in plain English
     difference: str = ""  # what a difference from a reference means
 
 
@@ -302,11 +302,13 @@ def _figure(dimension: Dimension, rows: Sequence[Row], width: float) -> Markup:
         y = top + step * place + (step / 2 if is_wide else step - 14)
         parts += _box(row.values, x, y)
         parts.append(text(0, y + 4 if is_wide else y - 15, shortened_to(row.name, 28), "name"))
-    said = "; ".join(
+    description = "; ".join(
         f"{row.name}: median {np.median(row.values):.3f}, from {min(row.values):.3f} to {max(row.values):.3f}"
         for row in rows
     )
-    return figure(name_at(dimension.key, width), f"{dimension.title} by class", said, (width, bottom + 26), parts)
+    return figure(
+        name_at(dimension.key, width), f"{dimension.title} by class", description, (width, bottom + 26), parts
+    )
 
 
 def _box(values: Sequence[float], x: Scale, y: float) -> list[Markup]:

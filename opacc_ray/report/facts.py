@@ -88,7 +88,7 @@ def interval_table(estimate: AccuracyEstimate) -> Table:
 def round_table(rounds: Sequence[RoundCounts], *, method: bool = True) -> Table:
     """Return how many examples of each round are labelled, missing, undecided or given up.
 
-    Rounds of a named track are told apart by a column; ``given up`` is a column where any example is.
+    Rounds of several tracks have a column ``track``; ``given up`` is a column if any example is.
     """
     tracks = [getattr(item, "track", None) for item in rounds]
     shown = {

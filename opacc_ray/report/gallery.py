@@ -29,9 +29,9 @@ LOSSLESS = 64
 """Pixels of the longer side up to which a picture is kept without loss."""
 
 MOST_BYTES = 1 << 30
-"""Bytes of objects that are read for all pictures of a page; what would need more is said."""
+"""Most bytes that are read for all pictures of a page."""
 
-CHANGED, GONE = "its object has changed since the model saw it", "its object is gone"
+CHANGED, GONE = "its object changed since extraction", "its object is gone"
 
 
 class Picture(NamedTuple):
@@ -58,7 +58,7 @@ def pictures_of(run: Run, examples: Sequence[Misprediction]) -> Pictures:
     ids = [item.id for item in examples]
     pool = run.spec.pool
     if pool.holds_features:
-        return dict.fromkeys(ids, "the pool holds features, and no pictures")
+        return dict.fromkeys(ids, "the pool holds features, no pictures")
     found: Pictures = {}
     try:
         store = open_pool(pool)
@@ -108,7 +108,7 @@ def _read(run: Run, store: Store, work: _Work, listing: dict[str, Entry]) -> Pic
         for entry in work.shard.entries:
             listed, now = listing.get(entry.key), store.entry(entry.key)
             if listed is None:
-                return dict.fromkeys(work.ids, "the run does not say what its object was")
+                return dict.fromkeys(work.ids, "the run has no record of its object")
             if now is None or now.tag != listed.tag:
                 return dict.fromkeys(work.ids, GONE if now is None else CHANGED)
         return _pictures(run, store, work)
@@ -117,7 +117,7 @@ def _read(run: Run, store: Store, work: _Work, listing: dict[str, Entry]) -> Pic
 
 
 def _pictures(run: Run, store: Store, work: _Work) -> Pictures:
-    found: Pictures = dict.fromkeys(work.ids, "its object does not hold it any more")
+    found: Pictures = dict.fromkeys(work.ids, "its object no longer holds it")
     pool = run.spec.pool
     for item in read_chosen(store, pool.format, work.shard, set(work.ids), rules_of(pool)):
         found[item.id] = draw(item.array) if isinstance(item, Example) else item.reason

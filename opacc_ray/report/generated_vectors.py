@@ -161,23 +161,21 @@ def _write(store: Store, wanted: Wanted, made: Vectors) -> GeneratedSet:
 
 
 def _remarks(data: Grouped, sources: Sources, head: Head, names: Sequence[str]) -> list[str]:
-    said = ["vectors are no examples: their accuracy is a stress test of the head, and estimates nothing of a pool"]
+    found = ["the accuracy on vectors is a stress test of the head; it does not estimate the accuracy on a pool"]
     if data.label is None:
-        said.append(
-            "the class of a vector is what the model predicts of the example that it is made of, which may be wrong"
-        )
+        found.append("the class of a vector is the prediction for its source example, which may be wrong")
     if len(sources.far):
         far = ", ".join(names[i] for i in sources.far.tolist())
-        said.append(f"no example is near a boundary of {far}: those of least confidence stand in")
+        found.append(f"no example is near a boundary of {far}: those of least confidence are used instead")
     left_out = [name for i, name in enumerate(names) if not (sources.label == i).any()]
     if left_out:
-        said.append(f"no vector is of {', '.join(left_out)}, of which there are not two different examples")
+        found.append(f"there is no vector for {', '.join(left_out)}, which has fewer than two different examples")
     if head.kind == "logistic regression":
-        said.append(
+        found.append(
             "the model's outputs are not linear in its hidden layer, or not stored: a logistic regression of its "
-            f"predictions stands in, which agrees on {100 * head.agreement:.1f}% of the pool"
+            f"predictions is used instead, which agrees on {100 * head.agreement:.1f} % of the pool"
         )
-    return said
+    return found
 
 
 SHEET = "contact-sheet.png"
@@ -310,8 +308,8 @@ def _captions(vectors: Vectors, picked: NDArray[np.int64], names: Sequence[str])
     rows = zip(*(column.tolist() for column in columns), strict=True)
     places = {True: "c", False: "b"}
     return [
-        f"{names[i][:11] if i == said else f'{names[i][:5]}>{names[said][:5]}'} ({places[near]})"
-        for i, said, near in rows
+        f"{names[i][:11] if i == predicted else f'{names[i][:5]}>{names[predicted][:5]}'} ({places[near]})"
+        for i, predicted, near in rows
     ]
 
 

@@ -26,29 +26,29 @@ MOST_BINS, LABELS_PER_BIN = 6, 15
 """Bins at most, and labels that each should have."""
 
 
-class Beliefs(NamedTuple):
+class PoolPredictions(NamedTuple):
     """Confidence and prediction of every example of the pool."""
 
     confidence: NDArray[np.float64]  # (N,) in [0, 1]
     prediction: NDArray[np.int64]  # (N,)
 
 
-def read_beliefs(run: Run) -> Beliefs | None:
+def read_predictions(run: Run) -> PoolPredictions | None:
     """Return confidence and predicted class of the whole pool; None without a confidence."""
     index = run.read_index()
     if index is None or "confidence" not in index.features or run.spec.model.task == "regression":
         return None
     confidence = feature_store.read_column(run, "confidence").astype(np.float64)
-    return Beliefs(np.clip(confidence, 0, 1), feature_store.read_column(run, "prediction").astype(np.int64))
+    return PoolPredictions(np.clip(confidence, 0, 1), feature_store.read_column(run, "prediction").astype(np.int64))
 
 
-def reliability_of(run: Run, known: Sequence[LabelledRound], beliefs: Beliefs, level: float) -> Reliability:
+def reliability_of(run: Run, known: Sequence[LabelledRound], predictions: PoolPredictions, level: float) -> Reliability:
     """Compare the model's confidence with the labels; without labels, return the confidence alone."""
     return Reliability(
-        mean_confidence=float(beliefs.confidence.mean()),
-        without_labels=guesses(beliefs.confidence, *_of_reference(run)),
-        bins=_bins(known, beliefs.confidence, level) if known else [],
-        classes=_classes(run, known, beliefs, level),
+        mean_confidence=float(predictions.confidence.mean()),
+        without_labels=guesses(predictions.confidence, *_of_reference(run)),
+        bins=_bins(known, predictions.confidence, level) if known else [],
+        classes=_classes(run, known, predictions, level),
     )
 
 
@@ -91,10 +91,12 @@ def _edges(labelled: NDArray[np.float64], confidence: NDArray[np.float64]) -> ND
     return np.concatenate([[least], inner[(inner > least) & (inner < largest)], [largest]])
 
 
-def _classes(run: Run, known: Sequence[LabelledRound], beliefs: Beliefs, level: float) -> list[ClassFailures]:
-    pool = np.bincount(beliefs.prediction)
-    doubt = np.bincount(beliefs.prediction, weights=1 - beliefs.confidence)
-    found = _by_part(known, beliefs.prediction, pool, level) if known else {}
+def _classes(
+    run: Run, known: Sequence[LabelledRound], predictions: PoolPredictions, level: float
+) -> list[ClassFailures]:
+    pool = np.bincount(predictions.prediction)
+    doubt = np.bincount(predictions.prediction, weights=1 - predictions.confidence)
+    found = _by_part(known, predictions.prediction, pool, level) if known else {}
     return [
         ClassFailures(
             name=run.spec.model.name_of(c),

@@ -17,7 +17,7 @@ from opacc_ray.report.characterized import read_characterization
 from opacc_ray.report.gallery import Pictures, pictures_of
 from opacc_ray.report.markdown import summary
 from opacc_ray.report.page import page
-from opacc_ray.report.reliability import Beliefs, read_beliefs, reliability_of
+from opacc_ray.report.reliability import PoolPredictions, read_predictions, reliability_of
 from opacc_ray.report.report_documents import (
     ConfusionCell,
     CoursePoint,
@@ -67,8 +67,8 @@ def gather(
     rounds = read_rounds(run, conflict=conflict, score=score)
     known = having_labels(rounds)
     stated = results.state(run, level=level, partial=True, conflict=conflict, score=score) if known else None
-    beliefs = read_beliefs(run)
-    wrong = mispredictions(known, beliefs) if known else None
+    predictions = read_predictions(run)
+    wrong = mispredictions(known, predictions) if known else None
     pictures = pictures_of(run, wrong.examples) if wrong else {}
     kept = history.read_record(run)
     report = RunReport(
@@ -89,7 +89,7 @@ def gather(
         confusion=_cells(stated.confusion) if stated and stated.confusion else None,
         course=course_of(run, known, level),
         widths=width_course(run, level=level),
-        reliability=reliability_of(run, known, beliefs, level) if beliefs else None,
+        reliability=reliability_of(run, known, predictions, level) if predictions else None,
         values=_values(known) if run.spec.model.task == "regression" else None,
         gallery=_with_notes(wrong, pictures) if wrong else None,
         excluded=[ExcludedExample(id=item.id, reason=item.reason) for item in index.bad[:LISTED]],
@@ -157,7 +157,7 @@ SHOWN = 40
 """Most mispredicted examples of a page."""
 
 
-def mispredictions(known: Sequence[LabelledRound], beliefs: Beliefs | None) -> Gallery:
+def mispredictions(known: Sequence[LabelledRound], predictions: PoolPredictions | None) -> Gallery:
     """Return the mispredicted examples, each once: highest confidence or lowest score first.
 
     An example is mispredicted if its outcome is below 1; in a regression, if its score is below one half.
@@ -165,7 +165,7 @@ def mispredictions(known: Sequence[LabelledRound], beliefs: Beliefs | None) -> G
     is_score = known[0].measure != "accuracy"
     found: dict[str, Misprediction] = {}
     for item in known:
-        confidence = beliefs.confidence[item.known.index].tolist() if beliefs else [None] * len(item.outcome)
+        confidence = predictions.confidence[item.known.index].tolist() if predictions else [None] * len(item.outcome)
         rows = zip(item.known.ids, item.predicted, item.truth, confidence, item.outcome.tolist(), strict=True)
         for id, predicted, truth, confidence_of, outcome in rows:
             if outcome < (0.5 if is_score else 1):
@@ -182,7 +182,7 @@ def mispredictions(known: Sequence[LabelledRound], beliefs: Beliefs | None) -> G
                     ),
                 )
     ordered = sorted(found.values(), key=lambda item: (item.outcome, -(item.confidence or 0.0), item.id))
-    order = "lowest scores" if is_score else "highest confidence" if beliefs else "by id"
+    order = "lowest scores" if is_score else "highest confidence" if predictions else "by id"
     return Gallery(total=len(ordered), order=order, examples=ordered[:SHOWN])
 
 

@@ -1,8 +1,8 @@
 """Log the numbers of a report to MLflow or Weights & Biases. A tracker that fails is a warning.
 
 Logged are ``value``, ``low``, ``high``, ``effective_sample_size`` and ``n``, what identifies the run, and the files.
-Where to is said by the trackers' own environment variables: MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME;
-WANDB_PROJECT, WANDB_ENTITY and WANDB_MODE.
+The trackers read their own environment variables: MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME; WANDB_PROJECT,
+WANDB_ENTITY and WANDB_MODE.
 """
 
 import os
@@ -18,7 +18,7 @@ from opacc_ray.report.report_documents import RunReport, WrittenReport
 from opacc_ray.runs.population import Population
 
 PREFIX = "opacc/"
-"""What the names of numbers begin with."""
+"""Prefix of the names of numbers."""
 
 
 def track(written: WrittenReport, report: RunReport, names: Sequence[str]) -> WrittenReport:
@@ -31,7 +31,7 @@ def track(written: WrittenReport, report: RunReport, names: Sequence[str]) -> Wr
             warnings.append(f"{name} is not installed ({error}); pip install 'opacc_ray[{name}]'")
         except Exception as error:  # whatever a tracker raises, the report is made
             reason = redacted(shortened(str(error))) or "no reason given"
-            warnings.append(f"{name} did not take the report: {type(error).__name__}: {reason}")
+            warnings.append(f"{name} refused the report: {type(error).__name__}: {reason}")
     return written.model_copy(update={"tracked": tracked, "warnings": warnings})
 
 

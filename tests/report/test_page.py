@@ -153,7 +153,7 @@ def test_a_partial_result_says_so_on_top(tmp_path: Path) -> None:
     run = write_run(tmp_path)
     label(run, steps.select(run, "srs", 40, {}).ids[:30])
     words = Page(page(*gather(run))).words
-    assert words.index("Not complete. This run still waits for 10 labels") < words.index("Result The model is right")
+    assert words.index("Not complete. This run still waits for 10 labels") < words.index("The model is right")
     assert "10 examples in round 1 wait for a label." in words
 
 
@@ -189,7 +189,7 @@ def test_a_purposive_sample_says_what_its_interval_rests_on(tmp_path: Path) -> N
     words = Page(page(*gather(run))).words
     assert "with 95 % confidence under assumptions, from 40 labels." in words
     assert "does not rest on the random draw alone" in words
-    assert re.search(r"Worth\s?–\s?cannot be told", words)
+    assert re.search(r"Worth\s?–\s?not known", words)
 
 
 @pytest.fixture(scope="module")
