@@ -178,9 +178,9 @@ def _post(address: str, found: AlertNotice) -> str | None:
         if not trouble:
             return None
         if is_final:
-            return f"refused the notice: {trouble}"
+            return f"did not accept the notice: {trouble}"
         time.sleep(wait or 0)
-    return f"refused the notice in {len(WAITS) + 1} tries: {trouble}"
+    return f"did not accept the notice in {len(WAITS) + 1} tries: {trouble}"
 
 
 def _try(request: urllib.request.Request) -> tuple[str, bool]:

@@ -135,7 +135,7 @@ def test_a_sequence_keeps_the_share_over_all_looks_where_the_interval_does_not()
 def test_what_cannot_be_decided_raises_nothing_and_says_why() -> None:
     rule = rule_for(AlertSpec(min_accuracy=0.9, max_drop=0.1), 1)
     low, drop = least_accuracy(rule, None), largest_drop(rule, None)
-    assert (low.raised, low.value, low.reason) == (False, None, "no round is labelled in full yet")
+    assert (low.raised, low.value, low.reason) == (False, None, "no round is fully labelled yet")
     assert (drop.raised, drop.value) == (False, None)
 
 

@@ -197,7 +197,7 @@ def test_a_server_that_is_down_keeps_no_other_receiver_from_the_alert(
     code, answer = fleet("--summary")
     assert code == 9
     assert [item["state"] for item in answer["deliveries"]] == ["failed", "delivered"]
-    assert "$HOOK did not take the notice in 4 tries: [Errno 111] Connection refused" in fleet.said
+    assert "$HOOK did not accept the notice in 4 tries: [Errno 111] Connection refused" in fleet.said
     assert SECRET not in fleet.said
     assert len(json.loads((fleet.home / "alert.json").read_text())["alerts"]) == 2
 

@@ -183,7 +183,7 @@ def test_a_run_of_version_0_1_0_has_a_report(tmp_path: Path, name: str) -> None:
     report, pictures = gather(Run.open(str(home)))
     assert report.state == "complete"
     assert report.gallery is not None
-    assert {item.not_shown for item in report.gallery.examples} == {"the run does not say what its object was"}
+    assert {item.not_shown for item in report.gallery.examples} == {"the run has no record of its object"}
     assert page(report, pictures).count("<svg") >= 4
     assert "not known" in page(report, pictures)
 

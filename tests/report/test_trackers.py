@@ -57,7 +57,7 @@ def test_a_tracker_that_fails_costs_a_warning(run: Run, monkeypatch: pytest.Monk
     monkeypatch.setitem(trackers.TRACKERS, "mlflow", refuse)
     written = track(*make_report(run), ["mlflow"])
     assert written.tracked == []
-    assert written.warnings == ["mlflow did not take the report: ConnectionError: https://***@tracker.example is down"]
+    assert written.warnings == ["mlflow refused the report: ConnectionError: https://***@tracker.example is down"]
 
 
 @pytest.mark.parametrize("name", ["mlflow", "wandb"])
