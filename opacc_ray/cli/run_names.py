@@ -20,7 +20,7 @@ VARIABLE = "OPACC_OUTPUT"
 MOST_OUTPUTS, MOST_RUNS = 20, 200
 """Outputs that are kept, and runs of each."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*-[0-9a-f]{8}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}-[0-9a-f]{8}")
 
 
 def uri_of(given: str) -> str:

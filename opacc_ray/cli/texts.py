@@ -9,6 +9,7 @@ from opacc_ray.audit.comparison_documents import ComparedPair, ModelComparison
 from opacc_ray.audit.state_documents import RunStatus, TrackStatus
 from opacc_ray.cli import run_names
 from opacc_ray.cli.layout import NEXT, Line
+from opacc_ray.errors import counted
 from opacc_ray.report import numbers
 from opacc_ray.report.facts import Fact, facts, round_table, warned
 from opacc_ray.report.numbers import level_text, noun, percent, plural, thousands
@@ -123,11 +124,11 @@ def _progress(goal: GoalProgress) -> list[Fact]:
 
 
 def _notes(goal: GoalProgress) -> list[Fact]:
-    before = (
-        f"the goal was {points(goal.earlier_goals[-1])} before; if the labels made you change it, state the interval "
-        "of `opacc estimate` that is valid at any time"
-    )
-    return facts(("note", goal.advice), ("note", goal.reason), ("note", before if goal.earlier_goals else None))
+    found = [("note", goal.advice), ("note", goal.reason)]
+    if goal.earlier_goals:
+        before = f"the goal was {points(goal.earlier_goals[-1])} before; if the labels made you change it"
+        found.append(("note", f"{before}, state the interval of `opacc estimate` that is valid at any time"))
+    return facts(*found)
 
 
 def points(half_width: float) -> str:
@@ -156,27 +157,28 @@ def status(document: RunStatus, *, with_page: bool) -> list[Line]:
 
 
 def _step_of(document: RunStatus, *, with_page: bool) -> list[Line]:
-    """Return the next command of a run that waits for nothing but one."""
-    rounds, missing = document.rounds, sum(item.missing for item in document.rounds)
-    if not rounds or document.shards.done < document.shards.total:
+    """Return the next command: of the own track, else of the first other track that needs one, else the report."""
+    if document.shards.done < document.shards.total:
         return []
-    if missing:
-        if document.waits_for != plural_exact(missing):
-            return []
-        if with_page and not any(item.labelled for item in rounds):
-            return [next_step("label", document.run, track=document.track)]
-        return [next_step("labels import", document.run, "FILE", track=document.track)]
-    if not any(item.labelled for item in rounds):
-        return [next_step("next", document.run, track=document.track)]
-    if document.waits_for == "nothing":
-        return [next_step("report", document.run, track=document.track)]
+    tracks: list[TrackStatus] = [document, *document.others]
+    for item in tracks:
+        if item.rounds and (step := _step_of_track(document.run, item, with_page=with_page)):
+            return [step]
+    is_done = bool(document.rounds) and document.waits_for == "nothing"
+    return [next_step("report", document.run, track=document.track)] if is_done else []
+
+
+def _step_of_track(run: str, document: TrackStatus, *, with_page: bool) -> Fact | None:
+    """Return the next command of a track; None if nothing is to do, or if no command helps."""
+    missing, labelled = (sum(getattr(item, name) for item in document.rounds) for name in ("missing", "labelled"))
+    if missing and document.waits_for == counted(missing, "label"):
+        if with_page and not labelled:
+            return next_step("label", run, track=document.track)
+        return next_step("labels import", run, "FILE", track=document.track)
+    if not missing and not labelled:
+        return next_step("next", run, track=document.track)
     is_ready = document.waits_for == "nothing but `opacc estimate`"
-    return [next_step("estimate", document.run, track=document.track)] if is_ready else []
-
-
-def plural_exact(count: int) -> str:
-    """Return a number of labels as a status names it."""
-    return f"{count} label" if count == 1 else f"{count} labels"
+    return next_step("estimate", run, track=document.track) if is_ready else None
 
 
 def _along(document: TrackStatus) -> list[Line]:
@@ -209,13 +211,13 @@ def estimate(document: AccuracyEstimate) -> list[Line]:
 
     srs, sequence, own = document.srs, document.sequence, document.by_design
     worth = f"worth {plural(round(srs.effective_size), 'random label')}; " if srs.effective_size else ""
-    at_any_time = f"valid at any time: {between(sequence.low, sequence.high)}"
+    pending = f"; {sequence.reason}" if sequence.reason else ""
+    at_any_time = f"valid at any time: {between(sequence.low, sequence.high)}{pending}"
     lines: list[Line] = [_result(document, _sample(document)), *facts(("", f"{worth}{at_any_time}"))]
     lines += [Fact("interval", f"{document.interval}{_allowing(document)}", detail=True)]
     if own and document.allows_for:
         lines.append(_detail("by design", f"{between(own.low, own.high)} by the sampling design alone"))
     lines.append(_detail("random", f"{between(srs.low, srs.high)} with {plural(srs.n, 'random label')}"))
-    lines += [_detail("any time", sequence.reason)] if sequence.reason else []
     if noise := document.label_noise:
         errors = f"if labels err as annotators differ: on {noise.differ} of {noise.examples} examples with two opinions"
         lines.append(_detail("noise", f"{between(noise.low, noise.high)} {errors}"))

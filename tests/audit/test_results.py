@@ -50,7 +50,7 @@ def test_a_round_without_any_label_is_left_out_and_one_with_some_must_be_whole(r
     after = results.state(run)
     assert (after.value, after.low, after.high) == (before.value, before.low, before.high)
     assert ([item.labelled for item in after.rounds], after.missing, after.design_based) == ([60, 0], 40, True)
-    assert "\nleft out   round 2, which waits for all of its 40 labels" in texts.estimate(after)
+    assert "\nleft out  round 2, which waits for all of its 40 labels" in terminal_text(texts.estimate(after))
     actions.import_labels(run, "more.csv", f"id,label\n{first},{CLASSES[TRUTH[IDS.index(first)]]}\n".encode())
     with pytest.raises(LabelError, match=r"^39 of 100 labels are missing in .* give --partial"):
         results.state(run)
@@ -257,7 +257,7 @@ def test_no_mean_cost_below_0_is_told(run: Run) -> None:
     stated = results.state(run, costs={"owl": 10.0})
     assert stated.mean_cost is not None
     beyond = stated.mean_cost.model_copy(update={"value": -0.0003, "low": 0.0})
-    assert "\nmean cost  0.0000, " in texts.estimate(stated.model_copy(update={"mean_cost": beyond}))
+    assert "\nmean cost  0.000   " in terminal_text(texts.estimate(stated.model_copy(update={"mean_cost": beyond})))
 
 
 # -- assistance ------------------------------------------------------------------------------------------

@@ -256,7 +256,7 @@ def test_half_a_round_is_no_look_where_a_sequence_goes_round_by_round(
     halfway = results.estimate(run, partial=True).to_dict()["sequence"]
     assert halfway == whole | {"reason": "it counts whole rounds only, and round 2 still waits for labels"}
     told = text_of(capsys, "estimate", run.uri, "--partial")
-    assert "however often you look; it counts whole rounds only, and round 2" in told
+    assert "; it counts whole rounds only, and round 2" in told
     now = goals.look_for_goal(run, 0.02)
     assert (now.looks, now.total_labels) == (before.looks, before.total_labels)
     assert now.labels_to_go == before.labels_to_go - 10

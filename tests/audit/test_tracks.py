@@ -140,8 +140,8 @@ def test_labels_of_one_track_count_in_another_and_are_not_asked_for_again(
     assert opened["labelled"] == len(shared) > 5
     assert listed(beside) == [name for name in chosen if name not in there]
     told = text_of(capsys, "select", run.uri, "--method", "srs", "--budget", "100")
-    assert f"labelled   {len(shared)} of its examples have a label already, and the manifests leave them out" in told
-    assert f"opacc labels import {run.uri} FILE --track srs-100\n" in told
+    assert f"labelled  {len(shared)} examples already labelled, on another track; not in the manifests" in told
+    assert f"\nnext: opacc label {run.uri} --track srs-100\n" in told
     assert import_for(beside, listed(beside))["missing"] == 0
     stated = results.estimate(beside)
     assert stated.track == "srs-100"
@@ -265,7 +265,7 @@ def test_status_shows_all_tracks(run: Run, capsys: pytest.CaptureFixture[str]) -
     assert rounds[1].split()[:5] == ["1", "srs", "100", str(100 - missing), str(missing)]
     results.estimate(beside, partial=True)
     import_for(beside, listed(beside))
-    assert f"state it anew with opacc estimate {run.uri} --track srs-100\n" in text_of(capsys, "status", run.uri)
+    assert f"\nnext: opacc estimate {run.uri} --track srs-100\n" in text_of(capsys, "status", run.uri)
 
 
 def test_estimate_of_a_track_is_not_taken_for_that_of_another(run: Run) -> None:
