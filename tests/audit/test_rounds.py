@@ -366,7 +366,7 @@ def test_what_a_goal_takes_is_told_and_that_it_has_no_sensible_price(
 def test_where_all_is_labelled_nothing_more_is_advised_or_drawn(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     import_for(run, steps.select(run, "neyman", 300, {}).ids)
     told = text_of(capsys, "next", run.uri, "--until", "0.01")
-    assert "reached    ±0.01 with 300 labels in 1 round; no more labels are needed\n" in told
+    assert "reached   ±1 points with 300 labels in 1 round\n" in told
     assert "note" not in told
     with pytest.raises(LabelError, match="all 300 examples of the pool are labelled, and none is left to choose"):
         steps.next_round(run, 5)

@@ -76,7 +76,7 @@ def everywhere(run: Run) -> Mapping[str, str]:
         "status": terminal_text(texts.status(status(run), with_page=True)),
         "status --json": json.dumps(status(run).to_dict()["warnings"]),
         "next": terminal_text(drawn(run).lines),
-        "report": page(report, pictures).replace("&#39;", "'"),
+        "report": page(report, pictures).replace("&#39;", "'").replace("\N{NO-BREAK SPACE}", " "),
         "report.md": summary(report).replace("\\", ""),
         "report.json": json.dumps(report.to_dict()["warnings"]),
     }

@@ -148,7 +148,7 @@ def test_labels_of_one_track_count_in_another_and_are_not_asked_for_again(
     assert (stated.n, stated.design_based, stated.reason) == (100, True, None)
     assert stated.value == pytest.approx(np.mean(outcomes(chosen)))
     assert results.estimate(run).n == 60
-    assert "\ntrack      srs-100\n" in text_of(capsys, "estimate", run.uri, "--track", "srs-100")
+    assert "\ntrack     srs-100\n" in text_of(capsys, "estimate", run.uri, "--track", "srs-100")
 
 
 @pytest.mark.parametrize("method", ["srs", "css", "ssrs", "deepest", "neyman", "sups", "gbs"])
