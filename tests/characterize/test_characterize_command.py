@@ -80,7 +80,7 @@ def test_a_skewed_and_drifted_pool_moves_ep_cp_and_the_shift_and_the_usual_one_d
     assert "<owl>" not in text
     assert "http" not in text.replace("http-equiv", "")
     assert "Lower than in the reference" in text
-    assert "Features have moved from the reference" in (home / "both" / "characterization.md").read_text()
+    assert "Classes whose features moved from the reference" in (home / "both" / "characterization.md").read_text()
 
 
 def test_a_move_along_a_minor_direction_is_named_and_the_smallest_that_would_be_found_is_said(

@@ -219,8 +219,8 @@ def test_a_class_of_equal_examples_is_left_out_and_one_far_from_boundaries_is_sa
     asked = ["--shares", "100-0", "--reference", f"{tmp_path}/test.npz", "--json"]
     assert main(["generate", run.uri, *asked]) == 0
     said = json.loads(capsys.readouterr().out)["remarks"]
-    assert "no vector is of b, e, of which there are not two different examples" in said
-    assert "no example is near a boundary of d: those of least confidence stand in" in said
+    assert "there is no vector for b, e, which has fewer than two different examples" in said
+    assert "no example is near a boundary of d: those of least confidence are used instead" in said
 
 
 def test_a_class_with_one_example_is_left_out() -> None:

@@ -251,7 +251,7 @@ def test_a_share_that_differs_by_chance_is_not_named_and_one_that_does_not_is(
     run = run_of(tmp_path / "doubtful", doubtful)
     assert main(["characterize", run.uri, *arguments]) == 0
     assert (
-        "Classes of which another share than in the reference is near a boundary (BC): zebra" in capsys.readouterr().out
+        "Classes with another share near a boundary (BC) than in the reference: zebra" in capsys.readouterr().out
     )
 
 
