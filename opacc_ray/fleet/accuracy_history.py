@@ -178,7 +178,7 @@ def with_picture(history: AccuracyHistory, uri: str) -> AccuracyHistory:
     Raises
     ------
     DataError
-        No run has stated anything, or they state different things.
+        There is no estimate, or estimates have different measures.
     """
     measures = {point.measure for point in history.points}
     if len(measures) != 1:

@@ -248,7 +248,7 @@ def test_objects_that_changed_since_extraction_are_counted_and_named(
     capsys.readouterr()
     assert main(["estimate", run.uri]) == 0
     said = (
-        f"1 objects of chosen examples changed since the model saw them, and 1 are gone, such as {min(first, second)}"
+        f"1 objects of chosen examples changed since extraction, and 1 are gone, such as {min(first, second)}"
     )
     assert said in capsys.readouterr().out
     assert main(["next", run.uri, "--budget", "60", "--json"]) == 0
@@ -261,7 +261,7 @@ def test_draw_of_a_changed_object_says_so(home: Path, capsys: pytest.CaptureFixt
         (home / "pool" / key).write_bytes(b"another picture")
     capsys.readouterr()
     assert main(["select", run.uri, "--method", "srs", "--budget", "7"]) == 0
-    assert "7 objects of chosen examples changed since the model saw them" in capsys.readouterr().out
+    assert "7 objects of chosen examples changed since extraction" in capsys.readouterr().out
 
 
 def test_pool_that_cannot_be_reached_is_said(run: Run, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
