@@ -64,7 +64,7 @@ def test_sound_run_is_sound(run: Run, capsys: pytest.CaptureFixture[str]) -> Non
     assert (found.sound, found.faults) == (True, [])
     assert found.checked > 15
     assert main(["verify", run.uri]) == 0
-    assert "sound      nothing is wrong" in capsys.readouterr().out
+    assert "sound     nothing is wrong" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["css-00000001", "neyman-00000001"])
@@ -105,7 +105,7 @@ def test_damage_is_named(kind: str, run: Run, capsys: pytest.CaptureFixture[str]
     assert not [text for text in found if "\n" in text]
     capsys.readouterr()
     assert main(["verify", run.uri]) == 5
-    assert f"faults     {len(found)}" in capsys.readouterr().out
+    assert f"faults    {len(found)}" in capsys.readouterr().out
 
 
 def test_lost_file_of_labels_is_named(run: Run) -> None:
