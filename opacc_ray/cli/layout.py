@@ -31,7 +31,7 @@ def is_styled() -> bool:
 def terminal_text(lines: Sequence[Line], *, verbose: bool = False, styled: bool = False) -> str:
     """Return the text of an answer; details are shown if ``verbose``."""
     shown = [line for line in lines if verbose or not (isinstance(line, Fact) and line.detail)]
-    labels = [width_of(line.label) for line in shown if isinstance(line, Fact)]
+    labels = [width_of(printable_line(line.label)) for line in shown if isinstance(line, Fact)]
     width = max([LEAST_LABEL, *(label + 2 for label in labels if label <= MOST_LABEL)])
     texts: list[str] = []
     for line in shown:
@@ -46,7 +46,8 @@ def _fact(fact: Fact, width: int, styled: bool) -> str:
     text = printable_line(fact.text)
     if fact.label == NEXT:
         return _style(f"{NEXT} {text}", "next", styled)
-    label = fact.label if width_of(fact.label) <= MOST_LABEL else f"{fact.label}  "
+    label = printable_line(fact.label)
+    label = label if width_of(label) <= MOST_LABEL else f"{label}  "
     return f"{_padded(label, width)}{_style(text, fact.tone, styled)}".rstrip()
 
 

@@ -34,6 +34,7 @@ def test_details_are_shown_if_asked_for() -> None:
 def test_control_characters_of_others_are_escaped() -> None:
     text = terminal_text([Fact("id", "a\x1b[2J\nb"), Table([Column("id")], [("\x07",)])])
     assert text == "id        a\\x1b[2J\\nb\nid\n\\x07"
+    assert terminal_text([Fact("\x1b]0;title\x07.csv", "1 label")]).isprintable()
 
 
 def test_styles_keep_the_text() -> None:

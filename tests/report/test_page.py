@@ -293,3 +293,13 @@ def test_a_pool_that_could_not_be_looked_at_is_not_said_to_have_changed(
     html = page(report.model_copy(update={"estimate": report.estimate.model_copy(update={"objects": seen})}), pictures)
     assert f"<strong>{head}</strong>" in html
     assert ("2 objects of chosen examples changed" in html) is (reason is None)
+
+
+def test_all_notes_on_a_number_share_one_box(run: Run) -> None:
+    report, pictures = gather(run)
+    assert report.estimate is not None
+    noted = report.estimate.model_copy(update={"notes": ["One.", "Two."], "reason": "three"})
+    html = page(report.model_copy(update={"estimate": noted, "warnings": ["another model"]}), pictures)
+    assert html.count('<p class="caution">') == 2
+    assert '<p class="caution">One. Two. Three.</p>' in html
+    assert "<strong>Is this the right model?</strong> Another model." in html
