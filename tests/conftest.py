@@ -48,6 +48,13 @@ def unsynced() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the outputs that commands remember apart from those of other tests and of the developer."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+    monkeypatch.delenv("OPACC_OUTPUT", raising=False)
+
+
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalS3]:
     """A real S3 server. From here on, the environment leads to it and to no account of the developer's."""

@@ -1,4 +1,4 @@
-"""Every kind of document, and the JSON schemas of all of them."""
+"""All kinds of documents, and their JSON schemas."""
 
 import json
 from typing import Any, Literal
@@ -22,13 +22,13 @@ from opacc_ray.cli import method_list, spec_keys
 from opacc_ray.demo import documents as demo_documents
 from opacc_ray.documents import Document
 from opacc_ray.extract import feature_set, index
-from opacc_ray.fleet import documents as fleet_documents
-from opacc_ray.fleet.spec import FleetSpec
+from opacc_ray.fleet import fleet_documents
+from opacc_ray.fleet.fleet_spec import FleetSpec
 from opacc_ray.labels import label_documents
 from opacc_ray.labels.page import serve
 from opacc_ray.lake.store import write_files
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.report import documents as report_documents
+from opacc_ray.report import report_documents
 from opacc_ray.runs import estimate_documents, failure, feature_sets, run_documents
 from opacc_ray.spec import Spec
 from opacc_ray.study import measures as study_documents
@@ -38,7 +38,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 class WrittenSchemas(Document):
-    """The files that `opacc schemas` wrote."""
+    """The files of `opacc schemas`."""
 
     format: Literal["opacc-schemas/1"] = Field(default="opacc-schemas/1", description="name and version of this form")
     files: list[str] = Field(description="URIs of the schemas")

@@ -1,13 +1,12 @@
-"""Documents about labels as people read them on a terminal."""
+"""The facts that commands print about labels: files, answers, annotators, tasks."""
 
 from collections.abc import Sequence
 from datetime import datetime
-from shlex import quote
 from typing import Any
 
-from opacc_ray.cli.printable import printable_line
-from opacc_ray.cli.texts import changed
-from opacc_ray.errors import counted
+from opacc_ray.cli import run_names
+from opacc_ray.cli.layout import Line
+from opacc_ray.cli.texts import changed, next_step, step_after_labels
 from opacc_ray.labels.label_documents import (
     AnsweredRound,
     AnswerList,
@@ -21,195 +20,214 @@ from opacc_ray.labels.label_documents import (
     WithdrawnLabels,
 )
 from opacc_ray.labels.messages import few, quoted
+from opacc_ray.report.facts import Column, Fact, Table, facts, round_table, warned
+from opacc_ray.report.numbers import plural
 from opacc_ray.runs.estimate_documents import RoundCounts
 
+CANT_TELL = "can't tell"
 
-def imported(document: ImportedLabels) -> str:
-    """A file of labels that was taken back, and how the rounds stand."""
-    lines = [_taken(document), *_rounds(document.rounds or [TrackRound(track=None, **_counts(document))])]
-    lines += [
-        f"{item.rows} rows answer examples that were given up when round {item.round}{_of(item.track)} was closed and "
-        "are not used"
-        for item in document.not_used
-    ]
+
+def imported(document: ImportedLabels, run: str, track: str | None) -> list[Line]:
+    """Describe an imported file, the rounds after it, and the command to run next."""
+    rounds = document.rounds or [TrackRound(track=None, **_counts(document))]
+    lines: list[Line] = [_taken(document), round_table(rounds, method=False)]
+    lines += facts(
+        *(
+            ("not used", f"{plural(item.rows, 'row')} for examples given up in round {item.round}{_of(item.track)}")
+            for item in document.not_used
+        )
+    )
     lines += _numbers(document)
-    lines += [
-        f"{item.rows} rows name {_who(item.annotator)} as their annotator; they count as {quoted(who)}'s"
-        for item in document.renamed
-        if (who := document.annotator) is not None
+    annotator = quoted(document.annotator or "")
+    lines += facts(
+        *(
+            ("renamed", f"{plural(item.rows, 'row')} by {_who(item.annotator)} count as {annotator}'s")
+            for item in document.renamed
+        )
+    )
+    lines += warned(_times(document))
+    votes = [f"{_who(item.annotator)} {item.labels} ({item.file})" for item in document.votes]
+    if len({item.annotator for item in document.votes}) > 1 or document.num_overruled:
+        lines += facts(("labels by", few(votes, most=10)))
+    missing = sum(item.missing for item in rounds)
+    return [
+        *lines,
+        *_overruled(document.overruled, document.num_overruled),
+        step_after_labels(run, track, missing=missing),
     ]
+
+
+def _times(document: ImportedLabels) -> list[str]:
+    """Describe times that cannot be read, or that are in the future."""
+    found = []
     if document.first_undated is not None:
-        lines.append(
-            f"labelled_at is no time in {counted(document.undated, 'row')}, such as {quoted(document.first_undated)}, "
-            "and counts as empty there: write 2026-01-31T10:00:00"
+        found.append(
+            f"{plural(document.undated, 'row')} with a labelled_at that is no time, such as "
+            f"{quoted(document.first_undated)}; it is ignored: write 2026-01-31T10:00:00"
         )
     if document.first_ahead is not None:
-        lines.append(
-            f"labelled_at has no offset in {counted(document.ahead, 'row')}, such as {quoted(document.first_ahead)}, "
-            "and read as UTC it is yet to come: write local times with their offset, 2026-01-31T10:00:00+09:00"
+        found.append(
+            f"{plural(document.ahead, 'row')} with a labelled_at without offset, such as "
+            f"{quoted(document.first_ahead)}, which is in the future as UTC: write 2026-01-31T10:00:00+09:00"
         )
-    votes = [f"{_who(item.annotator)} {item.labels} ({printable_line(item.file)})" for item in document.votes]
-    if len({item.annotator for item in document.votes}) > 1 or document.num_overruled:
-        lines.append(f"labels by {few(votes, most=10)}")
-    return "\n".join([*lines, *_overruled(document.overruled, document.num_overruled)])
+    return found
 
 
-def _taken(document: ImportedLabels) -> str:
-    """What happened to the file."""
-    unsure = f" and {document.cant_tell} can't tell" * bool(document.cant_tell)
-    said = f"{counted(document.labels, 'label')}{unsure}"
-    rounds = _for(document.answers)
-    name = printable_line(document.file)
+def _taken(document: ImportedLabels) -> Fact:
+    """Describe what was taken from a file."""
+    name, labels = document.file.rpartition("/")[2], plural(document.labels, "label")
     if document.again:
         before = f" on {_moment(document.came_before)}" if document.came_before else ""
-        num = document.stay_withdrawn
-        stay = f"; the labels of {counted(num, 'example')} were withdrawn one by one and stay so" * bool(num)
-        return f"taken      nothing new: the same file came back before{before}, {said}{rounds} ({name}){stay}"
-    blank = f" ({counted(document.rows, 'row')})" * (document.rows != document.labels + document.cant_tell)
-    by = f" by {few([quoted(who) for who in document.annotators])}" if document.annotators else ""
+        kept = f"; the labels of {plural(document.stay_withdrawn, 'example')} stay withdrawn" * bool(
+            document.stay_withdrawn
+        )
+        return Fact(name, f"nothing new: imported before{before}, {labels}{_for(document.answers)}{kept}")
+    unsure = f", {document.cant_tell} can't tell" * bool(document.cant_tell)
+    who = f" ({few(document.annotators)})" if document.annotators else ""
+    blank = document.rows - document.labels - document.cant_tell
+    rows = f", {plural(document.rows, 'row')}" * bool(blank)
     again = f"; withdrawn on {_moment(document.withdrawn)}, they count again" if document.withdrawn else ""
-    return f"taken      {said} of {name}{blank}{by}{rounds}{again}"
+    return Fact(name, f"{labels} taken{who}{unsure}{rows}{_for(document.answers)}{again}", "result")
 
 
 def _for(answers: Sequence[AnsweredRound]) -> str:
-    """Which rounds labels answer; with how many each if there are several."""
-    several = len(answers) > 1
-    names = [f"{item.examples} for " * several + f"round {item.round}{_of(item.track)}" for item in answers]
-    return ("" if not names else ": " if several else " for ") + few(names, most=10)
-
-
-def _rounds(rounds: Sequence[TrackRound]) -> list[str]:
-    lines = []
-    for item in rounds:
-        others = [("missing", item.missing), ("can't tell", item.unsure), ("given up", item.given_up)]
-        said = [f"{num} {what}" for what, num in others if num]
-        name = f"round {item.round}{_of(item.track)}"
-        lines.append(f"{name:<10} {', '.join([f'{item.labelled} of {item.budget} labelled', *said])}")
-    return lines
+    """Return which rounds some labels answer, with the number of each if there are several."""
+    if len(answers) == 1:
+        return f", for round {answers[0].round}{_of(answers[0].track)}"
+    texts = [f"{item.examples} for round {item.round}{_of(item.track)}" for item in answers]
+    return f": {few(texts, most=10)}" if texts else ""
 
 
 def _counts(document: RoundCounts) -> dict[str, Any]:
     return {name: getattr(document, name) for name in RoundCounts.model_fields}
 
 
-def _numbers(document: ImportedLabels) -> list[str]:
-    """How numbers were read as classes, and whether they seem to be counted from 1."""
+def _numbers(document: ImportedLabels) -> list[Fact]:
+    """Describe how numbers were read as classes, and whether they seem to be counted from 1."""
     found, num = document.class_numbers, sum(item.labels for item in document.class_numbers)
     lines = []
     if any(item.name is not None for item in found):
         read = few([f"{item.number} = {quoted(item.name or '')} ({item.labels})" for item in found], most=10)
-        mixed = f"; {counted(document.class_names, 'other label')} are names" * bool(document.class_names)
-        lines.append(f"numbers    {counted(num, 'label')} are class numbers, counted from 0: {read}{mixed}")
+        mixed = f"; {plural(document.class_names, 'other label')} are names" * bool(document.class_names)
+        lines += facts(("numbers", f"{plural(num, 'label')} are class numbers, counted from 0: {read}{mixed}"))
     if len(found) > 1 and found[0].number:
-        lines.append(
-            f"numbers    no label is 0, the first class, among {num}: are classes counted from 1 in this file? Then "
-            "withdraw it, and count from 0"
+        lines += warned(
+            [
+                f"none of {num} labels is 0, the first class. If this file counts classes from 1, withdraw it, and "
+                "count from 0"
+            ]
         )
     return lines
 
 
-def withdrawn(document: WithdrawnLabels) -> str:
-    """Labels that were withdrawn, and how the rounds stand."""
+def withdrawn(document: WithdrawnLabels) -> list[Line]:
+    """Describe labels that were withdrawn, and the rounds after it."""
     name = f"{document.source} (kept as {document.file})" if document.source else document.file
-    what = quoted(document.id) if document.id is not None else printable_line(str(name))
-    said = f"{counted(document.labels, 'label')} of {what}{_for(document.answers)}"
-    lines = [f"withdrawn  {said}; they stay in the log and count no longer", *_rounds(document.rounds)]
+    what = quoted(document.id) if document.id is not None else str(name)
     later = [f"{item.round}{_of(item.track)}" for item in document.drawn_later]
-    if later:
-        s, were, they, stay = ("s", "were", "they", "stay") if len(later) > 1 else ("", "was", "it", "stays")
-        lines.append(
-            f"later      round{s} {few(later, most=10)} {were} drawn while they counted; {they} {stay} as drawn"
-        )
-    if document.unread is not None:
-        lines.append(f"rounds     cannot be counted yet: {document.unread}")
-    return "\n".join(lines)
+    rounds = f"round{'s' * (len(later) > 1)} {few(later, most=10)}"
+    kept = f"{rounds} used them to choose examples; the choice stays"
+    unread = f"the rounds cannot be counted yet: {document.unread}"
+    labels = f"{plural(document.labels, 'label')} of {what}{_for(document.answers)}"
+    return [
+        *facts(("withdrawn", f"{labels}; kept in the log, ignored from now on")),
+        *([round_table(document.rounds, method=False)] if document.rounds else []),
+        *facts(("later", kept if later else None), ("rounds", unread if document.unread is not None else None)),
+    ]
 
 
 def _moment(text: str) -> str:
-    """A time of the log, in minutes."""
+    """Format a time of the log, in minutes."""
     return datetime.fromisoformat(text).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def answers(document: AnswerList) -> str:
-    """Who said what when, one line for each answer."""
+def answers(document: AnswerList) -> list[Line]:
+    """Describe every answer in a table, and the rule for labels that differ."""
+    names = "example", "label", "annotator", "time", "state", "from"
     rows = [
         (
             quoted(item.id),
-            "can't tell" if item.label is None else quoted(item.label),
+            _label(item.label),
             _who(item.annotator),
-            printable_line(item.labelled_at or item.imported_at or ""),
-            item.state + (" (correction)" if item.correction else ""),
-            printable_line(item.place + (f" ({item.source})" if item.source else "")),
+            (item.labelled_at or item.imported_at or "")[:16].replace("T", " "),
+            item.state + " (correction)" * item.correction,
+            item.place + (f" ({item.source})" if item.source else ""),
         )
         for item in document.answers
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([*lines, f"{len(rows)} answers; where labels differ: {document.conflict}"])
+    return [
+        Table([Column(name) for name in names], rows),
+        f"{plural(len(rows), 'answer')}; rule for labels that differ: {document.conflict}",
+    ]
 
 
-def agreement(document: LabelAgreement) -> str:
-    """How far annotators agree."""
-    known = "not defined" if document.alpha is None else f"{document.alpha:.3f} ({document.scale})"
-    lines = [f"examples   {document.examples} with two opinions or more", f"alpha      {known}"]
-    for pair in document.pairs:
-        kappa = "" if pair.kappa is None else f", kappa {pair.kappa:.3f}"
-        names = f"{quoted(pair.first)} and {quoted(pair.second)}"
-        lines.append(f"pair       {names} agree on {pair.agree} of {pair.examples}{kappa}")
-    return "\n".join(lines)
-
-
-def session(document: LabelSession) -> str:
-    """What came in over the labelling page."""
-    lines = [f"saved      {document.saved} answers; {document.done} of {document.total} wanted are there"]
-    if document.different:
-        lines.append(
-            f"differ     {document.different} examples have answers that differ: see opacc labels list {document.run}, "
-            "and opacc labels correct"
+def agreement(document: LabelAgreement) -> list[Line]:
+    """Describe how far annotators agree."""
+    alpha = "not defined" if document.alpha is None else f"{document.alpha:.3f} ({document.scale})"
+    rows = [
+        (
+            f"{quoted(pair.first)}, {quoted(pair.second)}",
+            f"{pair.agree} of {pair.examples}",
+            "–" if pair.kappa is None else f"{pair.kappa:.3f}",
         )
-    return "\n".join(lines)
+        for pair in document.pairs
+    ]
+    table = Table([Column("annotators"), Column("agree", "n"), Column("kappa", "n")], rows)
+    shared = plural(document.examples, "example") + " with two opinions or more"
+    return [*facts(("examples", shared), ("alpha", alpha)), *([table] if rows else [])]
 
 
-def tasks(document: LabellingTasks) -> str:
-    """What a tool is given, and what to do next."""
-    given = ", ".join(f"{item.annotator} {item.examples}" for item in document.annotators)
-    what = f"{document.examples} of round {document.round} for {document.tool}, images as {document.images}"
-    lines = [f"run        {document.run}", f"tasks      {what}"]
-    lines += [f"file       {uri}" for uri in document.files]
-    if given:
-        lines.append(f"given to   {given}; {document.twice} examples to two people")
-    if document.links_end:
-        lines.append(
-            f"expires    {document.links_end}, at the latest: for new links, write the tasks to another folder"
-        )
-    lines += changed(document.objects)
-    return "\n".join([*lines, f"next       label them, then: opacc labels import {quote(document.run)} FILE"])
+def session(document: LabelSession) -> list[Line]:
+    """Describe the answers that the labelling page saved, and the command to run next."""
+    see = f"see opacc labels list {run_names.shown(document.run)}, and opacc labels correct"
+    differ = f"{plural(document.different, 'example')} have answers that differ: {see}"
+    saved = f"{plural(document.saved, 'answer')}; {document.done} of {document.total} done"
+    return [
+        *facts(("saved", saved)),
+        *warned([differ] if document.different else []),
+        next_step("label" if document.done < document.total else "estimate", document.run),
+    ]
 
 
-def action(document: LabelAction) -> str:
-    """One thing that was done with labels."""
-    lines = [_what(document)]
-    return "\n".join([*lines, *_overruled(document.overruled, document.num_overruled)])
+def tasks(document: LabellingTasks) -> list[Line]:
+    """Describe the tasks written for a tool, and the command to run next."""
+    examples = f"{plural(document.examples, 'example')} of round {document.round}"
+    what = f"{examples} for {document.tool}, images as {document.images}"
+    shares = ", ".join(f"{item.annotator} {item.examples}" for item in document.annotators)
+    ends = f"{document.links_end} at the latest; for new links, write the tasks to another folder"
+    return [
+        *facts(
+            ("tasks", what),
+            *(("file", uri) for uri in document.files),
+            ("shares", f"{shares}; {plural(document.twice, 'example')} go to two people" if shares else None),
+            ("expires", ends if document.links_end else None),
+        ),
+        *changed(document.objects),
+        next_step("labels import", document.run, "FILE"),
+    ]
 
 
-def _what(document: LabelAction) -> str:
+def action(document: LabelAction) -> list[Line]:
+    """Describe one action on labels."""
     if document.action == "rule":
-        return f"where labels differ: {document.conflict}"
-    return f"corrected: {quoted(document.ids[0])}, by {_who(document.annotator)}"
+        done = facts(("rule", f"{document.conflict}, where labels differ"))
+    else:
+        done = facts(("corrected", f"{quoted(document.ids[0])} by {_who(document.annotator)}"))
+    return [*done, *_overruled(document.overruled, document.num_overruled)]
 
 
-def _overruled(listed: Sequence[Overruling], num: int) -> list[str]:
-    """Who overruled whom."""
+def _overruled(listed: Sequence[Overruling], num: int) -> list[Fact]:
+    """Describe which answers were overruled, and by whom."""
     if not num:
         return []
-    said = [
+    texts = [
         f"{quoted(item.id)}: {quoted(item.label)} of {_who(item.annotator)} ({item.place}) by "
         f"{_label(item.by_label)} of {_who(item.by_annotator)}"
-        for item in listed
+        for item in listed[:5]
     ]
-    rest = num - min(num, len(said), 5)
+    rest = num - len(texts)
     more = f", and {rest} more: see `opacc labels list`" if rest else ""
-    return [f"{counted(num, 'answer')} overruled: {printable_line('; '.join(said[:5]))}{more}"]
+    return facts(("overruled", f"{plural(num, 'answer')}: {'; '.join(texts)}{more}"))
 
 
 def _of(track: str | None) -> str:
@@ -217,8 +235,8 @@ def _of(track: str | None) -> str:
 
 
 def _who(annotator: str | None) -> str:
-    return "somebody" if annotator is None else quoted(annotator)
+    return "unknown" if annotator is None else quoted(annotator)
 
 
 def _label(text: str | None) -> str:
-    return "can't tell" if text is None else quoted(text)
+    return CANT_TELL if text is None else quoted(text)

@@ -1,6 +1,6 @@
 """``opacc``: parse, call, print. Results go to stdout, progress and errors to stderr.
 
-This module and those that it imports load in a moment: a command loads what it needs when it runs.
+This module and its imports load in a moment: a command loads what it needs when it runs.
 """
 
 import os
@@ -12,51 +12,93 @@ from click.shell_completion import shell_complete
 
 import opacc_ray
 from opacc_ray.cli import (
-    characterize,
-    experiments,
-    explanations,
-    features,
-    fleet,
-    jobs,
-    labelling,
-    labels,
-    report,
-    results,
-    runs,
-    schemas,
+    characterize_commands,
+    fleet_commands,
+    label_commands,
+    other_commands,
+    result_commands,
+    run_commands,
 )
-from opacc_ray.cli.command import EXIT_CODES, Application, Section, end_on_sigterm
-from opacc_ray.cli.terminal import CLOSED_PIPE, fail, leave_closed_pipe, log_to_stderr, say_any_text
+from opacc_ray.cli.command import Application, Section, end_on_sigterm
+from opacc_ray.cli.terminal import CLOSED_PIPE, escape_unprintable, fail, leave_closed_pipe, log_to_stderr
 
 COMPLETION = "_OPACC_COMPLETE"
 """Environment variable by which a shell asks for completions."""
 
+EXIT_CODES = (
+    "Exit codes: 0 done · 1 unexpected failure · 2 wrong usage, spec or parameter · 3 storage · 4 cluster · "
+    "5 pool, model or features · 6 labels · 7 waits for labels (submit) · 8 alert of a fleet · 9 alert not delivered · "
+    "130 interrupted, 143 ended by SIGTERM (rerun to resume) · 141 reader of the output is gone"
+)
+
+RUN_NAMES = (
+    "RUN is the URI of a run, or its short name, such as digits-cfbb3651. Short names are looked up under "
+    "$OPACC_OUTPUT, else under the outputs that opacc run and submit used on this machine."
+)
+
 application = Application(
     "opacc",
-    help="How accurate is a model on data that nobody has labelled? Label a few examples, chosen well, and state "
-    "its accuracy with a confidence interval.",
-    epilog=f'{EXIT_CODES}\n\nCompletion: eval "$({COMPLETION}=bash_source opacc)" in ~/.bashrc (or zsh, fish).',
+    help="How accurate is a model on unlabelled data? opacc picks the few examples worth labelling and reports the "
+    "accuracy with a confidence interval.",
+    epilog=f'{RUN_NAMES}\n\n{EXIT_CODES}\n\nCompletion: eval "$({COMPLETION}=bash_source opacc)" in ~/.bashrc '
+    "(or zsh, fish).",
     sections=[
-        Section("Runs", runs.COMMANDS),
-        Section("Jobs", jobs.COMMANDS),
-        Section("Features", features.COMMANDS),
-        Section("Labels", [*labelling.COMMANDS, *labels.COMMANDS]),
-        Section("Results", [*results.COMMANDS, *report.COMMANDS, *characterize.COMMANDS]),
-        Section("Fleets", fleet.COMMANDS),
-        Section("Experiments", experiments.COMMANDS),
-        Section("Explanations", explanations.COMMANDS),
-        Section("For other tools", schemas.COMMANDS),
+        Section(
+            "An audit, step by step",
+            [
+                run_commands.check,
+                run_commands.run_spec,
+                label_commands.label,
+                run_commands.next_round,
+                result_commands.estimate,
+                result_commands.report,
+            ],
+        ),
+        Section("Labels", [label_commands.manifest, label_commands.labels]),
+        Section(
+            "Runs and features",
+            [
+                run_commands.status,
+                run_commands.plan,
+                run_commands.submit,
+                run_commands.select,
+                run_commands.verify,
+                run_commands.runs,
+                run_commands.features,
+            ],
+        ),
+        Section(
+            "Results",
+            [
+                result_commands.budget,
+                result_commands.compare,
+                result_commands.export,
+                characterize_commands.characterize,
+                characterize_commands.generate,
+            ],
+        ),
+        Section("Fleets", [fleet_commands.fleet, fleet_commands.history]),
+        Section(
+            "More",
+            [
+                other_commands.methods,
+                other_commands.spec,
+                other_commands.study,
+                other_commands.demo,
+                other_commands.schemas,
+            ],
+        ),
     ],
 )
 click.version_option(opacc_ray.__version__, message="opacc %(version)s")(application)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code."""
+    """Run one command; return the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if COMPLETION in os.environ:
         return shell_complete(application, {}, "opacc", COMPLETION, os.environ[COMPLETION])
-    say_any_text()
+    escape_unprintable()
     log_to_stderr()
     end_on_sigterm()
     try:

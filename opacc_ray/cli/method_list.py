@@ -1,4 +1,4 @@
-"""The methods and their parameters, as their modules declare them."""
+"""List the methods and their parameters, as their modules declare them."""
 
 import json
 from dataclasses import fields
@@ -13,7 +13,7 @@ from opacc_ray.samplers.select import find_method
 
 
 class MethodParameter(Part):
-    """A parameter of a method: a key of ``sample`` beside the method and its budget."""
+    """A parameter of a method: a key of ``sample`` next to the method and its budget."""
 
     name: str = Field(description="the key")
     type: str = Field(description="what may be written")
@@ -33,19 +33,19 @@ class MethodEntry(Part):
 
 
 class MethodList(Document):
-    """Methods, and what they take."""
+    """Methods and their parameters."""
 
     format: Literal["opacc-methods/1"] = Field(default="opacc-methods/1", description="name and version of this form")
     methods: list[MethodEntry] = Field(description="the methods, in the order of the registry")
 
 
 def list_methods(names: list[str] | None = None) -> MethodList:
-    """Some methods, or all; raises SpecError naming the nearest one if there is no such method."""
+    """Return some methods, or all; raise SpecError with the nearest name for an unknown one."""
     return MethodList(methods=[_entry(name) for name in (METHODS if names is None else names)])
 
 
 def as_text(document: MethodList) -> str:
-    """A line a method; with one method, a line a parameter too."""
+    """Return one line per method, and of a single method one line per parameter."""
     width = max(len(item.name) for item in document.methods)
     lines = [f"{item.name:{width}}  {item.title} (needs {_needs(item)})" for item in document.methods]
     if len(document.methods) == 1:

@@ -1,4 +1,4 @@
-"""Options that several commands have, and the kinds of value that they take."""
+"""Options that several commands share, and their types."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from opacc_ray.cli.command import RunName
 from opacc_ray.errors import SpecError, shortened
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ HALF_WIDTH = _BetweenZeroAndOne("half-width", "0.02")
 
 
 class _SvgFile(click.ParamType):  # type: ignore[type-arg]
-    """Where a picture is to lie: it is an SVG whatever it is called, so it is to be called one."""
+    """A file or object for a picture, which is SVG."""
 
     name = "file"
 
@@ -47,7 +48,7 @@ class _SvgFile(click.ParamType):  # type: ignore[type-arg]
 
 
 class _Method(click.ParamType):  # type: ignore[type-arg]
-    """The name of a sampling method, which the method's registry checks; a shell completes it."""
+    """The name of a sampling method; a shell completes it, the registry checks it."""
 
     name = "method"
 
@@ -60,8 +61,10 @@ class _Method(click.ParamType):  # type: ignore[type-arg]
 METHOD = _Method()
 SVG_FILE = _SvgFile()
 
-run_argument = click.argument("uri", metavar="RUN")
-track_option = click.option("--track", metavar="NAME", help="The track that is meant; default: the first one.")
+RUN = RunName()
+
+run_argument = click.argument("uri", metavar="RUN", type=RUN)
+track_option = click.option("--track", metavar="NAME", help="Track to use (default: the main one).")
 
 
 def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -80,12 +83,12 @@ budget_option = click.option("--budget", type=int, metavar="N", help="Number of 
 
 
 def set_option(text: str) -> Callable[[Any], Any]:
-    """The option that changes parameters of the method."""
+    """Return the option that changes parameters of the method."""
     return click.option("--set", "assignments", metavar="NAME=VALUE", multiple=True, help=text)
 
 
 def statement_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What results state, and of which labels."""
+    """Add the options of results."""
     for option in (
         score_option,
         conflict_option,
@@ -100,30 +103,30 @@ RULE = click.Choice(["error", "majority", "latest"])
 TOOL = click.Choice(["label-studio", "cvat", "ground-truth", "csv", "jsonl"])
 
 conflict_option = click.option(
-    "--conflict", type=RULE, help="What to do where labels differ, here only; default: the rule of the run."
+    "--conflict", type=RULE, help="Rule for labels that differ, this time only (default: that of the run)."
 )
 score_option = click.option(
     "--score",
     metavar="NAME=VALUE",
-    help="Of a regression, here only: within=0.5 or error_scale=2; default: the score of the run.",
+    help="Score of a regression, this time only: within=0.5 or error_scale=2.",
 )
 
 
 def score_for(spec: "Spec", given: str | None) -> "Score | None":
-    """``NAME=VALUE`` of ``--score``, for the run of a spec; None if it is not given."""
+    """Return the score that ``--score NAME=VALUE`` gives; None if it is not given."""
     from opacc_ray.labels.label_outcomes import Score
     from opacc_ray.spec import ScoreSpec, validated
 
     if given is None:
         return None
     if spec.model.task != "regression":
-        raise SpecError(f"--score {given}: only a regression has a score; leave --score out")
+        raise SpecError(f"--score {given}: only a regression has a score; remove --score")
     stated = validated(ScoreSpec, parse_assignments([given], "--score"), "--score")
     return Score(stated.error_scale or spec.model.error_scale, stated.within)
 
 
 def parse_assignments(given: Sequence[str], option: str = "--set") -> dict[str, Any]:
-    """``NAME=VALUE`` of an option, with values in YAML, as a mapping."""
+    """Return the ``NAME=VALUE`` of an option as a mapping; values are YAML."""
     from opacc_ray.spec import parse_yaml
 
     parameters = {}

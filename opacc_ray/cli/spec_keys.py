@@ -1,4 +1,4 @@
-"""The keys of a spec with their types, defaults and meanings; and a spec with comments to start from."""
+"""List the keys of a spec with types, defaults and meanings, and write a commented spec."""
 
 import json
 from collections.abc import Iterator
@@ -59,7 +59,7 @@ class Key(NamedTuple):
 
 
 def keys_of(kind: type[BaseModel] = Spec, prefix: str = "") -> Iterator[Key]:
-    """Every key, each section before its own ones, in the order in which they are declared."""
+    """Yield every key, each section before its keys, in the order of declaration."""
     for name, info in kind.model_fields.items():
         section = _section_of(info.annotation)
         default = None if info.is_required() or section else _default(info)
@@ -71,7 +71,7 @@ def keys_of(kind: type[BaseModel] = Spec, prefix: str = "") -> Iterator[Key]:
 
 
 def type_text(kind: Any) -> str:
-    """A type in words: what may be written in YAML."""
+    """Return a type in words: what may be written in YAML."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         kinds = [part for part in inner if part is not NoneType and not (part is int and float in inner)]
@@ -88,7 +88,7 @@ def type_text(kind: Any) -> str:
 
 
 def template(method: str) -> str:
-    """A spec for a method: what must be given, and everything else as comments; it parses as it is.
+    """Return a spec for a method: required keys, and all others as comments; it parses as it is.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def _lines(key: Key, method: str, keys: list[Key]) -> list[str]:
 
 
 def _is_live(key: Key, keys: list[Key]) -> bool:
-    """Whether a template gives the key: it must be there, and so must its section."""
+    """Return whether a template gives a key: it and its section are required."""
     if key.path in _ALWAYS:
         return True
     section = key.path.rpartition(".")[0]
@@ -137,14 +137,14 @@ def _line(name: str, value: str, depth: int, meaning: str, *, commented: bool) -
 
 
 def _yaml(value: Any) -> str:
-    """A value on one line, as YAML that is JSON but for names."""
+    """Return a value on one line, as YAML."""
     if isinstance(value, tuple):
         value = list(value)
     return value if isinstance(value, str) and ":" not in value else json.dumps(value, ensure_ascii=False)
 
 
 def _section_of(kind: Any) -> type[BaseModel] | None:
-    """The model of a section, also of one that may be left out; none of a key that may be a plain value, too."""
+    """Return the model of a section, also of an optional one; None for a key that may be a plain value."""
     kinds = [part for part in (get_args(kind) or (kind,)) if part is not NoneType]
     only = kinds[0] if len(kinds) == 1 else None
     return only if isinstance(only, type) and issubclass(only, BaseModel) else None
@@ -156,7 +156,7 @@ def _default(info: FieldInfo) -> Any:
 
 
 def _bounds(info: FieldInfo) -> str:
-    """What a number must be: ``≥ 1``; bounds that only keep numbers finite are left out."""
+    """Return the bounds of a number, such as ``≥ 1``."""
     found = [
         f"{sign} {getattr(item, name):g}"
         for item in info.metadata

@@ -1,4 +1,4 @@
-"""What reaches the terminal: log lines, errors, results; beside a progress bar, and into a pipe that may be closed."""
+"""Write to the terminal: log lines, errors and results, next to a progress bar or into a pipe that may be closed."""
 
 import contextlib
 import ctypes
@@ -6,24 +6,24 @@ import io
 import json
 import logging
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from opacc_ray.audit.progress import log_is_json
-from opacc_ray.cli.printable import printable, printable_json
 
 log = logging.getLogger(__name__)
 
 CLOSED_PIPE = 141
-"""Exit code if nobody reads the output any more, as in `opacc … | head -1`: what a shell says of SIGPIPE."""
+"""Exit code if the reader of the output is gone, as in `opacc … | head -1`: that of a shell for SIGPIPE."""
 
 MAX_MESSAGE = 2000
-"""Characters of an error; of a longer one its beginning and its end are said."""
+"""Most characters of an error; the middle of a longer one is left out."""
 
 
-class _Beside(logging.Handler):
+class _AboveBar(logging.Handler):
     """Writes log lines to stderr, above a progress bar if there is one."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -31,7 +31,7 @@ class _Beside(logging.Handler):
 
 
 class _AsJson(logging.Formatter):
-    """One JSON object a line: time, level, message, and what else a line says of itself under ``fields``."""
+    """Formats a log line as a JSON object: time, level, message and its ``fields``."""
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
@@ -42,8 +42,8 @@ class _AsJson(logging.Formatter):
 
 
 def log_to_stderr() -> None:
-    """Send log lines to stderr, as plain text or as JSON; those of storage libraries only from warnings on."""
-    handler = _Beside()
+    """Send log lines to stderr, as plain text or as JSON; of storage libraries, only warnings and errors."""
+    handler = _AboveBar()
     handler.setFormatter(_AsJson() if log_is_json() else logging.Formatter("%(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.INFO, force=True)
     for name in ("botocore", "boto3", "urllib3", "s3transfer"):
@@ -51,7 +51,7 @@ def log_to_stderr() -> None:
 
 
 def say(text: str) -> None:
-    """Print a line on stderr, and not into a progress bar."""
+    """Print a line on stderr, above a progress bar."""
     text = printable(text)
     bar = getattr(sys.modules.get("tqdm"), "tqdm", None)
     if bar is not None and sys.stderr.isatty():
@@ -61,12 +61,12 @@ def say(text: str) -> None:
 
 
 def kept_in_log(details: str) -> str:
-    """Keep a traceback in a file that only this user can read, and any terminal show.
+    """Write a traceback to a file that only this user can read.
 
     Returns
     -------
     str
-        The words that name the file; none for no details.
+        The text that names the file; empty without details.
     """
     if not details:
         return ""
@@ -80,7 +80,7 @@ def kept_in_log(details: str) -> str:
 
 
 def fail(message: str, code: int, *, as_json: bool) -> int:
-    """Print an error, one sentence, for people and, if they asked for JSON, for machines; returns ``code``."""
+    """Print an error in one sentence, and as JSON if asked for; return ``code``."""
     if len(message) > MAX_MESSAGE:
         message = f"{message[: MAX_MESSAGE // 2]} ... {message[-MAX_MESSAGE // 2 :]}"
     if log_is_json():
@@ -94,7 +94,7 @@ def fail(message: str, code: int, *, as_json: bool) -> int:
 
 @contextlib.contextmanager
 def stdout_kept() -> Iterator[None]:
-    """Keep stdout for the result: what else writes there in the block, a model's native code too, goes to stderr."""
+    """Keep stdout for the result: any other output in the block, even from native code, goes to stderr."""
     _flush()
     with contextlib.ExitStack() as until:
         with contextlib.suppress(OSError):  # one of them is closed
@@ -108,7 +108,7 @@ def stdout_kept() -> Iterator[None]:
 
 
 def _flush() -> None:
-    """Write what is buffered for stdout, by Python and by C's library."""
+    """Flush stdout of Python and of the C library."""
     for stream in (sys.stdout, sys.__stdout__):
         if stream is not None:
             stream.flush()
@@ -116,13 +116,44 @@ def _flush() -> None:
         ctypes.CDLL(None).fflush(None)
 
 
-def say_any_text() -> None:
-    """Let text that the terminal's encoding lacks, such as names of files that are no Unicode, be said as escapes."""
+def escape_unprintable() -> None:
+    """Print characters that the terminal's encoding lacks as escapes."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def leave_closed_pipe() -> None:
-    """Let what is still buffered for stdout go nowhere, so that ending the process does not fail on it again."""
+    """Discard what is still buffered for stdout, so that the end of the process does not fail on it."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+# -- control characters ----------------------------------------------------------------------------------
+# Ids, labels and names come from others. A terminal obeys control characters in them: it moves the cursor, rewrites
+# lines, sets its title or types answers. Marks of direction reorder text. All of them become visible escapes.
+
+CONTROL = re.compile(
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f"  # C0 but for tab and line feed, DEL, C1
+    "\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069"  # direction, line and paragraph
+    "\\ud800-\\udfff]"  # halves of characters, which no terminal can be sent
+)
+
+
+def printable(text: str) -> str:
+    """Return text of several lines with control characters as escapes; other text is unchanged."""
+    return CONTROL.sub(lambda found: _escape(found[0]), text)
+
+
+def printable_line(text: str) -> str:
+    """Return text with control characters, line breaks and tabs as escapes."""
+    return printable(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def printable_json(text: str) -> str:
+    """Return JSON with control characters as JSON escapes, which have the same meaning."""
+    return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

@@ -1,8 +1,8 @@
-"""Send what is wrong with a fleet to those who asked for it: a webhook by POST, an object or a file.
+"""Send alerts and failures of a fleet to a webhook (POST), an object or a file.
 
-A webhook gets a notice when an alert or failure starts, is of another run or error, or is over, and none in between.
-What each receiver knows is kept in the fleet's folder. A file is written as long as anything is wrong. The address of a
-webhook is a secret: no message shows more of it than its host.
+A webhook gets a notice when an alert or failure starts, changes its run or error, or is over.
+The fleet's folder keeps what each receiver knows. A file is written as long as anything is wrong. The address of a
+webhook is a secret: messages show only its host.
 """
 
 import html
@@ -20,7 +20,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from opacc_ray.errors import OpaccError, SpecError, shortened
-from opacc_ray.fleet.documents import AlertNotice, DeliveredAlerts, DeliveredItem, Delivery, FailedAudit
+from opacc_ray.fleet.fleet_documents import AlertNotice, DeliveredAlerts, DeliveredItem, Delivery, FailedAudit
 from opacc_ray.lake.store import Store
 from opacc_ray.lake.store_uris import open_store, split
 
@@ -42,7 +42,7 @@ FAILURE = " failure"
 
 
 class Receiver(NamedTuple):
-    """Who is told what is wrong."""
+    """A receiver of alerts."""
 
     address: str
     shown: str  # in messages
@@ -54,7 +54,7 @@ class Receiver(NamedTuple):
 
 
 def receiver_of(asked: str) -> Receiver:
-    """The receiver that an `alerts.to` or `--alert-to` names: a URL, a URI, a path, or a variable that holds one.
+    """Return the receiver that `alerts.to` or `--alert-to` names: a URL, URI, path or $VARIABLE.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def receiver_of(asked: str) -> Receiver:
 
 
 def _host(address: str) -> str:
-    """What of a URL is no secret."""
+    """Return the part of a URL that is not secret."""
     scheme, _, rest = address.partition("://")
     return f"{scheme}://{re.split(r'[/?#]', rest)[0].rpartition('@')[2]}/***"
 
@@ -95,16 +95,16 @@ def _host(address: str) -> str:
 def deliver(
     store: Store, found: AlertNotice, receivers: Sequence[Receiver], unknown: Collection[str] = ()
 ) -> list[Delivery]:
-    """Send a notice to the receivers that do not know of what it holds; none of them keeps the others from theirs.
+    """Send a notice to all receivers that do not know its content; a failed delivery stops no other.
 
     Parameters
     ----------
-    store : folder of the fleet, where it is kept who knows what
+    store : folder of the fleet, which keeps what each receiver knows
     found : what is wrong, possibly nothing
-    unknown : audits of which it cannot be said whether their alerts are over
+    unknown : audits whose alerts may or may not be over
     """
     known = _read(store) if receivers else {}
-    told, deliveries = dict(known), []
+    delivered, deliveries = dict(known), []
     for receiver in receivers:
         before = known.get(receiver.key, {})
         kept = {key: item for key, item in before.items() if _audit_of(key) in unknown and not key.endswith(FAILURE)}
@@ -117,15 +117,15 @@ def deliver(
         else:
             error, state = None, "known"
         if error is None:
-            told[receiver.key] = items
+            delivered[receiver.key] = items
         deliveries.append(Delivery.model_validate({"to": receiver.shown, "state": state, "error": error}))
-    if told != known:
-        _keep(store, told)
+    if delivered != known:
+        _keep(store, delivered)
     return deliveries
 
 
 def _items(found: AlertNotice) -> dict[str, DeliveredItem]:
-    """What is wrong, by audit and kind."""
+    """Return alerts and failures, by audit and kind."""
     items = {f"{item.audit} {item.kind}": DeliveredItem(about=item.run, text=item.text) for item in found.alerts}
     return items | {
         f"{item.audit}{FAILURE}": DeliveredItem(about=item.error, text=failure_text(item)) for item in found.failures
@@ -137,7 +137,7 @@ def _audit_of(key: str) -> str:
 
 
 def failure_text(failure: FailedAudit) -> str:
-    """A failure in one sentence."""
+    """Return a failure as one sentence."""
     return f"{failure.audit} failed: {shortened(failure.error, 600)}"
 
 
@@ -148,7 +148,7 @@ def _with_resolved(found: AlertNotice, over: Sequence[str], *, is_over: bool) ->
 
 
 def _send(receiver: Receiver, found: AlertNotice) -> str | None:
-    """Why it was not delivered, in one sentence; None if it was."""
+    """Send a notice; return why that failed, or None."""
     if receiver.is_web:
         trouble = _post(receiver.address, found)
         return trouble and f"{receiver.shown} {trouble}"
@@ -161,14 +161,14 @@ def _send(receiver: Receiver, found: AlertNotice) -> str | None:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: a POST would arrive as a GET without its content."""
+    """Refuses redirects: a POST would become a GET without content."""
 
     def redirect_request(self, *_: object) -> None:
         return None
 
 
 def _post(address: str, found: AlertNotice) -> str | None:
-    """Send a notice to a webhook, more than once if need be; why that failed, or None."""
+    """Send a notice to a webhook, with retries; return why that failed, or None."""
     content = found.to_dict() | {"text": html.escape(found.text, quote=False)}  # chats read <…> as links and mentions
     headers = {"Content-Type": "application/json", "User-Agent": "opacc"}
     request = urllib.request.Request(address, json.dumps(content).encode(), headers, method="POST")
@@ -178,13 +178,13 @@ def _post(address: str, found: AlertNotice) -> str | None:
         if not trouble:
             return None
         if is_final:
-            return f"did not take the notice: {trouble}"
+            return f"did not accept the notice: {trouble}"
         time.sleep(wait or 0)
-    return f"did not take the notice in {len(WAITS) + 1} tries: {trouble}"
+    return f"did not accept the notice in {len(WAITS) + 1} tries: {trouble}"
 
 
 def _try(request: urllib.request.Request) -> tuple[str, bool]:
-    """What went wrong, empty if nothing did, and whether it will not be otherwise a little later."""
+    """Send once; return the error, empty for none, and whether a retry is useless."""
     try:
         with urllib.request.build_opener(_NoRedirect).open(request, timeout=PATIENCE):
             return "", False
@@ -198,7 +198,7 @@ def _try(request: urllib.request.Request) -> tuple[str, bool]:
 
 
 def _read(store: Store) -> dict[str, dict[str, DeliveredItem]]:
-    """What each receiver knows; nothing if that cannot be read: to send twice is better than not at all."""
+    """Return what each receiver knows; nothing if that cannot be read, since sending twice is better than never."""
     try:
         data = store.read_if_there(DELIVERED)
         return {} if data is None else DeliveredAlerts.from_bytes(data, store.uri_of(DELIVERED)).receivers
@@ -207,8 +207,8 @@ def _read(store: Store) -> dict[str, dict[str, DeliveredItem]]:
         return {}
 
 
-def _keep(store: Store, told: dict[str, dict[str, DeliveredItem]]) -> None:
+def _keep(store: Store, delivered: dict[str, dict[str, DeliveredItem]]) -> None:
     try:
-        store.write(DELIVERED, DeliveredAlerts(receivers=told).to_bytes())
+        store.write(DELIVERED, DeliveredAlerts(receivers=delivered).to_bytes())
     except OpaccError as error:
         log.warning("%s; alerts may be sent twice", error)

@@ -1,4 +1,4 @@
-"""What became of the audits of a fleet, kept in storage: it outlives the command, and a process that was killed.
+"""The outcome of each audit of a fleet, in storage: it survives the command and a killed process.
 
 While an audit runs, its outcome is written again each minute. One that was not written for ten minutes belongs to a
 process that was killed, which is a failure. The last failure of an audit is kept until an attempt succeeds.
@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from typing import Literal, Self
 
 from opacc_ray.errors import ClusterError, DataError, OpaccError
-from opacc_ray.fleet.documents import Attempt, AuditFailure, AuditOutcome
+from opacc_ray.fleet.fleet_documents import Attempt, AuditFailure, AuditOutcome
+from opacc_ray.fleet.fleet_spec import FleetAudit
 from opacc_ray.fleet.queue import Ended
-from opacc_ray.fleet.spec import FleetAudit
 from opacc_ray.lake.store import Store
 from opacc_ray.runs.run import Run
 
@@ -28,7 +28,7 @@ SILENT = 600.0
 
 
 class Outcomes:
-    """The outcomes of a fleet's audits in its folder; a context, which keeps those of running audits up to date."""
+    """The outcomes of audits in the folder of a fleet; as a context, it updates those of running audits."""
 
     def __init__(self, folder: Store) -> None:
         self._store = folder.store("outcomes")
@@ -45,7 +45,7 @@ class Outcomes:
         self._beats.join()
 
     def noted(self, audit: FleetAudit, work: Callable[[], Ended]) -> Ended:
-        """Do the work of an audit, and keep what became of it, also if it was interrupted."""
+        """Run the work of an audit and write its outcome, even after an interrupt."""
         began, failure = datetime.now(UTC), None
         with contextlib.suppress(OpaccError):  # an outcome that cannot be read is replaced
             before = self._read(audit.name)
@@ -66,7 +66,7 @@ class Outcomes:
         return Ended(audit, run, error, outcome)
 
     def last(self, audit: FleetAudit) -> Ended:
-        """What became of an audit when it was last run, without its run."""
+        """Return the last outcome of an audit, without its run."""
         try:
             outcome = self._read(audit.name)
         except DataError as error:

@@ -1,10 +1,14 @@
-"""The queue of a fleet: so many audits at a time, each by itself, all on one cluster.
+"""The queue of a fleet: a number of audits at a time, all on one cluster.
 
-Each audit does what `opacc run` does with its spec. One that fails is named with its error and stops no other. An
-interrupt ends all of them as it ends one: finished shards and rounds are kept, and the next run does what is missing.
+Each audit does what `opacc run` does with its spec. A failed audit is reported and stops no other one. An interrupt
+ends all of them; finished shards and rounds are kept, and the next run resumes.
+
+Audits of one model on one pool share their features: the first one extracts, the others wait and reuse them. An audit
+with ``actors: auto`` uses the whole cluster, so it extracts alone. Audits with a fixed number run in parallel.
 """
 
 import logging
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
@@ -14,18 +18,68 @@ from typing import NamedTuple
 
 from opacc_ray.audit import verbs
 from opacc_ray.audit.progress import Progress
+from opacc_ray.audit.stages import Stage
 from opacc_ray.errors import OpaccError, shortened
-from opacc_ray.fleet.documents import AuditOutcome
-from opacc_ray.fleet.spec import FleetAudit
-from opacc_ray.fleet.turns import Turns
+from opacc_ray.fleet.fleet_documents import AuditOutcome
+from opacc_ray.fleet.fleet_spec import FleetAudit
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.base import Report
+from opacc_ray.spec import ActorRange
 
 log = logging.getLogger(__name__)
 
 
+WAKE = 0.5
+"""Seconds between two checks whether the work is to end."""
+
+
+class _Claim(NamedTuple):
+    """The resources that an audit needs while it extracts."""
+
+    folders: frozenset[str]  # that it may write
+    whole_cluster: bool
+
+    def conflicts(self, other: "_Claim") -> bool:
+        return self.whole_cluster or other.whole_cluster or not self.folders.isdisjoint(other.folders)
+
+
+class Turns:
+    """Lets audits extract at the same time if they share no resource.
+
+    ``check`` is called while one waits, and raises if the work is to end.
+    """
+
+    def __init__(self, check: Callable[[], None] = lambda: None) -> None:
+        self._check = check
+        self._changed = threading.Condition()
+        self._held: list[_Claim] = []
+
+    @contextmanager
+    def turn(self, stages: Sequence[Stage]) -> Iterator[None]:
+        """Wait until an audit with these stages may extract; hold its resources during the block."""
+        claim = _claim(stages)
+        with self._changed:
+            while any(claim.conflicts(other) for other in self._held):
+                self._check()
+                self._changed.wait(WAKE)
+            self._held.append(claim)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._held.remove(claim)
+                self._changed.notify_all()
+
+
+def _claim(stages: Sequence[Stage]) -> _Claim:
+    uses_actors = any(not stage.job.source.holds_features for stage in stages)
+    asked = stages[-1].job.spec.extract.actors
+    is_open = asked == "auto" or (isinstance(asked, ActorRange) and asked.max is None)
+    return _Claim(frozenset(stage.job.target.uri for stage in stages), uses_actors and is_open)
+
+
 class Ended(NamedTuple):
-    """What became of an audit: it has its run, or an error; neither if it was left as it is."""
+    """The end of an audit: its run or an error, neither if it was not run."""
 
     audit: FleetAudit
     run: Run | None = None
@@ -45,7 +99,7 @@ def work_through(
     trial: bool = True,
     note: Note = lambda _, work: work(),
 ) -> list[Ended]:
-    """Run every audit, ``concurrency`` at a time; returns what became of each, in their order.
+    """Run every audit, ``concurrency`` at a time; return their ends in order.
 
     ``progress(done, total)`` counts audits. ``trial`` is that of :func:`opacc_ray.audit.verbs.start`.
 
@@ -80,7 +134,7 @@ def work_through(
 
 
 def ended(audit: FleetAudit, work: Callable[[], Run | None]) -> Ended:
-    """Do the work of an audit; an error is its own, and becomes one sentence."""
+    """Run the work of an audit; turn an error into one sentence."""
     try:
         return Ended(audit, work(), None)
     except OpaccError as error:
@@ -116,7 +170,7 @@ def _named(name: str) -> Iterator[None]:
 
 @contextmanager
 def _names_in_log() -> Iterator[None]:
-    """Let every log line of an audit begin with its name: those of several come in turns."""
+    """Prefix each log line of an audit with the audit's name."""
     handlers = list(logging.getLogger().handlers)
 
     def name(record: logging.LogRecord) -> bool:

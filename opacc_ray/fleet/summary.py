@@ -1,4 +1,4 @@
-"""How the audits of a fleet stand: what each stated last, what has changed, what waits, what failed, what alarms."""
+"""Summarise a fleet: last estimates, changes, missing labels, failures and alerts."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -7,30 +7,22 @@ from opacc_ray.audit import accuracy
 from opacc_ray.audit.status import RunStatus, status
 from opacc_ray.errors import OpaccError, counted
 from opacc_ray.estimators.accuracy_estimate import Estimate
-from opacc_ray.fleet.alerts import checks_of, rule_of
-from opacc_ray.fleet.documents import (
-    AlertRule,
-    AuditFailure,
-    AuditSummary,
-    Change,
-    FleetSummary,
-    WaitingRun,
-)
-from opacc_ray.fleet.evidence import Evidence, is_paired
-from opacc_ray.fleet.history import point_of, runs_of
+from opacc_ray.fleet.accuracy_history import point_of, runs_of
+from opacc_ray.fleet.alerts import Evidence, checks_of, is_paired, rule_of
+from opacc_ray.fleet.fleet_documents import AlertRule, AuditFailure, AuditSummary, Change, FleetSummary, WaitingRun
+from opacc_ray.fleet.fleet_spec import Fleet
 from opacc_ray.fleet.queue import Ended, ended
-from opacc_ray.fleet.spec import Fleet
 from opacc_ray.lake.store_uris import Store, join, open_store
 from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.identity import Population, located, versions
 from opacc_ray.runs.run import Run
 
 LEVEL = 0.95
-"""Confidence level of the intervals that are stated; those that decide alerts have their own."""
+"""Confidence level of the stated intervals; the alert rule sets that of the others."""
 
 
 def summarise(fleet: Fleet, done: Sequence[Ended], now: datetime | None = None) -> FleetSummary:
-    """Say how a fleet stands; estimates are stated and kept where all labels are in and that has not been done.
+    """Summarise a fleet; state and keep estimates of runs whose labels are complete.
 
     Parameters
     ----------
@@ -57,12 +49,12 @@ def summarise(fleet: Fleet, done: Sequence[Ended], now: datetime | None = None) 
 
 
 def folder_of(fleet: Fleet) -> Store:
-    """Where the summary of a fleet goes."""
+    """Return the folder of the summary of a fleet."""
     return open_store(join(fleet.spec.output, "fleets", fleet.spec.name))
 
 
 def _audit(output: str, done: Ended, rule: AlertRule | None, now: datetime) -> AuditSummary:
-    """An audit, or why it cannot be summarised."""
+    """Summarise an audit, or state why that failed."""
     found: list[AuditSummary] = []
 
     def look() -> Run | None:
@@ -123,18 +115,18 @@ def _look(output: str, done: Ended, rule: AlertRule | None, now: datetime) -> Au
 
 
 def _of_population(runs: Sequence[Run], wanted: Population) -> tuple[list[Run], str | None]:
-    """The runs of the population that an audit asks for, and what is left out of its other runs, in words."""
+    """Return the runs of the population that an audit asks for, and a sentence on its other runs."""
     populations = [Population.of(run.spec) for run in runs]
     others = [population for population in populations if population.digest != wanted.digest]
     apart = None
     if others:
         are = "run is" if len(others) == 1 else "runs are"
-        apart = f"{len(others)} earlier {are} of another population, and not compared: {others[-1].differs(wanted)}"
+        apart = f"{len(others)} earlier {are} of another population, so not compared: {others[-1].differs(wanted)}"
     return [run for run, own in zip(runs, populations, strict=True) if own.digest == wanted.digest], apart
 
 
 def _state(run: Run, own: RunStatus) -> AccuracyEstimate | None:
-    """The last estimate of a run; it is made first if all labels are in and it was not, or not of all of them."""
+    """Return the last estimate of a run; make it first if labels are complete and it is missing or old."""
     is_whole = bool(own.rounds) and not any(item.missing for item in own.rounds)
     if is_whole and any(item.labelled for item in own.rounds) and not own.estimate_is_current:
         return accuracy.estimate(run, level=LEVEL)
@@ -142,7 +134,7 @@ def _state(run: Run, own: RunStatus) -> AccuracyEstimate | None:
 
 
 def _waiting(run: Run, own: RunStatus, now: datetime) -> list[WaitingRun]:
-    """The run, if it waits for labels, by its newest round that does."""
+    """Return the run and its newest incomplete round, if it waits for labels."""
     rounds = [item for item in own.rounds if item.missing]
     if not rounds:
         return []
@@ -169,14 +161,14 @@ def _change(last: Evidence, before: Evidence) -> Change:
 
 
 def answer(audits: Sequence[AuditSummary]) -> str:
-    """How the fleet stands, in one sentence."""
+    """Return the state of a fleet in one sentence."""
     alerts = sum(any(check.raised for check in item.alerts) for item in audits)
     failed = sum(item.failure is not None for item in audits)
     stated = sum(item.last is not None for item in audits)
     missing = sum(part.missing for item in audits for part in item.waiting)
-    parts = [f"{stated} of {counted(len(audits), 'audit')} have stated an accuracy"]
+    parts = [f"{stated} of {counted(len(audits), 'audit')} have an accuracy"]
     if missing:
-        parts.append(f"{counted(missing, 'label')} {'is' if missing == 1 else 'are'} waited for")
+        parts.append(f"{counted(missing, 'label')} {'is' if missing == 1 else 'are'} missing")
     if alerts:
         parts.append(f"{counted(alerts, 'audit')} raised an alert")
     if failed:

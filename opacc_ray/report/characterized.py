@@ -1,4 +1,4 @@
-"""Characterise runs and write what is found: a document, a page and a summary."""
+"""Characterise runs and write a document, a page and a summary."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -9,15 +9,15 @@ from opacc_ray.characterize.covariate_shift import Mixtures
 from opacc_ray.characterize.metrics import Regions
 from opacc_ray.errors import SpecError
 from opacc_ray.lake.store import write_files
-from opacc_ray.report.coverage import page, summary
-from opacc_ray.report.documents import WrittenCharacterization
+from opacc_ray.report.coverage_page import page, summary
+from opacc_ray.report.report_documents import WrittenCharacterization
 from opacc_ray.runs.identity import versions
 from opacc_ray.runs.run import Run
 from opacc_ray.study.cases import READERS
 from opacc_ray.study.reference_examples import ClassList, read_labelled
 
 OF_TEST = "characterized-test"
-"""Folder beside the estimate for what a test set covers; what the pool covers lies beside the estimate itself."""
+"""Folder next to the estimate for the characterisation of a test set."""
 
 DOCUMENT, PAGE, SUMMARY = "characterization.json", "characterization.html", "characterization.md"
 
@@ -31,16 +31,16 @@ def characterize(
     mixtures: Mixtures | None = None,
     seed: int = 0,
 ) -> Characterization:
-    """What the data sets of runs cover, each through the eyes of its own model.
+    """Measure what the data sets of runs cover, each with the features of its own model.
 
     Parameters
     ----------
     runs : at least one
     references : one for each run, in their order: the URI of a run, or of a case (.npz, .parquet, .csv) with labels;
-        none: each run's own training data, if its features were compared with it
+        none: the training data of each run, if its features compare with it
     tests : labelled cases, one for each run, that are measured by label instead of the pools; references need labels
         then
-    regions : what counts as near the centroid and near a boundary
+    regions : what counts as near the centroid or a boundary
     mixtures : how shifts are measured; None: they are not
 
     Raises
@@ -54,7 +54,7 @@ def characterize(
         if given and len(given) != len(runs):
             raise SpecError(
                 f"there are {len(given)} {option}s and {len(runs)} runs; give --{option} once for each RUN, in "
-                f"their order, since each has seen the {option} with its own model"
+                f"their order: each {option} has the features of one model"
             )
     regions = regions or Regions()
     found = []
@@ -74,17 +74,17 @@ def characterize(
 
 
 def write_characterization(found: Characterization, run: Run, out: str | None = None) -> WrittenCharacterization:
-    """Write the document, the page and the summary: to the folder ``out``, or beside the estimate of ``run``.
+    """Write the document, the page and the summary to ``out``, or next to the estimate of ``run``.
 
-    What a test set covers is written to a folder of its own there.
+    The characterisation of a test set goes to a folder of its own there.
     """
     files = {DOCUMENT: found.to_bytes(), PAGE: page(found).encode(), SUMMARY: summary(found).encode()}
-    beside = run.results().store(OF_TEST) if out is None and found.models[0].sets[0].name == "test" else None
-    return WrittenCharacterization(characterization=found, files=write_files(beside or run.results(out), files))
+    folder = run.results().store(OF_TEST) if out is None and found.models[0].sets[0].name == "test" else None
+    return WrittenCharacterization(characterization=found, files=write_files(folder or run.results(out), files))
 
 
 def read_characterization(run: Run) -> Characterization | None:
-    """What was written beside the estimate of a run; None if nothing was."""
+    """Return the characterisation next to the estimate of a run; None if there is none."""
     store = run.results()
     if not store.exists(DOCUMENT):
         return None
@@ -92,7 +92,7 @@ def read_characterization(run: Run) -> Characterization | None:
 
 
 def open_reference(uri: str, run: Run, stack: ExitStack) -> ReferenceSet:
-    """A labelled case (.npz, .parquet, .csv), or the pool of another run, which stays open as long as the stack.
+    """Open a labelled case (.npz, .parquet, .csv), or the pool of another run until the stack closes.
 
     The classes of a case are those of ``run``, by name.
     """

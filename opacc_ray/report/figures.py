@@ -1,11 +1,11 @@
-"""The figures of a report, each for a wide page and for a narrow one. Shapes tell series apart, not colours alone.
+"""Draw the figures of a report, for a wide and a narrow page. Series differ by shape as well as colour.
 
 | shape | means |
 |---|---|
 | filled dot, solid interval | this audit |
 | ring, thin interval | a simple random sample of as many labels |
-| dashed interval or band | holds at any time |
-| diamond | what the model's own confidence says |
+| dashed interval or band | valid at any time |
+| diamond | what the model's confidence predicts |
 """
 
 from collections.abc import Callable, Sequence
@@ -13,10 +13,13 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
+from opacc_ray.audit.label_budget import LabelBudget, WidthCourse
 from opacc_ray.estimators.intervals import clipped
-from opacc_ray.report import width_figure
-from opacc_ray.report.documents import CoursePoint, RunReport
-from opacc_ray.report.sentences import digits_for, is_share, number, percent, thousands
+from opacc_ray.lake.store_uris import open_store, split
+from opacc_ray.report.facts import intervals_of
+from opacc_ray.report.numbers import digits_for, ends, is_share, percent, plural, stated, thousands
+from opacc_ray.report.rendering import style
+from opacc_ray.report.report_documents import CoursePoint, RunReport
 from opacc_ray.svg import (
     WIDE,
     Scale,
@@ -35,13 +38,16 @@ from opacc_ray.svg import (
 )
 
 LEAST_SPAN = 0.01
-"""What an axis of estimates spans at least."""
+"""Least span of an axis of estimates."""
+
+LINE_HEIGHT = 250.0
+"""Pixels of the height of a line chart."""
 
 NOTE_ROOM, CHARACTER = 128.0, 7.5
-"""Pixels to the right of a chart of intervals at least, and those of a character of a note that needs more of them."""
+"""Least pixels to the right of a chart of intervals, and pixels of a character of a longer note."""
 
 MOST_CLASSES = 15
-"""Classes that a figure has rows for; the table has more."""
+"""Most rows of a figure of classes; the table has more."""
 
 
 class Row(NamedTuple):
@@ -51,21 +57,22 @@ class Row(NamedTuple):
     low: float | None
     value: float | None
     high: float | None
-    kind: str  # own, srs or any
+    kind: str  # own, srs or any: a style
     expected: float | None = None
     note: str = ""
     limit: float | None = None  # a dashed line across the row
 
 
 def figures_of(report: RunReport) -> dict[str, Markup]:
-    """Return the figures that a report has numbers for, by their names."""
+    """Return the figures for which a report has numbers, by name."""
     made: dict[str, Callable[[float], Markup]] = {}
     if report.estimate is not None:
         made["intervals"] = lambda width: intervals(report, width)
     if len(report.course) > 1:
         made["course"] = lambda width: course(report, width)
     if report.widths is not None:
-        made["widths"] = lambda width: widths(report, width)
+        found = report.widths
+        made["widths"] = lambda width: widths(found, width)
     if report.reliability is not None:
         made["failures"] = lambda width: failures(report, width)
         if len(report.reliability.bins) > 1:
@@ -76,53 +83,60 @@ def figures_of(report: RunReport) -> dict[str, Markup]:
 
 
 def intervals(report: RunReport, width: float) -> Markup:
-    """This audit beside a simple random sample, and the interval for any time."""
-    stated = report.estimate
-    assert stated is not None
-    value, digits = clipped(stated), digits_for(stated.low, stated.high)
-    srs, any_time, own = stated.srs, stated.sequence, stated.by_design
+    """Draw the interval of an audit above the other ones."""
+    estimate = report.estimate
+    assert estimate is not None
+    digits = digits_for(estimate.low, estimate.high)
     rows = [
-        Row("This audit", stated.low, value, stated.high, "own"),
-        *([Row("By the draw alone", own.low, value, own.high, "srs")] if own and stated.allows_for else []),
-        Row(f"{thousands(srs.n)} labels at random", srs.low, value, srs.high, "srs"),
-        Row("However often you look", any_time.low, None, any_time.high, "any"),
+        Row(
+            f"{item.name[:1].upper()}{item.name[1:]}",
+            item.low,
+            item.value,
+            item.high,
+            item.kind,
+            note=ends(item.low, item.high, report.measure, digits),
+        )
+        for item in intervals_of(estimate)
     ]
-    if (any_time.low, any_time.high) == (0, 1):  # it counts no round yet
-        rows.pop()
-    rows = [row._replace(note=_range(row, report.measure, digits)) for row in rows]
-    said = "; ".join(f"{row.name}: {row.note}" for row in rows)
-    return interval_chart("intervals", "The interval of this audit beside others", said, rows, width, report.measure)
+    description = "; ".join(f"{row.name}: {row.note}" for row in rows)
+    title = "The interval of this audit and others"
+    return interval_chart("intervals", title, description, rows, width, report.measure)
 
 
 def failures(report: RunReport, width: float) -> Markup:
-    """Failures by predicted class: those that the confidence lets one expect, and those that labels show."""
-    belief = report.reliability
-    assert belief is not None
-    most_labels = sorted(belief.classes, key=lambda item: -item.labels)[:MOST_CLASSES]
+    """Draw the expected and the observed share of failures of each predicted class."""
+    assert report.reliability is not None
+    classes = report.reliability.classes
+    most_labels = sorted(classes, key=lambda item: -item.labels)[:MOST_CLASSES]
     rows = [
         Row(item.name, item.found_low, item.found, item.found_high, "own", item.expected, _labels(item.labels))
-        for item in belief.classes
+        for item in classes
         if item in most_labels
     ]
-    said = "; ".join(
+    description = "; ".join(
         f"{row.name}: expected {percent(row.expected or 0)}"
-        + (f", found {percent(row.value)} ({_range(row, 'accuracy')}, {row.note})" if row.value is not None else "")
+        + (
+            f", found {percent(row.value)} ({ends(row.low or 0, row.high or 0)}, {row.note})"
+            if row.value is not None
+            else ""
+        )
         for row in rows
     )
-    return interval_chart("failures", "Share of failures by predicted class", said, rows, width, "accuracy", zero=True)
+    title = "Share of failures by predicted class"
+    return interval_chart("failures", title, description, rows, width, "accuracy", zero=True)
 
 
 def interval_chart(
     name: str,
     title: str,
-    said: str,
+    description: str,
     rows: Sequence[Row],
     width: float,
     measure: str,
     *,
     zero: bool = False,
 ) -> Markup:
-    """Intervals as rows over one axis, names to the left, or above where it is narrow."""
+    """Draw intervals as rows over one axis; names are on the left, or above on a narrow page."""
     is_wide = width == WIDE
     left, right = (190.0, width - _note_room(rows)) if is_wide else (18.0, width - 20.0)
     step, top = (34.0, 6.0) if is_wide else (46.0, 2.0)
@@ -140,11 +154,11 @@ def interval_chart(
         label_y = y + 4 if is_wide else y - 15
         parts.append(text(0, label_y, shortened_to(row.name, 24), "name"))
         parts.append(text(width, label_y, row.note, "value", "end"))
-    return figure(name_at(name, width), title, said, (width, bottom + 26), parts)
+    return figure(name_at(name, width), title, description, (width, bottom + 26), parts)
 
 
 def _note_room(rows: Sequence[Row]) -> float:
-    """Pixels for the longest note and for a mark at the end of the axis."""
+    """Return the pixels for the longest note and for a mark at the end of the axis."""
     return max(NOTE_ROOM, CHARACTER * max(len(row.note) for row in rows) + 24)
 
 
@@ -160,7 +174,7 @@ def _interval(row: Row, x: Scale, y: float) -> list[Markup]:
 
 
 def enclosing_ticks(known: Sequence[float], most: int) -> list[float]:
-    """Ticks that enclose estimates, at least a hundredth apart: they may all be alike."""
+    """Return ticks that enclose estimates; the span is at least :data:`LEAST_SPAN`."""
     low, high = min(known), max(known)
     spare = max(LEAST_SPAN - (high - low), 0.0)
     return ticks(low - spare, high, most) if high > 0.5 else ticks(low, high + spare, most)
@@ -174,53 +188,83 @@ def _axis_below(x: Scale, marks: Sequence[float], bottom: float, top: float, mea
 
 
 def tick_labels(marks: Sequence[float], measure: str) -> list[str]:
-    """Shares as percentages, scores as numbers, with the decimals that tell them apart."""
+    """Format shares as percentages, scores as numbers, with enough decimals to differ."""
     if not is_share(measure):
         return [f"{mark:.{decimals(marks)}f}" for mark in marks]
     digits = decimals([100 * mark for mark in marks])
-    return [f"{100 * mark:.{digits}f}%" for mark in marks]
+    return [f"{100 * mark:.{digits}f} %" for mark in marks]
 
 
-def _range(row: Row, measure: str, digits: int = 1) -> str:
-    if row.low is None or row.high is None:
-        return ""
-    return f"{number(row.low, measure, digits)} – {number(row.high, measure, digits)}"
+def _labels(count: int) -> str:
+    return plural(count, "label") if count else "no label"
 
 
-def _labels(num: int) -> str:
-    return "1 label" if num == 1 else f"{thousands(num)} labels" if num else "no label"
+class Axes(NamedTuple):
+    """The axes of a line chart, and what is drawn of them."""
+
+    x: Scale
+    y: Scale
+    parts: list[Markup]
+
+
+def axes(
+    size: tuple[float, float],
+    along: tuple[float, float],
+    ticks_along: Sequence[tuple[float, str]],
+    marks: Sequence[float],
+    labels: Sequence[str],
+    name: str = "",
+) -> Axes:
+    """Return the axes of a line chart.
+
+    Parameters
+    ----------
+    size : width and height in pixels
+    along : what the horizontal axis spans
+    ticks_along : values of the horizontal axis with their labels
+    marks, labels : of the vertical axis, from its lower end to its upper one
+    name : of the horizontal axis
+    """
+    width, height = size
+    left, right, top, bottom = 58.0, width - 20.0, 10.0, height - (46.0 if name else 30.0)
+    x, y = Scale(*along, left, right), Scale(marks[0], marks[-1], bottom, top)
+    parts = [line(left, y(mark), right, y(mark), "grid") for mark in marks]
+    parts += [text(left - 8, y(mark) + 4, label, "tick", "end") for mark, label in zip(marks, labels, strict=True)]
+    parts += [text(x(mark), bottom + 18, label, "tick", "middle") for mark, label in ticks_along]
+    parts += [text((left + right) / 2, height - 6, name, "axis", "middle")] if name else []
+    return Axes(x, y, parts)
+
+
+def label_axes(width: float, most: int, marks: Sequence[float], labels: Sequence[str], name: str) -> Axes:
+    """Return axes over numbers of labels, from 0 to at least ``most``."""
+    along = ticks(0, most, 7 if width == WIDE else 5)
+    return axes(
+        (width, LINE_HEIGHT), (along[0], along[-1]), [(mark, thousands(mark)) for mark in along], marks, labels, name
+    )
 
 
 def course(report: RunReport, width: float) -> Markup:
-    """The estimate against the labels used: one interval a round, and the band that holds at any time."""
-    points, measure, height = report.course, report.measure, 250.0
-    left, right, top, bottom = 52.0, width - 20.0, 10.0, height - 46.0
+    """Draw the estimate against labels: one interval per round, and the band that is valid at any time."""
+    points, measure = report.course, report.measure
     known = [v for p in points for v in (p.low, p.high, p.anytime_low, p.anytime_high) if v is not None]
-    marks, along = enclosing_ticks(known, 6), ticks(0, points[-1].labels, 7 if width == WIDE else 5)
-    x, y = Scale(along[0], along[-1], left, right), Scale(marks[0], marks[-1], bottom, top)
-    parts = [line(left, y(mark), right, y(mark), "grid") for mark in marks]
-    labels = zip(marks, tick_labels(marks, measure), strict=True)
-    parts += [text(left - 8, y(mark) + 4, label, "tick", "end") for mark, label in labels]
-    parts += [text(x(mark), bottom + 18, thousands(mark), "tick", "middle") for mark in along]
-    parts.append(text((left + right) / 2, height - 6, "labels used", "axis", "middle"))
+    marks = enclosing_ticks(known, 6)
+    x, y, parts = label_axes(width, points[-1].labels, marks, tick_labels(marks, measure), "labels used")
     parts += _band(points, x, y)
     parts.append(path([(x(p.labels), y(clipped(p))) for p in points], "trend"))
     for point in points:
         here = x(point.labels)
         parts += [whisker((here, y(point.low)), (here, y(point.high)), "bar own", 5)]
         parts += [dot(here, y(clipped(point)), 5, "mark own")]
-    said = "; ".join(_said(point, measure) for point in points)
-    return figure(name_at("course", width), "The estimate against the labels used", said, (width, height), parts)
-
-
-def widths(report: RunReport, width: float) -> Markup:
-    """Half the width of the interval against labels: how much more would bring how much."""
-    assert report.widths is not None
-    return width_figure.widths(report.widths, width, name_at("widths", width))
+    shown = [(point, stated(point, measure)) for point in points]
+    description = "; ".join(
+        f"after round {point.round}, {_labels(point.labels)}: {texts.value}, {texts.interval}" for point, texts in shown
+    )
+    title = "The estimate against the labels used"
+    return figure(name_at("course", width), title, description, (width, LINE_HEIGHT), parts)
 
 
 def _band(points: Sequence[CoursePoint], x: Scale, y: Scale) -> list[Markup]:
-    """What holds at any time, as dashed lines with caps."""
+    """Draw the interval that is valid at any time as dashed lines."""
     held = [(p.labels, p.anytime_low, p.anytime_high) for p in points]
     lows = [(x(labels), y(low)) for labels, low, _ in held if low is not None]
     highs = [(x(labels), y(high)) for labels, _, high in held if high is not None]
@@ -229,17 +273,10 @@ def _band(points: Sequence[CoursePoint], x: Scale, y: Scale) -> list[Markup]:
     return [path(lows, "edge any"), path(highs, "edge any")] if lows else []
 
 
-def _said(point: CoursePoint, measure: str) -> str:
-    digits = digits_for(point.low, point.high)
-    value, low, high = (number(item, measure, digits) for item in (clipped(point), point.low, point.high))
-    return f"after round {point.round}, {_labels(point.labels)}: {value}, {low} to {high}"
-
-
 def reliability(report: RunReport, width: float) -> Markup:
-    """Accuracy against confidence, bin by bin; on the diagonal the model knows what it does not know."""
-    belief = report.reliability
-    assert belief is not None
-    bins = [item for item in belief.bins if item.accuracy is not None]
+    """Draw accuracy against confidence, bin by bin; on the diagonal the model is calibrated."""
+    assert report.reliability is not None
+    bins = [item for item in report.reliability.bins if item.accuracy is not None]
     least = min([item.confidence for item in bins] + [item.accuracy_low or 0.0 for item in bins])
     marks = ticks(least, 1.0, 6)
     names = "mean confidence of the bin", "accuracy"
@@ -249,16 +286,16 @@ def reliability(report: RunReport, width: float) -> Markup:
         here = x(item.confidence)
         parts.append(whisker((here, y(item.accuracy_low or 0)), (here, y(item.accuracy_high or 0)), "bar own", 4))
         parts.append(dot(here, y(item.accuracy or 0), 3 + 5 * (item.pool / largest) ** 0.5, "mark own"))
-    said = "; ".join(
-        f"confidence {percent(item.confidence)}: right in {percent(item.accuracy or 0)}, "
-        f"{percent(item.accuracy_low or 0)} to {percent(item.accuracy_high or 0)}, {_labels(item.labels)}"
+    description = "; ".join(
+        f"confidence {percent(item.confidence)}: accuracy {percent(item.accuracy or 0)}, "
+        f"{ends(item.accuracy_low or 0, item.accuracy_high or 0)}, {_labels(item.labels)}"
         for item in bins
     )
-    return figure(name_at("reliability", width), "Accuracy against confidence", said, size, parts)
+    return figure(name_at("reliability", width), "Accuracy against confidence", description, size, parts)
 
 
 def values(report: RunReport, width: float) -> Markup:
-    """Labels of a regression against predictions; on the diagonal they agree."""
+    """Draw predictions of a regression against labels; on the diagonal they agree."""
     found = report.values or []
     known = [number for item in found for number in (item.label, item.prediction)]
     marks = ticks(min(known), max(known), 6)
@@ -266,12 +303,12 @@ def values(report: RunReport, width: float) -> Markup:
     x, y, parts, size = _square(width, 62.0, marks, labels, ("label", "prediction"))
     for item in found:
         parts.append(dot(x(item.label), y(item.prediction), 3.5, "mark own" if item.outcome >= 0.5 else "mark srs"))
-    said = f"{len(found)} labelled examples: their labels from left to right, predictions from bottom to top"
-    return figure(name_at("values", width), "Predictions against labels", said, size, parts)
+    description = f"{len(found)} labelled examples: their labels from left to right, predictions from bottom to top"
+    return figure(name_at("values", width), "Predictions against labels", description, size, parts)
 
 
 class _Square(NamedTuple):
-    """A square chart of two things that agree on its diagonal."""
+    """A square chart of two quantities that are equal on its diagonal."""
 
     x: Scale
     y: Scale
@@ -288,13 +325,13 @@ def _square(
     *,
     crossed: bool = False,
 ) -> _Square:
-    """The axes, with the same ``marks`` and their ``labels``, and the diagonal of a square chart.
+    """Return the axes of a square chart, with the same ``marks`` and ``labels`` on both, and its diagonal.
 
     Parameters
     ----------
     left : pixels before the vertical axis
     names : of the horizontal axis and of the vertical one
-    crossed : whether lines go up from the marks, too
+    crossed : whether the horizontal axis has grid lines as well
     """
     top, side = 28.0, min(width - left - 24, 400.0)
     right, bottom = left + side, top + side
@@ -308,3 +345,47 @@ def _square(
     parts.append(text((left + right) / 2, bottom + 40, names[0], "axis", "middle"))
     parts.append(text(0, 11, names[1], "axis"))
     return _Square(x, y, parts, (right + 24, bottom + 46))
+
+
+def widths(found: WidthCourse, width: float, goal: float | None = None) -> Markup:
+    """Draw half the width of the interval against labels: dots are rounds, the line is a forecast.
+
+    The dashed line is a simple random sample; ``goal`` is a half-width that is marked.
+    """
+    points = found.points
+    marks = ticks(0, max(max(p.half_width, p.srs_half_width) for p in points), 6)
+    digits = decimals([100 * mark for mark in marks])
+    labels = [f"±{100 * mark:.{digits}f} %" for mark in marks]
+    x, y, parts = label_axes(width, points[-1].labels, marks, labels, "labels")
+    if len(points) > 1:
+        parts.append(path([(x(p.labels), y(p.srs_half_width)) for p in points], "edge"))
+        parts.append(path([(x(p.labels), y(p.half_width)) for p in points], "trend"))
+    if goal is not None and goal <= marks[-1]:
+        parts.append(line(x.start, y(goal), x.stop, y(goal), "bar srs"))
+        parts.append(text(x.stop, y(goal) - 6, f"goal ±{100 * goal:g} %", "value", "end"))
+    parts += [dot(x(p.labels), y(p.half_width), 5, "mark own") for p in points if p.seen]
+    description = "; ".join(
+        f"{'with' if p.seen else 'forecast with'} {plural(p.labels, 'label')}: ±{100 * p.half_width:.2g} %, "
+        f"at random ±{100 * p.srs_half_width:.2g} %"
+        for p in points
+    )
+    title = "Half the width of the interval against labels"
+    return figure(name_at("widths", width), title, description, (width, LINE_HEIGHT), parts)
+
+
+def with_picture(document: LabelBudget, uri: str) -> LabelBudget:
+    """Draw a budget to a file or object; return it with that URI."""
+    assert document.course is not None
+    key = text(WIDE - 20, 24, "half the width of the interval; dashed: a simple random sample", "tick", "end")
+    drawn = str(widths(document.course, WIDE, document.half_width)).replace("</svg>", f"{key}</svg>")
+    return document.model_copy(update={"picture": write_alone(drawn, uri)})
+
+
+def write_alone(drawn: str, uri: str) -> str:
+    """Write a figure as an SVG file that adapts to light and dark; return its URI."""
+    sheet = f"<style>{style('figure.css')}svg {{ background: var(--paper); }}</style>"
+    whole = drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    folder, name = split(uri)
+    store = open_store(folder)
+    store.write(name, (whole.replace("<title ", f"{sheet}<title ", 1) + "\n").encode())
+    return store.uri_of(name)

@@ -1,126 +1,162 @@
 """The page of a report: one HTML file that needs no network and runs no script. Every text of others is escaped."""
 
+import json
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import yaml
 
-from opacc_ray.estimators.intervals import clipped
 from opacc_ray.report import sentences
-from opacc_ray.report.coverage import section
-from opacc_ray.report.documents import ConfusionCell, RunReport
+from opacc_ray.report.coverage_page import section
+from opacc_ray.report.facts import Column, Table, class_table, doubts, round_table
 from opacc_ray.report.figures import MOST_CLASSES, figures_of
-from opacc_ray.report.left_out import changed_objects, head_of_changed, left_out
-from opacc_ray.report.origin import origin_of
-from opacc_ray.report.pictures import Picture, Pictures
+from opacc_ray.report.gallery import Picture, Pictures
+from opacc_ray.report.numbers import digits_for, ends, is_share, level_text, noun, percent, sentence, stated
 from opacc_ray.report.rendering import style, template
+from opacc_ray.report.report_documents import ConfusionCell, RunReport
+from opacc_ray.svg import shortened_to
 
 MOST_ROWS, MATRIX_CLASSES, MOST_CONFUSIONS = 30, 12, 12
 """Classes of the table, classes up to which confusions are a matrix, and confusions that are listed."""
 
+UNKNOWN = "not known"
+
 
 def page(report: RunReport, pictures: Pictures) -> str:
     """Return the HTML of a report."""
+    estimate, classes = report.estimate, report.header.spec.model.classes or []
+    by_class, more_classes = class_table(estimate, classes, MOST_ROWS) if estimate else (None, 0)
     return template("page.html").render(
         report=report,
-        stated=report.estimate,
+        stated=estimate,
+        result=stated(estimate, report.measure) if estimate else None,
+        level=level_text(estimate.level) if estimate else "",
+        cautions=_cautions(report),
+        claim=_claim(report),
         pictures=pictures,
         has_pictures=any(isinstance(found, Picture) for found in pictures.values()),
         figures=figures_of(report),
         most_classes=MOST_CLASSES,
-        left_out=left_out(report),
+        by_class=by_class,
+        more_classes=more_classes,
+        matrix=_matrix(report),
+        confusions=_confusions(report),
+        gallery=_gallery_table(report),
+        excluded=_excluded_table(report),
+        rounds=round_table(report.rounds),
+        draws=_draw_table(report),
+        left_out=sentences.left_out(report),
         origin=origin_of(report),
         spec=yaml.safe_dump(report.header.spec.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
         style=style(),
         coverage=section(report.characterization) if report.characterization else None,
-        noun=sentences.noun(report.measure),
-        share_of_examples=sentences.is_share(report.measure),
-        percent=sentences.percent,
-        thousands=sentences.thousands,
+        noun=noun(report.measure),
+        share_of_examples=is_share(report.measure),
         history=sentences.started_from(report.history),
-        **_rounds(report),
-        **_result(report),
-        **_classes(report),
+        **_asked(report),
     )
 
 
-def _rounds(report: RunReport) -> dict[str, Any]:
-    """What was asked for, and how."""
+def _asked(report: RunReport) -> dict[str, Any]:
+    """Return what was asked for, and how."""
+    sequence = report.estimate and report.estimate.sequence
+    digits = digits_for(report.estimate.low, report.estimate.high) if report.estimate else 1
+    noise = report.estimate and report.estimate.label_noise
     return {
+        "any_time": ends(sequence.low, sequence.high, report.measure, digits) if sequence else "",
+        "noise": ends(noise.low, noise.high, report.measure, digits) if noise else "",
         "labelled": sum(item.labelled for item in report.rounds),
         "asked": sum(item.budget for item in report.rounds),
         "methods": list(dict.fromkeys(item.method for item in report.rounds)),
         "titles": list({item.method: item for item in report.drawn}.values()),
         "at_random": all(item.method == "srs" for item in report.rounds),
-        "level_of_widths": f"{100 * report.widths.level:g}%" if report.widths else "",
         "anytime": any(item.anytime_low is not None for item in report.course),
+        "tighter": bool(
+            sequence
+            and report.estimate
+            and (sequence.low > report.estimate.low or sequence.high < report.estimate.high)
+        ),
     }
 
 
-def _result(report: RunReport) -> dict[str, Any]:
-    """The numbers of the answer, as texts."""
-    stated = report.estimate
-    if stated is None:
-        return {"claim": "", "guessed": None}
-    number = partial(sentences.number, measure=report.measure, digits=sentences.digits_for(stated.low, stated.high))
-    return {
-        "number": number,
-        "value": number(clipped(stated)),
-        "low": number(stated.low),
-        "high": number(stated.high),
-        "level": f"{100 * stated.level:g}%",
-        "distinct": stated.srs.n,
-        "tighter": stated.sequence.low > stated.low or stated.sequence.high < stated.high,
-        "changed": changed_objects(stated.objects) if stated.objects else None,
-        "head_of_changed": head_of_changed(stated.objects) if stated.objects else None,
-        "claim": sentences.claim(report.reliability, stated) if report.reliability else "",
-        "guessed": sentences.guessed(report.reliability, stated) if report.reliability else None,
-    }
+def _cautions(report: RunReport) -> list[tuple[str, str]]:
+    """Return what a reader must know of the number, each with a heading."""
+    estimate = report.estimate
+    notes = doubts(estimate) if estimate else []
+    found = [("", " ".join(map(sentence, notes)))] if notes else []
+    if estimate and estimate.objects and (text := sentences.changed_objects(estimate.objects)):
+        found.append(("The pool may have changed." if estimate.objects.reason else "The pool changed.", text))
+    return found + [("Is this the right model?", text) for text in report.warnings]
 
 
-def _classes(report: RunReport) -> dict[str, Any]:
-    """Tables of classes and of what is taken for what."""
-    rows = _class_rows(report)
-    wrong = [cell for cell in report.confusion or [] if cell.true != cell.predicted]
-    return {
-        "classes": rows[:MOST_ROWS],
-        "more_classes": max(len(rows) - MOST_ROWS, 0),
-        "confusion": _matrix(report),
-        "confusions": wrong[:MOST_CONFUSIONS],
-    }
-
-
-def _class_rows(report: RunReport) -> list[dict[str, Any]]:
-    """Rows of the table in the order of the spec; of too many classes those with most labels first."""
-    stated = report.estimate
-    if stated is None or stated.by_predicted_class is None or stated.by_true_class is None:
+def _claim(report: RunReport) -> list[str]:
+    """Return how the model's confidence compares with its accuracy."""
+    if report.reliability is None or report.estimate is None:
         return []
-    pool = stated.pool_by_predicted_class
-    names = list(dict.fromkeys([*(pool or {}), *stated.by_predicted_class, *stated.by_true_class]))
+    guessed = sentences.guessed(report.reliability, report.estimate)
+    return [sentences.claim(report.reliability, report.estimate), *([guessed] if guessed else [])]
+
+
+# -- tables ----------------------------------------------------------------------------------------------
+
+
+def _confusions(report: RunReport) -> Table | None:
+    wrong = [cell for cell in report.confusion or [] if cell.true != cell.predicted][:MOST_CONFUSIONS]
+    columns = (
+        Column("true class"),
+        Column("predicted"),
+        Column("of the pool", "n"),
+        Column("standard error", "n", optional=True),
+        Column("labels", "n"),
+    )
     rows = [
-        {
-            "name": name,
-            "pool": None if pool is None else pool.get(name, 0),
-            "predicted": stated.by_predicted_class.get(name),
-            "true": stated.by_true_class.get(name),
-        }
-        for name in names
+        (
+            cell.true,
+            cell.predicted,
+            percent(cell.share, 2),
+            percent(cell.standard_error, 2) if cell.labels > 1 else "–",
+            str(cell.labels),
+        )
+        for cell in wrong
     ]
-    order = {name: place for place, name in enumerate(report.header.spec.model.classes or [])}
-    if len(rows) > MOST_ROWS:
-        return sorted(rows, key=lambda row: (-_labels_of(row), -(row["pool"] or 0)))
-    return sorted(rows, key=lambda row: order.get(row["name"], 0)) if order else rows
+    return Table(columns, rows) if rows else None
 
 
-def _labels_of(row: dict[str, Any]) -> int:
-    return sum(part.n for part in (row["predicted"], row["true"]) if part)
+def _gallery_table(report: RunReport) -> Table:
+    """Return the mispredicted examples without pictures."""
+    shares = is_share(report.measure)
+    columns = (
+        Column("example", "code"),
+        Column("prediction"),
+        Column("label"),
+        Column("confidence" if shares else "score", "n"),
+    )
+    rows = []
+    for item in report.gallery.examples if report.gallery else ():
+        last = f"{item.outcome:.3f}" if not shares else "–" if item.confidence is None else percent(item.confidence)
+        rows.append((shortened_to(item.id, 80), shortened_to(item.prediction, 60), shortened_to(item.label, 60), last))
+    return Table(columns, rows)
+
+
+def _excluded_table(report: RunReport) -> Table:
+    rows = [(shortened_to(item.id, 100), item.reason) for item in report.excluded]
+    return Table((Column("excluded example", "code"), Column("reason")), rows)
+
+
+def _draw_table(report: RunReport) -> Table:
+    columns = Column("round"), Column("method"), Column("seed", "n"), Column("parameters", "code")
+    rows = []
+    for item in report.drawn:
+        parameters = [f"{name}={text}" for name, text in item.parameters.items()]
+        parameters += [f"replicates={json.dumps(item.replicates)}"] if item.replicates else []
+        rows.append((str(item.round), item.method, str(item.seed), " ".join(parameters)))
+    return Table(columns, rows)
 
 
 def _matrix(report: RunReport) -> dict[str, Any] | None:
-    """Cells with their texts, and how strong their colour is: in [0, 1], right and wrong ones each by their largest.
+    """Return the cells of the confusion matrix with their colours; None without classes, or with too many.
 
-    None if there are no classes, or too many.
+    A colour is a weight in [0, 1]: the share over the largest share, of right and of wrong cells apart.
     """
     cells = report.confusion or []
     found = {name for cell in cells for name in (cell.true, cell.predicted)}
@@ -132,8 +168,8 @@ def _matrix(report: RunReport) -> dict[str, Any] | None:
         right: max([cell.share for cell in cells if (cell.true == cell.predicted) == right] + [1e-9])
         for right in (True, False)
     }
-    rows = [{"name": true, "cells": [_cell(known.get((true, said)), largest) for said in names]} for true in names]
-    return {"classes": names, "rows": rows}
+    rows = [(true, [_cell(known.get((true, name)), largest) for name in names]) for true in names]
+    return {"names": names, "rows": rows}
 
 
 def _cell(cell: ConfusionCell | None, largest: Mapping[bool, float]) -> dict[str, Any]:
@@ -141,4 +177,30 @@ def _cell(cell: ConfusionCell | None, largest: Mapping[bool, float]) -> dict[str
         return {"kind": "", "weight": 0.0, "text": "·"}
     right = cell.true == cell.predicted
     weight = max(cell.share, 0) / largest[right]
-    return {"kind": "right" if right else "wrong", "weight": weight, "text": sentences.percent(cell.share)}
+    return {"kind": "right" if right else "wrong", "weight": weight, "text": percent(cell.share)}
+
+
+# -- provenance ------------------------------------------------------------------------------------------
+
+
+def origin_of(report: RunReport) -> list[tuple[str, str]]:
+    """Return the names, digests and versions that repeat the audit."""
+    header = report.header
+    model, pool = header.spec.model, header.spec.pool
+    rows = [
+        ("Run", report.run),
+        ("Track", report.track or ""),
+        ("Digest of the run", header.digest or UNKNOWN),
+        ("Pool", f"{pool.uri} ({pool.format})"),
+        ("Filter", pool.filter or ""),
+        ("Split", pool.split or ""),
+        ("Digest of its listing", header.pool.digest or UNKNOWN),
+        ("Model", model.factory or model.program or model.function or "none: the pool holds features"),
+        ("Weights", (model.weights or "made by the factory") if model.factory else ""),
+        ("Digest of the weights", header.model.sha256 or UNKNOWN),
+        ("Labels", report.estimate.labels_digest if report.estimate else "none yet"),
+        ("Commit", header.git_commit or UNKNOWN),
+        ("Made", header.created or UNKNOWN),
+        ("Versions", ", ".join(f"{name} {version}" for name, version in header.versions.items()) or UNKNOWN),
+    ]
+    return [(name, text) for name, text in rows if text]

@@ -1,4 +1,4 @@
-"""The model's own confidence beside the labels: by bins of confidence, and by predicted class.
+"""Compare the model's confidence with the labels, by bins of confidence and by predicted class.
 
 A bin of confidence, like a predicted class, is a part of the pool whose size is known: its accuracy is a ratio of two
 estimated means (:mod:`opacc_ray.estimators.domain`), calibrated with the pool's counts where the design bears it
@@ -17,7 +17,7 @@ from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.baselines import label_free_accuracy
 from opacc_ray.estimators.domain import by_class, design_for_classes
 from opacc_ray.labels.labelled_rounds import LabelledRound
-from opacc_ray.report.documents import ClassFailures, ConfidenceBin, Reliability
+from opacc_ray.report.report_documents import ClassFailures, ConfidenceBin, Reliability
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 
@@ -25,34 +25,34 @@ MOST_BINS, LABELS_PER_BIN = 6, 15
 """Bins at most, and labels that each should have."""
 
 
-class Beliefs(NamedTuple):
-    """What the model says of every example of the pool."""
+class PoolPredictions(NamedTuple):
+    """Confidence and prediction of every example of the pool."""
 
     confidence: NDArray[np.float64]  # (N,) in [0, 1]
     prediction: NDArray[np.int64]  # (N,)
 
 
-def read_beliefs(run: Run) -> Beliefs | None:
-    """Confidence and predicted class of the whole pool; None if the features have no confidence."""
+def read_predictions(run: Run) -> PoolPredictions | None:
+    """Return confidence and predicted class of the whole pool; None without a confidence."""
     index = run.read_index()
     if index is None or "confidence" not in index.features or run.spec.model.task == "regression":
         return None
     confidence = feature_store.read_column(run, "confidence").astype(np.float64)
-    return Beliefs(np.clip(confidence, 0, 1), feature_store.read_column(run, "prediction").astype(np.int64))
+    return PoolPredictions(np.clip(confidence, 0, 1), feature_store.read_column(run, "prediction").astype(np.int64))
 
 
-def reliability_of(run: Run, known: Sequence[LabelledRound], beliefs: Beliefs, level: float) -> Reliability:
-    """Return the model's confidence beside what the labels say; without labels, the confidence alone."""
+def reliability_of(run: Run, known: Sequence[LabelledRound], predictions: PoolPredictions, level: float) -> Reliability:
+    """Compare the model's confidence with the labels; without labels, return the confidence alone."""
     return Reliability(
-        mean_confidence=float(beliefs.confidence.mean()),
-        without_labels=label_free_accuracy(beliefs.confidence, *_of_reference(run)),
-        bins=_bins(known, beliefs.confidence, level) if known else [],
-        classes=_classes(run, known, beliefs, level),
+        mean_confidence=float(predictions.confidence.mean()),
+        without_labels=label_free_accuracy(predictions.confidence, *_of_reference(run)),
+        bins=_bins(known, predictions.confidence, level) if known else [],
+        classes=_classes(run, known, predictions, level),
     )
 
 
 def _of_reference(run: Run) -> tuple[NDArray[np.float64], NDArray[np.float64]] | tuple[()]:
-    """Confidence and outcome (k,) of the labelled reference that the run started from, if there is one."""
+    """Return confidence and outcome (k,) of the labelled reference that the run started from, if any."""
     kept = read_record(run)
     if kept is None or not kept.sources or kept.sources[0].kind != "reference":
         return ()
@@ -83,17 +83,19 @@ def _bins(known: Sequence[LabelledRound], confidence: NDArray[np.float64], level
 
 
 def _edges(labelled: NDArray[np.float64], confidence: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(bins + 1,) from the least to the largest confidence of the pool."""
+    """Return the edges (bins + 1,) of the bins, from the least to the largest confidence of the pool."""
     num = int(np.clip(len(labelled) // LABELS_PER_BIN, 1, MOST_BINS))
     inner = np.unique(np.quantile(labelled, np.arange(1, num) / num))
     least, largest = confidence.min(), confidence.max()
     return np.concatenate([[least], inner[(inner > least) & (inner < largest)], [largest]])
 
 
-def _classes(run: Run, known: Sequence[LabelledRound], beliefs: Beliefs, level: float) -> list[ClassFailures]:
-    pool = np.bincount(beliefs.prediction)
-    doubt = np.bincount(beliefs.prediction, weights=1 - beliefs.confidence)
-    found = _by_part(known, beliefs.prediction, pool, level) if known else {}
+def _classes(
+    run: Run, known: Sequence[LabelledRound], predictions: PoolPredictions, level: float
+) -> list[ClassFailures]:
+    pool = np.bincount(predictions.prediction)
+    doubt = np.bincount(predictions.prediction, weights=1 - predictions.confidence)
+    found = _by_part(known, predictions.prediction, pool, level) if known else {}
     return [
         ClassFailures(
             name=run.spec.model.name_of(c),
@@ -111,7 +113,7 @@ def _classes(run: Run, known: Sequence[LabelledRound], beliefs: Beliefs, level: 
 def _by_part(
     known: Sequence[LabelledRound], part: NDArray[Any], pool: NDArray[np.int64], level: float
 ) -> dict[int, Estimate]:
-    """Accuracy in each part of the pool that a label is in.
+    """Return the accuracy in each part of the pool that has labels.
 
     Parameters
     ----------
@@ -125,5 +127,5 @@ def _by_part(
 
 
 def _places(known: Sequence[LabelledRound]) -> NDArray[np.int64]:
-    """Where the labelled examples are in the pool, (n,) over all rounds."""
+    """Return the rows of the labelled examples in the pool, (n,) over all rounds."""
     return np.concatenate([item.known.index for item in known])

@@ -1,33 +1,121 @@
-"""The templates of pages: every text of others is escaped."""
+"""Render tables as Markdown and HTML, and pages from templates. Every text of others is escaped."""
 
+import re
+from collections.abc import Callable, Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
 
 from markupsafe import Markup
 
-from opacc_ray.report import sentences
+from opacc_ray.report import numbers
+from opacc_ray.report.facts import Cell, Column, Table
 from opacc_ray.svg import shortened_to
 
 TEMPLATES = files("opacc_ray.report") / "templates"
 
 
+def markdown_table(table: Table) -> list[str]:
+    """Return the lines of a table in Markdown."""
+    rows = [
+        [escaped(column.name) for column in table.columns],
+        ["---:" if column.kind == "n" else "---" for column in table.columns],
+        *([_markdown_cell(cell) for cell in row] for row in table.rows),
+    ]
+    return ["| " + " | ".join(row) + " |" for row in rows]
+
+
+def _markdown_cell(cell: Cell) -> str:
+    return escaped(cell if isinstance(cell, str) else f"{cell[0]} ({cell[1]})" if cell[1] else cell[0])
+
+
+def escaped(text: str) -> str:
+    """Return a text on one line that Markdown and HTML take for plain text."""
+    line = " ".join(text.split())
+    line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_{}\[\]()#+|~!@])", r"\\\1", line)
+
+
+def html_table(table: Table, label: str) -> Markup:
+    """Return a table as HTML in a region that scrolls; ``label`` names it for readers who do not see it."""
+    head = Markup("").join(
+        Markup('<th scope="col"{}>{}</th>').format(_kind(column), column.name) if column.name else Markup("<td></td>")
+        for column in table.columns
+    )
+    body = Markup("").join(
+        Markup("<tr>{}</tr>\n").format(
+            Markup("").join(
+                Markup('<th scope="row"{}>{}</th>' if place == 0 else "<td{}>{}</td>").format(
+                    _kind(column), _html_cell(cell)
+                )
+                for place, (column, cell) in enumerate(zip(table.columns, row, strict=True))
+            )
+        )
+        for row in table.rows
+    )
+    return _in_region(head, body, label)
+
+
+def heat_map(matrix: Mapping[str, Any], label: str) -> Markup:
+    """Return a table of coloured cells: ``names`` of its columns, and ``rows`` of a name and cells each.
+
+    A cell has a ``text``, a ``kind``, which is right, wrong or none, and a ``weight`` in [0, 1] of its colour.
+    """
+    head = [Markup('<th scope="col"><span>{}</span></th>').format(shortened_to(name, 24)) for name in matrix["names"]]
+    rows = []
+    for name, cells in matrix["rows"]:
+        row = [
+            Markup('<td class="{}" style="--w:{}">{}</td>').format(
+                item["kind"], f"{item['weight']:.3f}", _unbroken(item["text"])
+            )
+            for item in cells
+        ]
+        rows.append(Markup('<tr><th scope="row">{}</th>{}</tr>\n').format(shortened_to(name, 24), Markup("").join(row)))
+    return _in_region(Markup("").join([Markup("<td></td>"), *head]), Markup("").join(rows), label, ' class="matrix"')
+
+
+def _in_region(head: Markup, body: Markup, label: str, attributes: str = "") -> Markup:
+    return Markup(
+        '<div class="scroll" tabindex="0" role="region" aria-label="{}">\n<table{}>\n<thead><tr>{}</tr></thead>\n'
+        "<tbody>\n{}</tbody>\n</table>\n</div>"
+    ).format(label, Markup(attributes), head, body)
+
+
+def _kind(column: Column) -> Markup:
+    kinds = " ".join(filter(None, (column.kind, "optional" * column.optional)))
+    return Markup(' class="{}"').format(kinds) if kinds else Markup("")
+
+
+def _html_cell(cell: Cell) -> Any:
+    text, note = (cell, "") if isinstance(cell, str) else cell
+    return Markup("{} <small>{}</small>").format(_unbroken(text), note) if note else _unbroken(text)
+
+
 def template(name: str, folder: Traversable = TEMPLATES) -> Any:
-    """The template of a file; one that names a value which is not there does not render."""
+    """Return the template of a file; rendering fails where a value is missing."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_unbroken
+    )
     environment.loader = FunctionLoader(_shared)
-    environment.filters |= {"short": shortened_to, "sentence": sentences.sentence}
+    environment.filters |= {"short": shortened_to, "sentence": numbers.sentence}
+    shown: dict[str, Callable[..., Any]] = {"table": html_table, "heat_map": heat_map, "percent": numbers.percent}
+    environment.globals |= shown | {"thousands": numbers.thousands, "level_text": numbers.level_text}
     return environment.from_string((folder / name).read_text(encoding="utf-8"))
 
 
+def _unbroken(value: Any) -> Any:
+    """Keep a percentage on one line."""
+    return value.replace(" %", "\N{NO-BREAK SPACE}%") if isinstance(value, str) else value
+
+
 def _shared(name: str) -> str:
-    """The text of a template of this room, which those of others extend: base.html is what all pages are."""
+    """Return the text of a shared template, such as base.html, which all pages extend."""
     return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
 def style(*names: str) -> Markup:
-    """The style sheets of every page, or those named: figure.css suits a figure that is a file of its own."""
+    """Return the style sheets of every page, or those named; figure.css also suits a figure in its own file."""
     sheets = map(_shared, names or ("figure.css", "page.css"))
     return Markup("\n").join(map(Markup, sheets))

@@ -1,125 +1,138 @@
-"""What a report says in words."""
+"""Sentences of a report: the result, what it is worth, what it leaves out."""
 
-import math
 from collections.abc import Sequence
 
 from opacc_ray.audit.prior_labels import HistorySource
 from opacc_ray.estimators.intervals import clipped
 from opacc_ray.labels.labelled_rounds import LabelledRound
-from opacc_ray.report.documents import Reliability
-from opacc_ray.runs.estimate_documents import AccuracyEstimate
-
-
-def percent(value: float, digits: int = 1) -> str:
-    """0.843 -> 84.3%; 1 and 0 without decimals."""
-    text = f"{100 * value:.{digits}f}"
-    return f"{text.rstrip('0').rstrip('.') if value in (0, 1) else text}%"
-
-
-def digits_for(low: float, high: float) -> int:
-    """Decimals of a percentage whose interval is this wide: two figures of the width can be told apart."""
-    width = 100 * (high - low)
-    return 1 if width >= 1 or width <= 0 else min(4, 1 - math.floor(math.log10(width)))
-
-
-def number(value: float, measure: str, digits: int = 1) -> str:
-    """A share as a percentage, a mean score as a number."""
-    return percent(value, digits) if is_share(measure) else f"{value:.{digits + 2}f}"
-
-
-def is_share(measure: str) -> bool:
-    """Whether what is stated is a share of examples."""
-    return not measure.startswith("mean")
-
-
-def noun(measure: str) -> str:
-    """What the result is called: the score of a regression is no accuracy."""
-    return "accuracy" if measure == "accuracy" else "score"
-
-
-def sentence(text: str) -> str:
-    """A text with a capital letter and a full stop."""
-    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}"
-
-
-def thousands(value: float) -> str:
-    """6000 -> 6,000."""
-    return f"{value:,.0f}"
+from opacc_ray.report.numbers import digits_for, is_share, level_text, number, percent, plural, sentence, thousands
+from opacc_ray.report.report_documents import Reliability, RunReport
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, ChangedObjects
 
 
 def answer(stated: AccuracyEstimate | None, pool_size: int, rounds: Sequence[LabelledRound]) -> str:
-    """The result in one sentence that one may repeat."""
+    """Return the result in one sentence."""
     if stated is None:
         asked, unsure = sum(len(item.missing) for item in rounds), sum(len(item.unsure) for item in rounds)
         if unsure and not asked:
-            return f"No label is in: of {thousands(unsure)} examples nobody could tell what they are."
-        return f"No label is in yet: {thousands(asked)} of {thousands(pool_size)} examples wait for one."
+            return f'There is no label: all {plural(unsure, "answer")} are "can\'t tell".'
+        return f"There is no label yet: {thousands(asked)} of {plural(pool_size, 'example')} wait for one."
     digits = digits_for(stated.low, stated.high)
     value, low, high = (number(item, stated.measure, digits) for item in (clipped(stated), stated.low, stated.high))
-    whole = stated.low == stated.high
-    value = value if whole else f"about {value}"
-    sure = f"with {100 * stated.level:g}% confidence{'' if stated.design_based else ' under assumptions'}"
-    basis = f"{sure}, from {thousands(stated.n)} labels"
-    of_all = f"{thousands(pool_size)} examples"
+    is_known = stated.low == stated.high
+    value = value if is_known else f"about {value}"
+    confidence = f"{level_text(stated.level)} confidence{'' if stated.design_based else ' under assumptions'}"
+    pool = plural(pool_size, "example")
     if stated.measure == "accuracy":
-        said = f"The model is right on {value} of the {of_all}"
+        result = f"The model is right on {value} of the {pool}"
     elif is_share(stated.measure):
-        said = f"On the {of_all} {value} of the model's predictions are {stated.measure.removeprefix('share ')}"
+        result = f"On the {pool}, {value} of the model's predictions are {stated.measure.removeprefix('share ')}"
     else:
-        said = f"The model scores {value} on average over the {of_all}"
-    return f"{said}: every one of them is labelled." if whole else f"{said}: between {low} and {high} {basis}."
+        result = f"The model scores {value} on average over the {pool}"
+    if is_known:
+        return f"{result}: every one of them is labelled."
+    return f"{result}: between {low} and {high} with {confidence}, from {plural(stated.n, 'label')}."
 
 
 def worth(stated: AccuracyEstimate) -> str | None:
-    """What the labels are worth, beside a simple random sample; None if that cannot be told."""
+    """Return how many random labels would be as precise; None if that is unknown."""
     effective, n = stated.srs.effective_size, stated.srs.n
     if effective is None:
         return None
-    labels, worth = f"{thousands(n)} labels", thousands(effective)
+    labels, worth = plural(n, "label"), thousands(effective)
     if effective > 1.05 * n:
-        return f"These {labels} are worth {worth} chosen at random."
+        return f"These {labels} are worth {worth} random labels."
     if effective < 0.95 * n:
         return (
-            f"These {labels} are worth only {worth} chosen at random: the method cost precision here, "
-            "and a simple random sample would have done better."
+            f"These {labels} are worth only {worth} random labels: the method lost precision here, and a simple "
+            "random sample would have been more precise."
         )
-    return f"These {labels} are worth about as many chosen at random."
+    return f"These {labels} are worth about as many random labels."
 
 
 def started_from(sources: Sequence[HistorySource] | None) -> str | None:
-    """What a run knew before its first label; None if it asked for nothing."""
+    """Return what a run used before its first label; None if it asked for nothing."""
     if sources is None:
         return None
     if not sources:
         return "It was to start from earlier audits of the same weights, and found none with labels."
     known = "; ".join(map(_known_before, sources))
-    return f"What was known before the first label: {known}. None of it is trusted."
+    return f"Used before the first label: {known}. The interval does not rely on it."
 
 
 def _known_before(source: HistorySource) -> str:
     if source.kind == "prior":
         return f"the column {source.column} of the pool"
-    labels = "1 label" if source.examples == 1 else f"{thousands(source.examples)} labels"
-    return f"{labels} of the {'reference' if source.kind == 'reference' else 'audit'} {source.uri}"
+    kind = "reference" if source.kind == "reference" else "audit"
+    return f"{plural(source.examples, 'label')} from the {kind} {source.uri}"
 
 
-def guessed(belief: Reliability, stated: AccuracyEstimate) -> str | None:
-    """What a labelled reference lets one guess without any label of the pool; None if there was none."""
-    if len(belief.without_labels) < 2:
+def guessed(reliability: Reliability, stated: AccuracyEstimate) -> str | None:
+    """Return the accuracies that a labelled reference predicts without labels of the pool; None without one."""
+    if len(reliability.without_labels) < 2:
         return None
-    said = ", ".join(f"{percent(value)} ({name})" for name, value in belief.without_labels.items())
+    guesses = ", ".join(f"{percent(value)} ({name})" for name, value in reliability.without_labels.items())
     return (
-        f"Without any label of the pool, the confidence and the labelled reference let one guess {said}. Nothing tells "
-        f"how far off a guess is; the labels say {percent(stated.low)} to {percent(stated.high)}."
+        f"Without labels of the pool, the confidence and the labelled reference predict {guesses}. Such a prediction "
+        f"has no error bound; the labels give {percent(stated.low)} to {percent(stated.high)}."
     )
 
 
-def claim(belief: Reliability, stated: AccuracyEstimate) -> str:
-    """What the model says of itself, beside what is so."""
-    sure, right = belief.mean_confidence, clipped(stated)
-    said = f"On average over the pool the model is {percent(sure)} sure, and right on about {percent(right)}"
-    if stated.low <= sure <= stated.high:
-        return f"{said}: within the interval, its average confidence is about right."
-    if sure > stated.high:
-        return f"{said}: it is too sure of itself, by about {100 * (sure - right):.1f} points."
-    return f"{said}: it is better than it believes, by about {100 * (right - sure):.1f} points."
+def claim(reliability: Reliability, stated: AccuracyEstimate) -> str:
+    """Compare the model's mean confidence with its accuracy."""
+    confidence, accuracy = reliability.mean_confidence, clipped(stated)
+    result = f"The model's mean confidence over the pool is {percent(confidence)}, its accuracy about"
+    result = f"{result} {percent(accuracy)}"
+    points = f"{100 * abs(confidence - accuracy):.1f} points"
+    if stated.low <= confidence <= stated.high:
+        return f"{result}: the mean confidence is within the interval."
+    return f"{result}: it is {'over' if confidence > accuracy else 'under'}confident by about {points}."
+
+
+def left_out(report: RunReport) -> list[str]:
+    """Return one sentence for each kind of example that the result does not cover."""
+    found = []
+    if report.num_excluded:
+        found.append(f"{plural(report.num_excluded, 'example')} could not be read; the result is for the others.")
+    for kind in report.header.pool.ignored:
+        files = plural(kind.num_files, "other file")
+        found.append(
+            f"{files} in the pool's folder {_be(kind.num_files, 'was')} not read: {kind.kind}, such as {kind.first[0]}."
+        )
+    for counts in report.rounds:
+        place = f"in round {counts.round}"
+        if counts.missing:
+            found.append(f"{plural(counts.missing, 'example')} {place} {_be(counts.missing, 'waits')} for a label.")
+        if counts.unsure:
+            found.append(f'{plural(counts.unsure, "example")} {place} got the answer "can\'t tell".')
+        if counts.given_up:
+            found.append(
+                f"{plural(counts.given_up, 'example')} {place} {_be(counts.given_up, 'was')} given up without a label."
+            )
+    if report.estimate and report.estimate.objects:
+        text = changed_objects(report.estimate.objects)
+        found += [text] if text else []
+    return found
+
+
+def _be(count: int, verb: str) -> str:
+    """Return a verb in the singular or plural."""
+    return verb if count == 1 else {"was": "were", "waits": "wait", "is": "are"}[verb]
+
+
+def changed_objects(objects: ChangedObjects) -> str | None:
+    """Return which objects of chosen examples changed since the model read them; None if none did."""
+    if objects.reason:
+        return sentence(f"whether objects of the pool changed since extraction is not known: {objects.reason}")
+    found = []
+    if objects.changed:
+        found.append(f"{_objects(objects.changed)} changed since extraction")
+    if objects.lost:
+        found.append(f"{_objects(objects.lost)} {_be(objects.lost, 'is')} gone")
+    if not found:
+        return None
+    return f"{' and '.join(found)}, such as {', '.join(objects.first)}: their labels may be of other examples."
+
+
+def _objects(count: int) -> str:
+    return plural(count, "object of a chosen example", "objects of chosen examples")

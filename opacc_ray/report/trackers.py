@@ -1,8 +1,8 @@
-"""The numbers of a report in experiment trackers: MLflow, Weights & Biases. A tracker that fails costs a warning.
+"""Log the numbers of a report to MLflow or Weights & Biases. A tracker that fails is a warning.
 
 Logged are ``value``, ``low``, ``high``, ``effective_sample_size`` and ``n``, what identifies the run, and the files.
-Where to is said by the trackers' own environment variables: MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME;
-WANDB_PROJECT, WANDB_ENTITY and WANDB_MODE.
+The trackers read their own environment variables: MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME; WANDB_PROJECT,
+WANDB_ENTITY and WANDB_MODE.
 """
 
 import os
@@ -14,15 +14,15 @@ from typing import Any
 from opacc_ray.errors import shortened
 from opacc_ray.lake.redaction import redacted
 from opacc_ray.lake.store_uris import read_uri
-from opacc_ray.report.documents import RunReport, WrittenReport
+from opacc_ray.report.report_documents import RunReport, WrittenReport
 from opacc_ray.runs.identity import Population
 
 PREFIX = "opacc/"
-"""What the names of numbers begin with."""
+"""Prefix of the names of numbers."""
 
 
 def track(written: WrittenReport, report: RunReport, names: Sequence[str]) -> WrittenReport:
-    """Log a report to the named trackers; returns the answer with where they keep it, or why they do not."""
+    """Log a report to the named trackers; return the answer with their runs and warnings."""
     tracked, warnings = [], []
     for name in names:
         try:
@@ -31,12 +31,12 @@ def track(written: WrittenReport, report: RunReport, names: Sequence[str]) -> Wr
             warnings.append(f"{name} is not installed ({error}); pip install 'opacc_ray[{name}]'")
         except Exception as error:  # whatever a tracker raises, the report is made
             reason = redacted(shortened(str(error))) or "no reason given"
-            warnings.append(f"{name} did not take the report: {type(error).__name__}: {reason}")
+            warnings.append(f"{name} refused the report: {type(error).__name__}: {reason}")
     return written.model_copy(update={"tracked": tracked, "warnings": warnings})
 
 
 def metrics_of(report: RunReport) -> dict[str, float]:
-    """Return the numbers that are logged; none while no label is in."""
+    """Return the numbers to log; none without labels."""
     stated = report.estimate
     if stated is None:
         return {}
@@ -65,7 +65,7 @@ def settings_of(report: RunReport) -> dict[str, str]:
 
 
 def _log_to_mlflow(written: WrittenReport, report: RunReport) -> str:
-    """One run of MLflow, or what is added to the one that is active."""
+    """Log to the active run of MLflow, or to a new one."""
     import mlflow
 
     active = mlflow.active_run()
@@ -84,7 +84,7 @@ def _log_to_mlflow(written: WrittenReport, report: RunReport) -> str:
 
 
 def _log_to_wandb(written: WrittenReport, report: RunReport) -> str:
-    """One run of Weights & Biases, or what is added to the one that is active."""
+    """Log to the active run of Weights & Biases, or to a new one."""
     import wandb
 
     active = wandb.run
@@ -109,7 +109,7 @@ def _log_to_wandb(written: WrittenReport, report: RunReport) -> str:
 
 
 def _copies(written: WrittenReport, folder: Path) -> list[Path]:
-    """The files of the report, as trackers take them: on this machine."""
+    """Copy the files of the report to a local folder."""
     paths = []
     for uri in written.files:
         path = folder / uri.rpartition("/")[2]

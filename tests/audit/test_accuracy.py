@@ -17,6 +17,7 @@ import opacc_ray as opacc
 from opacc_ray.audit import accuracy, several_models, verbs
 from opacc_ray.audit.exported_tables import export_tables
 from opacc_ray.cli import texts
+from opacc_ray.cli.layout import terminal_text
 from opacc_ray.documents import sealed
 from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError
 from opacc_ray.estimators.domain import by_class, calibrate, confusion, mean_cost
@@ -49,7 +50,7 @@ def test_a_round_without_any_label_is_left_out_and_one_with_some_must_be_whole(r
     after = accuracy.state(run)
     assert (after.value, after.low, after.high) == (before.value, before.low, before.high)
     assert ([item.labelled for item in after.rounds], after.missing, after.design_based) == ([60, 0], 40, True)
-    assert "\nleft out   round 2, which waits for all of its 40 labels" in texts.estimate(after)
+    assert "\nleft out  round 2, which waits for all of its 40 labels" in terminal_text(texts.estimate(after))
     label_actions.import_labels(run, "more.csv", f"id,label\n{first},{CLASSES[TRUTH[IDS.index(first)]]}\n".encode())
     with pytest.raises(LabelError, match=r"^39 of 100 labels are missing in .* give --partial"):
         accuracy.state(run)
@@ -156,14 +157,15 @@ def test_a_model_and_one_that_differs_on_four_examples_are_no_further_apart_than
     found = several_models.compare(run, other)
     assert found.num_unlike == 4
     assert -4 / N <= found.difference.low < found.difference.high <= 4 / N
-    said = texts.comparison(found)
-    assert "unlike     on 4 of 300 examples the two say different things" in said
+    said = terminal_text(texts.comparison(found))
+    assert "unlike      4 of 300 predictions differ" in said
     own = several_models.compare(run, run, other)
     assert [pair.num_unlike for pair in own.differences] == [0, 4, 4]
     same = own.differences[0].difference
     assert (same.value, same.low, same.high) == (0, 0, 0)
-    assert "1 - 2      +0.0000, 95% interval +0.0000 to +0.0000" in texts.comparison(own)
-    assert "; unlike on 4 examples" in texts.comparison(own)
+    said = terminal_text(texts.comparison(own))
+    assert "1 - 2     0.0 points   95 % interval 0.0 to 0.0" in said
+    assert ", 4 predictions differ" in said
 
 
 def test_other_model_with_missing_labels_or_examples(run: Run, tmp_path: Path) -> None:
@@ -255,7 +257,7 @@ def test_no_mean_cost_below_0_is_told(run: Run) -> None:
     stated = accuracy.state(run, costs={"owl": 10.0})
     assert stated.mean_cost is not None
     beyond = stated.mean_cost.model_copy(update={"value": -0.0003, "low": 0.0})
-    assert "\nmean cost  0.0000, " in texts.estimate(stated.model_copy(update={"mean_cost": beyond}))
+    assert "\nmean cost  0.000   " in terminal_text(texts.estimate(stated.model_copy(update={"mean_cost": beyond})))
 
 
 # -- assistance ------------------------------------------------------------------------------------------

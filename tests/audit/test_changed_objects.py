@@ -8,6 +8,7 @@ from audited_run import KEYS, label, write_features, write_pool
 
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.cli.label_texts import tasks
+from opacc_ray.cli.layout import terminal_text
 from opacc_ray.labels import label_actions
 from opacc_ray.labels.formats.label_formats import NOTES
 from opacc_ray.labels.labelling_tasks import Wanted, write_tasks
@@ -39,12 +40,11 @@ def test_tasks_for_a_tool_are_written_with_a_warning(tmp_path: Path) -> None:
     write_pool(str(tmp_path))
     run, _ = write_features(str(tmp_path))
     chosen = verbs.select(run, "srs", 20, {}).ids
-    assert "warning" not in tasks(write_tasks(run, Wanted("csv", str(tmp_path / "before"))))
+    assert "warning" not in terminal_text(tasks(write_tasks(run, Wanted("csv", str(tmp_path / "before")))))
     (tmp_path / "pool" / chosen[3]).write_bytes(b"another picture")
-    said = tasks(write_tasks(run, Wanted("csv", str(tmp_path / "after"))))
+    said = terminal_text(tasks(write_tasks(run, Wanted("csv", str(tmp_path / "after")))))
     assert (
-        f"warning    1 objects of chosen examples changed since the model saw them, and 0 are gone, such as {chosen[3]}"
-        in said
+        f"warning   1 objects of chosen examples changed since extraction, and 0 are gone, such as {chosen[3]}" in said
     )
 
 

@@ -176,8 +176,10 @@ def test_command_prints_a_line_a_check_and_ends_with_the_code_of_the_first_failu
     assert main(["check", str(path)]) == 0
     out, err = capsys.readouterr()
     assert [line.split()[:2] for line in out.splitlines()] == [
-        [name, "ok"] for name in ("pool", "budget", "weights", "output", "model")
+        *([name, "ok"] for name in ("pool", "budget", "weights", "output", "model")),
+        ["next:", "opacc"],
     ]
+    assert out.endswith(f"\nnext: opacc run {path}\n")
     assert err == ""
     path.write_text(
         json.dumps(content(lake, tmp_path / "runs", sample={"method": "srs"}, model=model(lake, weights="no")))
@@ -192,7 +194,7 @@ def test_command_prints_a_line_a_check_and_ends_with_the_code_of_the_first_failu
         ("weights", False),
         ("output", True),
     ]
-    assert err == "opacc: 2 of 4 checks failed: budget, weights; the answer says why\n"
+    assert err == "opacc: 2 of 4 checks failed: budget, weights; see the lines above\n"
 
 
 def test_failure_is_told_once(lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -201,4 +203,4 @@ def test_failure_is_told_once(lake: Path, tmp_path: Path, capsys: pytest.Capture
     assert main(["check", str(path)]) == SpecError.exit_code
     out, err = capsys.readouterr()
     assert (out + err).count("'no_such:net' cannot be imported") == 1
-    assert err == "opacc: 1 of 5 checks failed: model; the answer says why\n"
+    assert err == "opacc: 1 of 5 checks failed: model; see the lines above\n"

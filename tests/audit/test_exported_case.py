@@ -71,8 +71,8 @@ def test_pool_that_lacks_labels_is_refused_unless_part_of_it_will_do(
     assert not path.exists()
     assert main(["export", run.uri, "--case", str(path), "--partial"]) == 0
     told = capsys.readouterr().out
-    assert f"\nexamples   57 of {N}, 19.0% of the pool: those that have a label" in told
-    assert f"{N - 60} have none, and of 3 nobody could tell\n" in told
+    assert f"\nexamples  57 of {N}, 19.0 % of the pool. They are not a random sample" in told
+    assert f'{N - 60} have no label, 3 got "can\'t tell"\n' in told
     places = sorted(IDS.index(name) for name in chosen[3:60])
     case = case_of(path)
     assert np.array_equal(case.outcome, (PREDICTION == TRUTH)[places])

@@ -14,6 +14,7 @@ from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit import label_budget as goals
 from opacc_ray.audit.label_budget import label_budget
 from opacc_ray.cli import texts
+from opacc_ray.cli.layout import terminal_text
 from opacc_ray.cli.main import main
 from opacc_ray.errors import SpecError
 from opacc_ray.labels import label_actions
@@ -101,13 +102,13 @@ def test_the_picture_stands_alone(run: Run, tmp_path: Path, capsys: pytest.Captu
     target = tmp_path / "widths.svg"
     assert main(["budget", run.uri, "--until", "0.05", "--method", "css", "--picture", str(target)]) == 0
     out = capsys.readouterr().out
-    assert re.search(r"\d+ labels( by css)? in one round", out)
-    assert out.endswith(f"picture    {target}\n")
+    assert re.search(r"\d+ labels by css in one round", out)
+    assert out.endswith(f"picture   {target}\n")
     root = ElementTree.parse(target).getroot()
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     texts = ["".join(item.itertext()) for item in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert "goal ±0.05" in texts
-    assert "half the width of the interval; dashed: of a simple random sample" in texts
+    assert "goal ±5 %" in texts
+    assert "half the width of the interval; dashed: a simple random sample" in texts
     assert "http" not in target.read_text().replace("http://www.w3.org/2000/svg", "")
 
 
@@ -116,14 +117,14 @@ def test_no_accuracy_above_one_is_told(run: Run, monkeypatch: pytest.MonkeyPatch
     answer(run, 1)
     goal = goals.look_for_goal(run, 0.02).model_copy(update={"value": 1.0003, "high": 1.0})
     monkeypatch.setattr(goals, "look_for_goal", lambda *_, **__: goal)
-    assert "by which the estimate is 1.0000\n" in texts.label_budget(label_budget(run, 0.02))
+    assert "labels, which estimate 100 %\n" in terminal_text(texts.label_budget(label_budget(run, 0.02)))
 
 
 def test_the_command_says_so(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["budget", run.uri, "--until", "0.05"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("goal       ±0.05 with about ")
-    assert "the model's own word" in out
+    assert out.startswith("goal      ±5 points with about ")
+    assert "the model's confidence, which predicts " in out
     assert main(["budget", run.uri, "--until", "0.05", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["format"] == "opacc-budget/1"
 

@@ -430,7 +430,7 @@ def test_a_table_that_goes_on_between_two_rounds_is_noticed_and_said(kind: str, 
     assert find_changed([runs["open"]]).version == now
     assert find_changed([runs["pinned"]]).version is None
     [said] = changed(find_changed([runs["open"]]))
-    assert said.startswith(f"warning    the pool's table is at {now} now; this run goes on with the version")
+    assert said.text.startswith(f"the pool's table is at {now} now; this run keeps the version")
     label(runs["open"])
     verbs.next_round(runs["open"], 10)
     assert runs["open"].read_selection(2).pool_size == N

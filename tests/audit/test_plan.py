@@ -9,7 +9,8 @@ import pytest
 from counting_proxy import CountingProxy
 
 from opacc_ray.audit.checks import RunPlan, actor_bytes, plan_run
-from opacc_ray.cli import plan_texts
+from opacc_ray.cli import run_texts
+from opacc_ray.cli.layout import terminal_text
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import SpecError
 from opacc_ray.extract.extractor import Extraction, Extractor
@@ -104,13 +105,13 @@ def test_a_plan_reads_on_a_terminal() -> None:
         "pace": {"examples": 256, "reading": 0.004, "reading_cpu": 0.002, "computing": 0.03, "device": "cpu"},
         "left_out": ["dsa"],
     }
-    said = plan_texts.plan(RunPlan(**content)).splitlines()
+    said = terminal_text(run_texts.plan(RunPlan(**content))).splitlines()
     assert said == [
-        "work       200 shards: 200000 examples in 200000 files",
-        "requests   201 lists, 200000 reads, 202 writes",
-        "bytes      30 GB read, 900 MB of features written",
-        "time       2.5 hours with 4 actors, start-up aside",
-        "memory     1500 MB an actor at most, 400 MB the driver",
-        "measured   256 examples here: 4 ms to read, 30 ms to compute on cpu",
-        "without    dsa, which compare with a reference",
+        "work      200 shards: 200,000 examples in 200,000 files",
+        "requests  201 lists, 200000 reads, 202 writes",
+        "bytes     30 GB read, 900 MB of features written",
+        "time      2.5 hours with 4 actors, without start-up",
+        "memory    at most 1500 MB per actor, 400 MB for the driver",
+        "measured  256 examples here: 4 ms to read, 30 ms to compute on cpu",
+        "without   dsa, which compare with a reference",
     ]

@@ -27,8 +27,8 @@ from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, OpaccError, SpecError
 from opacc_ray.labels import label_actions
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.report.gather import gather
 from opacc_ray.report.page import page
+from opacc_ray.report.run_report import gather
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec

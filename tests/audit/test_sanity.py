@@ -19,12 +19,13 @@ from opacc_ray.audit.checks import check
 from opacc_ray.audit.status import status
 from opacc_ray.audit.verify import verify
 from opacc_ray.cli import texts
-from opacc_ray.cli.answers import drawn
+from opacc_ray.cli.layout import terminal_text
 from opacc_ray.cli.main import main
+from opacc_ray.cli.run_answers import drawn
 from opacc_ray.labels.label_actions import import_labels
-from opacc_ray.report.gather import gather
 from opacc_ray.report.markdown import summary
 from opacc_ray.report.page import page
+from opacc_ray.report.run_report import gather
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
@@ -70,12 +71,12 @@ def everywhere(run: Run) -> Mapping[str, str]:
     stated = accuracy.estimate(run)
     report, pictures = gather(run)
     said = {
-        "estimate": texts.estimate(stated),
+        "estimate": terminal_text(texts.estimate(stated)),
         "estimate.json": json.dumps(json.loads((Path(run.uri) / "estimate.json").read_text())["warnings"]),
-        "status": texts.status(status(run)),
+        "status": terminal_text(texts.status(status(run), with_page=True)),
         "status --json": json.dumps(status(run).to_dict()["warnings"]),
-        "next": drawn(run).text,
-        "report": page(report, pictures).replace("&#39;", "'"),
+        "next": terminal_text(drawn(run).lines),
+        "report": page(report, pictures).replace("&#39;", "'").replace("\N{NO-BREAK SPACE}", " "),
         "report.md": summary(report).replace("\\", ""),
         "report.json": json.dumps(report.to_dict()["warnings"]),
     }
@@ -105,7 +106,7 @@ def test_run_says_what_was_predicted(lake: Path, tmp_path: Path, capsys: pytest.
     assert lowest <= middle <= highest <= 1
     assert line.endswith(f"confidence {lowest:.2f} to {highest:.2f}, median {middle:.2f}")
     run = Run.open(said["run"])
-    assert line in texts.status(status(run))
+    assert line in terminal_text(texts.status(status(run), with_page=True))
     assert status(run).to_dict()["predicted"] == said["predicted"]
     assert verify(run.uri).faults == []
 
@@ -117,7 +118,7 @@ def test_run_says_where_the_values_of_a_regression_lie(lake: Path, tmp_path: Pat
     found = drawn(run).document.predicted
     assert found.classes is None
     assert f"predicted  {found.values.low:.4g} to {found.values.high:.4g}, median {found.values.median:.4g}" in (
-        drawn(run).text
+        terminal_text(drawn(run).lines)
     )
 
 
@@ -149,7 +150,7 @@ def test_model_whose_outputs_are_all_equal_is_told_by_every_command(lake: Path, 
     made, failure = check(parse_spec(given, "spec.yaml"), "spec.yaml")
     assert failure is None
     assert made.warnings == ["all 64 outputs are equal; check the weights and the transform"]
-    assert "warning    all 64 outputs are equal" in texts.checks(made)
+    assert "warning   all 64 outputs are equal" in terminal_text(texts.checks(made, "spec.yaml"))
     run = run_spec(given)
     label(run, lambda i: NAMES[i % 4])
     for text in everywhere(run).values():

@@ -15,15 +15,14 @@ from opacc_ray.audit.exported_tables import export_tables
 from opacc_ray.audit.status import RunMetrics, status
 from opacc_ray.cli.main import main
 from opacc_ray.estimators.interim_analyses import interim_level
-from opacc_ray.fleet.alerts import least_accuracy
-from opacc_ray.fleet.documents import AlertRule
-from opacc_ray.fleet.evidence import Evidence
-from opacc_ray.fleet.history import point_of
+from opacc_ray.fleet.accuracy_history import point_of
+from opacc_ray.fleet.alerts import Evidence, least_accuracy
+from opacc_ray.fleet.fleet_documents import AlertRule
 from opacc_ray.labels.label_actions import import_labels
-from opacc_ray.report.documents import RunReport
-from opacc_ray.report.sentences import digits_for, percent
+from opacc_ray.report.numbers import digits_for, ends
+from opacc_ray.report.report_documents import RunReport
+from opacc_ray.report.run_report import make_report
 from opacc_ray.report.trackers import metrics_of, settings_of
-from opacc_ray.report.write import make_report
 from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.estimate import estimate as estimate_by_design
@@ -58,17 +57,17 @@ def assert_shown_everywhere(run: Run, stated: AccuracyEstimate, tmp_path: Path, 
     assert report.estimate is not None
     assert (report.estimate.low, report.estimate.high, report.estimate.notes) == (low, high, stated.notes)
     digits = digits_for(low, high)
-    as_percent = f"{percent(low, digits)} – {percent(high, digits)}"
+    as_percent = ends(low, high, digits=digits)
     page, summary = ((tmp_path / "report" / name).read_text() for name in ("report.html", "report.md"))
-    assert ("holds however often one looks" in page) == ("However often you look" in page)
+    assert ("holds whenever you stop" in page) == ("Valid at any time" in page)
     assert f"<b>{as_percent}</b>" in page
     assert f"| {as_percent} |" in summary
     card = yaml.safe_load(summary.partition("```yaml\n")[2].partition("```")[0])
     [metric] = card["model-index"][0]["results"][0]["metrics"]
-    assert f"95% interval {low:.4f} to {high:.4f}" in metric["name"]
+    assert f"95 % interval {low:.4f} to {high:.4f}" in metric["name"]
     assert all(what in metric["name"] for what in stated.allows_for)
     for note in stated.notes:
-        assert f'<p class="caution">{note}</p>' in page
+        assert note in page
         assert note.split(";")[0].split("(")[0] in summary
     logged = metrics_of(report)
     assert (logged["opacc/low"], logged["opacc/high"]) == (low, high)
@@ -85,8 +84,8 @@ def assert_shown_everywhere(run: Run, stated: AccuracyEstimate, tmp_path: Path, 
     capsys.readouterr()
     assert main(["estimate", run.uri]) == 0
     said = capsys.readouterr().out
-    assert f"95% interval {low:.4f} to {high:.4f}" in said
-    assert all(f"\nnote       {note}\n" in said for note in stated.notes)
+    assert f"95 % interval {as_percent}" in said
+    assert all(f"\nnote      {note}\n" in said for note in stated.notes)
     assert f"[{low:.4f}, {high:.4f}] (95% {stated.interval} interval" in str(stated)
     assert main(["status", run.uri, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["estimate"]["low"] == low
@@ -219,8 +218,8 @@ def test_with_both_the_interval_of_the_goal_is_widened(run: Run, capsys: pytest.
     assert stated.low < own.low
     assert stated.high >= own.high
     assert stopped.notes[0] in stated.notes
-    assert f"interval {stated.low:.4f} to {stated.high:.4f}, which holds" in said
-    assert "note       Annotators agree no better than chance" in said
+    assert f"interval {ends(stated.low, stated.high)}   valid although" in said
+    assert "note      Annotators agree no better than chance" in said
 
 
 def test_labels_that_are_missing_leave_the_rule_of_stopping(run: Run) -> None:

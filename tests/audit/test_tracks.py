@@ -140,15 +140,15 @@ def test_labels_of_one_track_count_in_another_and_are_not_asked_for_again(
     assert opened["labelled"] == len(shared) > 5
     assert listed(beside) == [name for name in chosen if name not in there]
     told = text_of(capsys, "select", run.uri, "--method", "srs", "--budget", "100")
-    assert f"labelled   {len(shared)} of its examples have a label already, and the manifests leave them out" in told
-    assert f"opacc labels import {run.uri} FILE --track srs-100\n" in told
+    assert f"labelled  {len(shared)} examples already labelled, on another track; not in the manifests" in told
+    assert f"\nnext: opacc label {run.uri} --track srs-100\n" in told
     assert import_for(beside, listed(beside))["missing"] == 0
     stated = accuracy.estimate(beside)
     assert stated.track == "srs-100"
     assert (stated.n, stated.design_based, stated.reason) == (100, True, None)
     assert stated.value == pytest.approx(np.mean(outcomes(chosen)))
     assert accuracy.estimate(run).n == 60
-    assert "\ntrack      srs-100\n" in text_of(capsys, "estimate", run.uri, "--track", "srs-100")
+    assert "\ntrack     srs-100\n" in text_of(capsys, "estimate", run.uri, "--track", "srs-100")
 
 
 @pytest.mark.parametrize("method", ["srs", "css", "ssrs", "deepest", "neyman", "sups", "gbs"])
@@ -198,8 +198,8 @@ def test_a_further_round_waits_for_a_label_of_its_own(run: Run, capsys: pytest.C
     assert accuracy.estimate(beside) == accuracy.estimate(beside, partial=True)
     assert accuracy.estimate(beside).value == stated.value
     said = text_of(capsys, "estimate", run.uri, "--track", "css-40")
-    assert f"left out   round 2, which waits for its {len(second.missing)} labels" in said
-    assert text_of(capsys, "report", run.uri, "--track", "css-40").startswith("answer     The model is right on about")
+    assert f"left out  round 2, which waits for its {len(second.missing)} labels" in said
+    assert text_of(capsys, "report", run.uri, "--track", "css-40").startswith("answer    The model is right on about")
     verbs.next_round(beside, 20, close=True)
     assert accuracy.estimate(beside).value == stated.value
     *_, third = read_rounds(beside)
@@ -260,10 +260,12 @@ def test_status_shows_all_tracks(run: Run, capsys: pytest.CaptureFixture[str]) -
     along = answer(capsys, "status", run.uri, "--track", "srs-100")
     assert (along["track"], along["waits_for"], along["others"][0]["track"]) == ("srs-100", f"{missing} labels", None)
     told = text_of(capsys, "status", run.uri)
-    assert f"\ntrack      srs-100\nround 1    srs: {100 - missing} of 100 labelled, {missing} missing" in told
+    rounds = told.partition("\ntrack      srs-100\n")[2].splitlines()
+    assert rounds[0].split()[:5] == ["round", "method", "asked", "labelled", "missing"]
+    assert rounds[1].split()[:5] == ["1", "srs", "100", str(100 - missing), str(missing)]
     accuracy.estimate(beside, partial=True)
     import_for(beside, listed(beside))
-    assert f"state it anew with opacc estimate {run.uri} --track srs-100\n" in text_of(capsys, "status", run.uri)
+    assert f"\nnext: opacc estimate {run.uri} --track srs-100\n" in text_of(capsys, "status", run.uri)
 
 
 def test_estimate_of_a_track_is_not_taken_for_that_of_another(run: Run) -> None:

@@ -10,8 +10,8 @@ from features_run import write_features
 from opacc_ray.audit import verbs
 from opacc_ray.audit.characterization_documents import Characterization
 from opacc_ray.cli.main import main
-from opacc_ray.report.gather import gather
 from opacc_ray.report.page import page
+from opacc_ray.report.run_report import gather
 from opacc_ray.runs.run import Run
 
 CLASSES = ["cat", "dog", "<owl>"]
@@ -80,7 +80,7 @@ def test_a_skewed_and_drifted_pool_moves_ep_cp_and_the_shift_and_the_usual_one_d
     assert "<owl>" not in text
     assert "http" not in text.replace("http-equiv", "")
     assert "Lower than in the reference" in text
-    assert "Features have moved from the reference" in (home / "both" / "characterization.md").read_text()
+    assert "Classes whose features moved from the reference" in (home / "both" / "characterization.md").read_text()
 
 
 def test_a_move_along_a_minor_direction_is_named_and_the_smallest_that_would_be_found_is_said(
@@ -99,7 +99,7 @@ def test_a_move_along_a_minor_direction_is_named_and_the_smallest_that_would_be_
     np.savez(tmp_path / "train.npz", **seen(1500, 0))
     assert main(["characterize", run.uri, "--reference", f"{tmp_path}/train.npz"]) == 0
     said = capsys.readouterr().out
-    [notice] = [line for line in said.splitlines() if "Features have moved from the reference" in line]
+    [notice] = [line for line in said.splitlines() if "Classes whose features moved from the reference" in line]
     assert "more than by chance: <owl> (" in notice
     assert "cat" not in notice
     assert "dog" not in notice

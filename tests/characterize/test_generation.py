@@ -220,8 +220,8 @@ def test_a_class_of_equal_examples_is_left_out_and_one_far_from_boundaries_is_sa
     asked = ["--shares", "100-0", "--reference", f"{tmp_path}/test.npz", "--json"]
     assert main(["generate", run.uri, *asked]) == 0
     said = json.loads(capsys.readouterr().out)["remarks"]
-    assert "no vector is of b, e, of which there are not two different examples" in said
-    assert "no example is near a boundary of d: those of least confidence stand in" in said
+    assert "there is no vector for b, e, which has fewer than two different examples" in said
+    assert "no example is near a boundary of d: those of least confidence are used instead" in said
 
 
 def test_a_class_with_one_example_is_left_out() -> None:
@@ -269,7 +269,7 @@ def test_the_command_writes_vectors_and_states_accuracy_by_share_and_size(
     assert vectors["hidden"].shape == (200, 6)
     assert (vectors["predicted"] == vectors["label"]).mean() == centroid["predicted"]
     assert main(["generate", run.uri, "--shares", "30-60"]) == 2
-    assert "--shares 30-60: give percents that sum to 100" in capsys.readouterr().err
+    assert "--shares 30-60: give percentages that sum to 100" in capsys.readouterr().err
     angle = write_features(f"{tmp_path}/angle-00000001", {"prediction": np.arange(30.0)}, task="regression")
     assert main(["generate", angle.uri]) == 2
     assert "is of a regression" in capsys.readouterr().err

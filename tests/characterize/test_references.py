@@ -250,9 +250,7 @@ def test_a_share_that_differs_by_chance_is_not_named_and_one_that_does_not_is(
     (tmp_path / "doubtful").mkdir()
     run = run_of(tmp_path / "doubtful", doubtful)
     assert main(["characterize", run.uri, *arguments]) == 0
-    assert (
-        "Classes of which another share than in the reference is near a boundary (BC): zebra" in capsys.readouterr().out
-    )
+    assert "Classes with another share near a boundary (BC) than in the reference: zebra" in capsys.readouterr().out
 
 
 def test_boundaries_that_no_example_is_near_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -261,7 +259,9 @@ def test_boundaries_that_no_example_is_near_are_said(tmp_path: Path, capsys: pyt
     run = run_of(tmp_path, columns)
     assert main(["characterize", run.uri]) == 0
     said = capsys.readouterr().out
-    assert "Classes without an example near a boundary (BC is 0), so none is tested: zebra, ape." in said
+    assert (
+        "Classes without an example near a boundary (BC is 0), so no boundary of theirs is tested: zebra, ape." in said
+    )
     pbc = [
         own["pbc"]
         for own in answer(["characterize", run.uri], capsys)["characterization"]["models"][0]["sets"][0]["classes"]

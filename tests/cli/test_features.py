@@ -64,8 +64,8 @@ def test_sets_are_listed_with_their_runs(home: Path, capsys: pytest.CaptureFixtu
     assert (mine.examples, mine.pool, mine.model) == (20, f"{home}/pool", "small_model:network")
     assert mine.bytes == sum(path.stat().st_size for path in Path(first.features.uri).rglob("*") if path.is_file())
     _, out, _ = asked(capsys, "list", f"{home}/audits")
-    assert f"set        {mine.digest}: 20 examples" in out
-    assert f"runs     {first.name}, {second.name}" in out
+    assert f"set         {mine.digest}: 20 examples" in out
+    assert f"  runs      {first.name}, {second.name}" in out
 
 
 def test_set_in_use_is_not_removed_unless_forced(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,7 +93,7 @@ def test_set_that_no_run_uses_is_removed(home: Path, capsys: pytest.CaptureFixtu
         path.unlink() if path.is_file() else path.rmdir()
     assert run.header.features is not None
     code, out, _ = asked(capsys, "remove", f"{home}/audits", run.header.features.digest)
-    assert (code, out.startswith("removed    ")) == (0, True)
+    assert (code, out.startswith("removed   ")) == (0, True)
     code, _, err = asked(capsys, "list", f"{home}/audits")
     assert code == 5
     assert f"{home}/audits holds no runs and no features; give the `output` of a spec" in err

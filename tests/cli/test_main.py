@@ -13,8 +13,8 @@ import yaml
 from golden_run import copy_golden_run
 from small_pictures import picture
 
-from opacc_ray.audit import verbs as steps
-from opacc_ray.cli.main import main
+from opacc_ray.audit import verbs
+from opacc_ray.cli.main import application, main
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.spec import parse_spec
 
@@ -46,14 +46,18 @@ def test_audit_from_the_terminal(spec, told, tmp_path: Path) -> None:
 
     code, out, _ = told("select", uri, "--method", "css", "--budget", "40", "--set", "allocation=[0.5, 0.25, 0.25]")
     assert code == 0
-    assert "selected   40 of 120 examples by css" in out
+    assert "selected   40 of 120 examples by css\n" in out
 
-    chosen = steps.Run.open(uri).read_chosen(1)
+    chosen = verbs.Run.open(uri).read_chosen(1)
     rows = "".join(f"{name},{label}\n" for name, label in zip(chosen.ids, chosen.predictions, strict=True))
     answers.write_text("id,label\n" + rows)
+    name = uri.rpartition("/")[2]
     assert told("labels", "import", uri, str(answers))[:2] == (
         0,
-        f"taken      40 labels of {answers} for round 1\nround 1    40 of 40 labelled\n",
+        "labels.csv  40 labels taken, for round 1\n"
+        "round     asked  labelled  missing  can't tell\n"
+        "1            40        40        -           -\n"
+        f"next: opacc estimate {name}\n",
     )
     result = json.loads(told("estimate", uri, "--json")[1])
     assert {"value", "low", "high", "level", "n", "design_based"} <= set(result)
@@ -62,16 +66,17 @@ def test_audit_from_the_terminal(spec, told, tmp_path: Path) -> None:
     costs.write_text("2: 10\n")
     code, out, _ = told("estimate", uri, "--assist", "--costs", str(costs))
     assert code == 0
-    assert "\nassisted   1.0000, 95% interval " in out
-    assert "\nmean cost  0.0000, 95% interval 0.0000 to " in out
+    assert "\nassisted   100 %   95 % interval " in out
+    assert "\nmean cost  0.000   95 % interval 0.000 to " in out
+    assert out.endswith(f"\nnext: opacc report {name}\n")
     code, out, _ = told("compare", uri, uri, "--level", "0.995")
     assert code == 0
-    assert "\ndifference +0.0000, 99.5% interval +0.0000 to +0.0000 " in out
-    assert "\nunlike     on 0 of 120 examples the two say different things\n" in out
-    assert "\nbetter     the first on 0 labels, the other on 0, neither on 40\n" in out
-    code, out, _ = told("status", uri)
-    assert "css: 40 of 40 labelled" in out
-    assert out.endswith("waits for  nothing\n")
+    assert "\ndifference  0.0 points   99.5 % interval 0.0 to 0.0   40 labels\n" in out
+    assert "\nunlike      0 of 120 predictions differ\n" in out
+    assert "\nbetter      the first on 0 labels, the other on 0, neither on 40\n" in out
+    code, out, _ = told("status", name)
+    assert re.search(r"^1 +css +40 +40 +- +-$", out, re.MULTILINE)
+    assert out.endswith(f"waits for  nothing\nnext: opacc report {name}\n")
 
 
 @pytest.mark.parametrize(
@@ -260,33 +265,45 @@ def test_interrupted_command_says_that_work_is_kept(told, monkeypatch: pytest.Mo
     monkeypatch.setattr("opacc_ray.runs.run.Run.open", interrupted)
     code, out, err = told("status", "anywhere", "--json")
     assert code == json.loads(out)["exit_code"] == 130
-    assert err == "opacc: interrupted; what is done is kept, so run the same command again\n"
+    assert err == "opacc: interrupted; finished work is kept; run the same command again\n"
 
 
 # -- help and completion ---------------------------------------------------------------------------------
 
 
+SECTIONS = {
+    "An audit, step by step": ["check", "run", "label", "next", "estimate", "report"],
+    "Labels": [
+        *("manifest", "labels import", "labels list", "labels correct"),
+        *("labels withdraw", "labels rule", "labels agreement", "labels export"),
+    ],
+    "Runs and features": [
+        *("status", "plan", "submit", "select", "verify"),
+        *("runs list", "runs remove", "features list", "features remove"),
+    ],
+    "Results": ["budget", "compare", "export", "characterize", "generate"],
+    "Fleets": ["fleet", "history"],
+    "More": ["methods", "spec", "study", "demo", "schemas"],
+}  # fmt: skip
+
+
 def test_help_lists_every_command_in_its_group(told) -> None:
     code, out, err = told("--help")
     assert (code, err) == (0, "")
-    groups = re.split(
-        r"^(Runs|Jobs|Features|Labels|Results|Fleets|Experiments|Explanations|For other tools):$",
-        out,
-        flags=re.MULTILINE,
-    )[1:]
-    listed = {title: re.findall(r"^  (\w+(?: \w+)?) {2,}\S", text, re.MULTILINE) for title, text in _pairs(groups)}
-    runs = ["runs list", "runs remove"]
-    assert listed["Runs"] == ["check", "plan", "run", "status", "select", "next", "verify", *runs]
-    assert listed["Jobs"] == ["submit"]
-    assert listed["Features"] == ["features list", "features remove"]
-    verbs = ("import", "list", "correct", "withdraw", "rule", "agreement", "export")
-    assert listed["Labels"] == ["manifest", "label", *(f"labels {verb}" for verb in verbs)]
-    assert listed["Results"] == ["estimate", "compare", "budget", "export", "report", "characterize", "generate"]
-    assert listed["Fleets"] == ["fleet", "history"]
-    assert listed["Experiments"] == ["study", "demo"]
-    assert listed["Explanations"] == ["methods", "spec"]
-    assert listed["For other tools"][0] == "schemas"
+    parts = re.split(rf"^({'|'.join(SECTIONS)}):$", out, flags=re.MULTILINE)[1:]
+    listed = {title: re.findall(r"^  (\w+(?: \w+)?) {2,}\S", text, re.MULTILINE) for title, text in _pairs(parts)}
+    assert listed == SECTIONS
     assert max(map(len, out.splitlines())) <= 80
+    assert out.count("Exit codes: 0 done") == 1
+
+
+def test_no_help_line_is_cut_off(told) -> None:
+    _, out, _ = told("--help")
+    for line in application.commands.values():
+        for command in getattr(line, "commands", {"": line}).values():
+            first = " ".join((command.help or "").partition("\n\n")[0].split())
+            assert first.endswith((".", ")", "yaml."))
+            assert first in " ".join(out.split())
 
 
 def _pairs(items: list[str]) -> list[tuple[str, str]]:
@@ -302,7 +319,7 @@ def test_every_command_explains_itself(name: str, told) -> None:
     assert (code, err) == (0, "")
     assert out.startswith(f"Usage: opacc {name} [OPTIONS]")
     assert "--json" in out
-    assert "Exit codes: 0 done" in out
+    assert "Exit codes" not in out
 
 
 def test_opacc_alone_shows_the_help_and_is_wrong_usage(told) -> None:

@@ -60,13 +60,13 @@ def test_runs_are_listed_with_state_accuracy_and_age(home: Path, capsys: pytest.
     head, *rows = out.splitlines()
     assert head.split() == ["run", "state", "accuracy", "interval", "labels", "age"]
     said = {row.split()[0]: " ".join(row.split()[1:]) for row in rows[:5]}
-    shown = f"{100 * stated.value:.1f}% {100 * stated.low:.1f}% – {100 * stated.high:.1f}%"
+    shown = f"{100 * stated.value:.1f} % {100 * stated.low:.1f} to {100 * stated.high:.1f}"
     assert said["weekly-1"] == f"done {shown} 20 less than an hour"
-    assert said["weekly-2"] == "waits for labels 0 less than an hour"
+    assert said["weekly-2"] == "waits for labels - less than an hour"
     assert said["weekly-3"] == "to be estimated 20 less than an hour"
-    assert said["weekly-4"] == "not extracted 0 less than an hour"
-    assert said["weekly-5"] == "unreadable 0"
-    assert any(row.startswith("unreadable weekly-5: ") and "spec.json" in row for row in rows)
+    assert said["weekly-4"] == "not extracted - less than an hour"
+    assert said["weekly-5"] == "unreadable -"
+    assert any(row.startswith("unreadable  weekly-5: ") and "spec.json" in row for row in rows)
     _, out, _ = asked(capsys, "list", str(home), "--json")
     found = RunList.from_dict(json.loads(out), "stdout")
     assert {item.name for item in found.runs} == {f"weekly-{i}" for i in range(1, 6)}
@@ -114,7 +114,7 @@ def test_a_run_without_labels_is_removed_with_its_folders(home: Path, capsys: py
     run = write_run(home, "weekly-1", labels=0)
     number = len(files_of(Path(run.uri)))
     code, out, _ = asked(capsys, "remove", run.uri)
-    assert (code, out.splitlines()[0][:60]) == (0, f"removed    {run.uri}: {number} files"[:60])
+    assert (code, out.splitlines()[0][:60]) == (0, f"removed   {run.uri}: {number} files"[:60])
     assert not Path(run.uri).exists()
     code, _, err = asked(capsys, "remove", run.uri)
     assert code == 5
@@ -169,7 +169,7 @@ def test_features_that_runs_share_are_kept(tmp_path: Path, capsys: pytest.Captur
     code, out, _ = asked(capsys, "remove", first.uri)
     assert code == 0
     assert [line for line in out.splitlines() if line.startswith("kept")] == [
-        f"kept       features {digest}, which {second.name} use"
+        f"kept      features {digest}, which {second.name} use"
     ]
     assert not Path(first.uri).exists()
     code, out, _ = asked(capsys, "remove", second.uri)
@@ -204,8 +204,8 @@ def test_a_run_that_failed_says_when_and_why_until_it_succeeds(
     assert main(["history", "first", "--output", f"{tmp_path}/audits"]) == 0
     said = capsys.readouterr().out
     assert "waiting" not in said
-    assert f"failed            `opacc status` reports why: {run.uri}" in said
-    assert f"failed     {run.name}: another run of its spec" in asked(capsys, f"{tmp_path}/audits")[1]
+    assert f"failed    `opacc status` reports why: {run.uri}" in said
+    assert f"failed    {run.name}: another run of its spec" in asked(capsys, f"{tmp_path}/audits")[1]
     with extracting_here():
         verbs.run(spec)
     assert status(run).failure is None

@@ -1,37 +1,36 @@
 """Documents as people read them."""
 
+from typing import Any
+
 import pytest
 
-from opacc_ray.cli.texts import accuracy, interval
+from opacc_ray.report.numbers import change, stated
 from opacc_ray.runs.estimate_documents import StatedEstimate
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [
-        (1.0123, "1.0000, 95% interval 0.9000 to 1.0000 (Wilson, 50 labels)"),
-        (0.8998, "0.9000, 95% interval 0.9000 to 1.0000 (Wilson, 50 labels)"),
-        (0.95, "0.9500, 95% interval 0.9000 to 1.0000 (Wilson, 50 labels)"),
-    ],
+    [(1.0123, ("100 %", "90.0 to 100")), (0.8998, ("90.0 %", "90.0 to 100")), (0.95, ("95.0 %", "90.0 to 100"))],
 )
-def test_accuracy_stays_in_its_interval(value: float, text: str) -> None:
-    assert accuracy(stated(value)) == text
+def test_accuracy_stays_in_its_interval(value: float, text: tuple[str, str]) -> None:
+    assert stated(estimate(value)) == text
 
 
-def test_cost_may_lie_outside_of_its_interval_and_a_difference_has_a_sign() -> None:
-    assert interval(stated(1.0123)).startswith("1.0123, 95% interval 0.9000 to 1.0000")
-    assert interval(stated(0.95), "+.4f").startswith("+0.9500, 95% interval +0.9000 to +1.0000")
+def test_difference_has_a_sign_unless_it_rounds_to_zero() -> None:
+    assert change(estimate(0.1, low=-0.05, high=0.2)) == ("+10.0 points", "-5.0 to +20.0")
+    assert change(estimate(0.0, low=0.0, high=0.0)) == ("0.0 points", "0.0 to 0.0")
+    assert change(estimate(0.1, low=-0.05, high=0.2), "mean score") == ("+0.100", "-0.050 to +0.200")
 
 
-def stated(value: float) -> StatedEstimate:
+def estimate(value: float, **ends: Any) -> StatedEstimate:
+    settled = {"low": 0.9, "high": 1.0} | ends
     return StatedEstimate(
         value=value,
         standard_error=0.02,
-        low=0.9,
-        high=1.0,
         level=0.95,
         interval="Wilson",
         n=50,
         design_based=True,
         reason=None,
+        **settled,
     )

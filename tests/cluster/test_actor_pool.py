@@ -143,7 +143,7 @@ def test_sigterm_ends_a_run_as_an_interruption_does(spec: Callable[..., dict[str
     finally:
         driver.kill()
     assert log.read_text().splitlines()[-1] == (
-        "opacc: ended by SIGTERM; what is done is kept, so run the same command again"
+        "opacc: ended by SIGTERM; finished work is kept; run the same command again"
     )
     assert not [word for word in ("Traceback", "terminate called", "***", "Stack trace") if word in log.read_text()]
     assert run.finished_shards()

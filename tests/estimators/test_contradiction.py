@@ -5,6 +5,7 @@ import pytest
 
 import opacc_ray as opacc
 from opacc_ray.cli import texts
+from opacc_ray.cli.layout import terminal_text
 from opacc_ray.runs.run_documents import DrawnRound
 from opacc_ray.selection import Selection
 
@@ -49,5 +50,6 @@ def test_is_not_said_of_a_right_confidence_nor_where_there_is_none() -> None:
 
 
 def test_a_terminal_shows_it_beside_the_round() -> None:
-    shown = texts.drawn(DrawnRound(run="file:///run", method="neyman", round=2, n=9, pool_size=90, notice=SAID))
-    assert f"note       {SAID}" in shown.splitlines()
+    found = DrawnRound(run="file:///run", method="neyman", round=2, n=9, pool_size=90, notice=SAID)
+    shown = terminal_text(texts.drawn(found, with_page=True))
+    assert f"note      {SAID}" in shown.splitlines()

@@ -16,8 +16,8 @@ from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.confidence_sequence import confidence_sequence
 from opacc_ray.estimators.model_comparison import independent_difference
 from opacc_ray.fleet.alerts import checks_of, largest_drop, least_accuracy, rule_of
-from opacc_ray.fleet.documents import AlertRule
-from opacc_ray.fleet.spec import AlertLimits, AlertSpec
+from opacc_ray.fleet.fleet_documents import AlertRule
+from opacc_ray.fleet.fleet_spec import AlertLimits, AlertSpec
 
 POOL, AUDITS = 4000, 3
 """Examples of each pool, and audits of the fleet."""
@@ -135,7 +135,7 @@ def test_a_sequence_keeps_the_share_over_all_looks_where_the_interval_does_not()
 def test_what_cannot_be_decided_raises_nothing_and_says_why() -> None:
     rule = rule_for(AlertSpec(min_accuracy=0.9, max_drop=0.1), 1)
     low, drop = least_accuracy(rule, None), largest_drop(rule, None)
-    assert (low.raised, low.value, low.reason) == (False, None, "no round is labelled in full yet")
+    assert (low.raised, low.value, low.reason) == (False, None, "no round is fully labelled yet")
     assert (drop.raised, drop.value) == (False, None)
 
 

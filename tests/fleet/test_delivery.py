@@ -19,9 +19,9 @@ from small_fleet import label, write_fleet
 from opacc_ray.audit import verbs
 from opacc_ray.cli.main import main
 from opacc_ray.fleet import delivery, outcomes
-from opacc_ray.fleet.documents import AlertNotice, FleetSummary
+from opacc_ray.fleet.fleet_documents import AlertNotice, FleetSummary
+from opacc_ray.fleet.fleet_spec import load_fleet
 from opacc_ray.fleet.queue import work_through
-from opacc_ray.fleet.spec import load_fleet
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.base import unreported
@@ -197,7 +197,7 @@ def test_a_server_that_is_down_keeps_no_other_receiver_from_the_alert(
     code, answer = fleet("--summary")
     assert code == 9
     assert [item["state"] for item in answer["deliveries"]] == ["failed", "delivered"]
-    assert "$HOOK did not take the notice in 4 tries: [Errno 111] Connection refused" in fleet.said
+    assert "$HOOK did not accept the notice in 4 tries: [Errno 111] Connection refused" in fleet.said
     assert SECRET not in fleet.said
     assert len(json.loads((fleet.home / "alert.json").read_text())["alerts"]) == 2
 

@@ -15,11 +15,12 @@ from written_run import CLASSES, IDS, PREDICTION, TRUTH, write_run
 
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.exported_tables import POPULATION, export_tables
-from opacc_ray.cli.fleet import history_text
+from opacc_ray.cli.fleet_commands import history_text
+from opacc_ray.cli.layout import terminal_text
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError
-from opacc_ray.fleet.documents import AccuracyHistory, HistoryPoint
-from opacc_ray.fleet.history import history_in_tables, history_of_runs
+from opacc_ray.fleet.accuracy_history import history_in_tables, history_of_runs
+from opacc_ray.fleet.fleet_documents import AccuracyHistory, HistoryPoint
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.runs.identity import Population
 from opacc_ray.runs.run import Run
@@ -103,13 +104,15 @@ def test_the_command_prints_lines_or_json_and_draws_a_picture(
     place = tmp_path / "drawn" / "accuracy.svg"
     assert main(["history", "weekly", "--output", str(tmp_path), "--picture", str(place)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line[:16] for line in lines] == [
-        "2026-10-05T06:00",
-        "2026-10-12T06:00",
-        f"{'waiting':16}",
-        f"{'picture':16}",
+    assert [line[:16].split("  ")[0] for line in lines] == [
+        "made",
+        "2026-10-05 06:00",
+        "2026-10-12 06:00",
+        "waiting",
+        "picture",
     ]
-    assert re.search(r"\d\d\.\d% +\d\d\.\d% – \d\d\.\d% +at 95% +60 labels  \S+$", lines[0])
+    assert lines[0].split() == ["made", "accuracy", "interval", "level", "labels", "run"]
+    assert re.search(r"  \d\d\.\d %  \d\d\.\d to \d\d\.\d +95 % +60  \S+$", lines[1])
     drawn = ElementTree.fromstring(place.read_text())
     assert drawn.tag == "{http://www.w3.org/2000/svg}svg"
     assert len(drawn.findall("{*}circle")) == 2
@@ -152,14 +155,14 @@ def test_runs_of_different_populations_are_series_of_their_own(
     place = tmp_path / "drawn.svg"
     assert main(["history", "weekly", "--output", str(tmp_path), "--picture", str(place)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "These runs are of 4 populations. Their accuracies are not one series over time."
+    assert lines[0] == "The runs have 4 populations. Their accuracies are not one series over time."
     heads = [line for line in lines if line.startswith("population")]
     assert heads == [
-        'population 1      pool s3://lake/photos, format parquet, filter "conf > 0.5", task classification, '
+        'population 1  pool s3://lake/photos, format parquet, filter "conf > 0.5", task classification, '
         "classes cat, dog, owl",
-        'population 2      other filter "conf <= 0.5", not "conf > 0.5"',
-        'population 3      other filter none, not "conf <= 0.5"',
-        "population 4      other classes cat, dog, fox, not cat, dog, owl",
+        'population 2  other filter "conf <= 0.5", not "conf > 0.5"',
+        'population 3  other filter none, not "conf <= 0.5"',
+        "population 4  other classes cat, dog, fox, not cat, dog, owl",
     ]
     assert [line[:10] for line in lines if line.startswith("2026")] == [
         "2026-10-05",
@@ -258,7 +261,8 @@ def test_a_line_says_what_is_measured_where_it_is_no_accuracy() -> None:
     said = history_text(
         AccuracyHistory(name="weekly", source="here", points=[point], waiting=[], unread=[], picture=None)
     )
-    assert said.endswith("at 80%      40 labels  r (share within ±5)")
+    row = " ".join(terminal_text(said).splitlines()[1].split())
+    assert row == "unknown 50.0 % 40.0 to 60.0 80 % 40 r (share within ±5)"
 
 
 def test_a_picture_of_nothing_is_refused(tmp_path: Path) -> None:

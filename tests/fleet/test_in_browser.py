@@ -1,4 +1,4 @@
-"""The page of a fleet in a real browser: it fits, asks for nothing, follows the reader's colours, axe finds nothing."""
+"""The page of a fleet in a real browser: it fits, requests nothing, and has no axe violation."""
 
 from pathlib import Path
 from typing import Any
@@ -8,8 +8,8 @@ from extracting_here import extracting_here
 from real_browser import SIZES, assert_accessible, assert_fits, needs_browser, opened
 from small_fleet import Weeks, label, model, write_fleet
 
-from opacc_ray.fleet.spec import load_fleet
-from opacc_ray.fleet.write import run_fleet
+from opacc_ray.fleet.fleet_spec import load_fleet
+from opacc_ray.fleet.run_fleet import run_fleet
 from opacc_ray.runs.run import Run
 
 pytestmark = [pytest.mark.slow, needs_browser]
@@ -43,5 +43,5 @@ def test_it_fits_asks_for_nothing_and_has_no_violation(browser: Any, address: st
         assert faults == []
         assert_fits(page, size)
         text = page.inner_text("main")
-        assert all(word in text for word in ("Alert.", "Failed at ", "40", "Over time", "When the alarm is raised"))
+        assert all(word in text for word in ("Alert.", "Failed at ", "40", "Over time", "An alert is raised"))
         assert_accessible(page, 20)

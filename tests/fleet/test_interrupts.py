@@ -32,7 +32,7 @@ def test_sigterm_ends_all_audits_and_the_next_run_goes_on(tmp_path: Path, monkey
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=300)
     assert process.returncode == 143, said
-    assert "ended by SIGTERM; what is done is kept" in said
+    assert "ended by SIGTERM; finished work is kept" in said
     assert "failed" not in said
     done = shards(tmp_path / "audits")
     assert 2 <= len(done) < 21

@@ -13,9 +13,8 @@ from small_fleet import SIZES, write_fleet
 
 from opacc_ray.audit import verbs
 from opacc_ray.audit.stages import Stage
-from opacc_ray.fleet.queue import Ended, ended, work_through
-from opacc_ray.fleet.spec import Fleet, load_fleet
-from opacc_ray.fleet.turns import Turns
+from opacc_ray.fleet.fleet_spec import Fleet, load_fleet
+from opacc_ray.fleet.queue import Ended, Turns, ended, work_through
 from opacc_ray.samplers.base import unreported
 
 NUM_SHARDS = sum(size // 15 for size in SIZES.values())

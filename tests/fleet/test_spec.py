@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from opacc_ray.errors import SpecError
-from opacc_ray.fleet.spec import load_fleet, parse_fleet
+from opacc_ray.fleet.fleet_spec import load_fleet, parse_fleet
 
 ROOT = Path(__file__).parents[2]
 
@@ -77,14 +77,14 @@ LISTED = {"name": "one", "model": {"factory": "user:one"}, "pool": {"uri": "a", 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"pools": None}, "key 'pools' is missing; add models and pools, every pair of which is an audit"),
-        ({"audits": [LISTED]}, "or a list of audits, not both"),
+        ({"pools": None}, "key 'pools' is missing; add models and pools; every pair is an audit"),
+        ({"audits": [LISTED]}, "give either models and pools, or a list of audits"),
         ({"model": {}}, "unknown key 'model' (value {}); did you mean 'models'?"),
         (
             {"overrides": [{"models": ["lage"], "spec": {}}]},
-            "overrides.0.models: 'lage' is none of the fleet's models; did you mean 'large'?",
+            "overrides.0.models: 'lage' is not one of the fleet's models; did you mean 'large'?",
         ),
-        ({"spec": {"output": "here"}}, "audit small × shop: output is the fleet's"),
+        ({"spec": {"output": "here"}}, "audit small × shop: the fleet sets output"),
         (
             {"spec": {"sample": {"method": "srs", "bugdet": 3}}},
             "f.yaml, audit small × shop: sample: method 'srs' has no parameter 'bugdet'; did you mean 'budget'?",
@@ -92,7 +92,7 @@ LISTED = {"name": "one", "model": {"factory": "user:one"}, "pool": {"uri": "a", 
         ({"pools": {"a b": {"uri": "x", "format": "npy"}}}, "audit small × a b: name: use letters, digits"),
         (
             {"models": None, "pools": None, "audits": [LISTED, LISTED]},
-            "f.yaml: two audits have the name 'one'; give each one of its own",
+            "f.yaml: two audits have the name 'one'; give each one its own name",
         ),
         ({"concurrency": 0}, "concurrency: Input should be greater than or equal to 1 (value 0)"),
         ({"alerts": {"false_alarms": 0.1}}, "alerts: give min_accuracy, max_drop or both"),

@@ -11,16 +11,17 @@ from small_fleet import Weeks, label, model, write_fleet
 from small_pictures import picture
 
 from opacc_ray.audit import several_models, verbs
-from opacc_ray.cli.fleet import fleet_text
+from opacc_ray.cli.fleet_commands import fleet_text
+from opacc_ray.cli.layout import terminal_text
 from opacc_ray.cli.main import main
 from opacc_ray.errors import AlertError
-from opacc_ray.fleet.documents import AlertNotice, AuditFailure, AuditSummary, FleetSummary
-from opacc_ray.fleet.evidence import Evidence
-from opacc_ray.fleet.page import page as page_of
-from opacc_ray.fleet.sentences import difference
-from opacc_ray.fleet.spec import load_fleet
-from opacc_ray.fleet.write import FleetError, Written, run_fleet
+from opacc_ray.fleet.alerts import Evidence
+from opacc_ray.fleet.fleet_documents import AlertNotice, AuditFailure, AuditSummary, FleetSummary
+from opacc_ray.fleet.fleet_spec import load_fleet
+from opacc_ray.fleet.run_fleet import FleetError, Written, run_fleet
+from opacc_ray.fleet.summary_page import page as page_of
 from opacc_ray.labels.label_actions import import_labels
+from opacc_ray.report.numbers import difference
 from opacc_ray.runs.run import Run
 
 
@@ -181,9 +182,9 @@ def test_an_audit_of_another_population_is_left_out_and_named(home: Home, weeks:
     written = home.run(work=False)
     audit = by_name(written)["trained-shop"]
     assert (audit.change, len(audit.history), [check.raised for check in audit.alerts]) == (None, 1, [False])
-    said = "1 earlier run is of another population, and not compared: pool "
+    said = "1 earlier run is of another population, so not compared: pool "
     assert audit.apart == f"{said}{home.home / 'shop'}, not {home.home / 'field'}"
-    assert audit.apart in fleet_text(written)
+    assert audit.apart in terminal_text(fleet_text(written))
     for name in ("summary.html", "summary.md"):
         assert said in Path(written.summary.folder, name).read_text()
     again = by_name(home.run(pools=pools("shop"), alerts=alerts))["trained-shop"]
@@ -231,11 +232,11 @@ def test_an_audit_is_held_to_its_own_limit(home: Home, tmp_path: Path) -> None:
     assert limits == {"random-shop": [0.05], "random-field": [0.05], "trained-shop": [0.9], "trained-field": [0.9]}
     [page, _, text] = [Path(uri).read_text() for uri in written.files]
     for said in (page, text):
-        assert "random × field: accuracy below 5%" in said
-        assert "trained × field: accuracy" not in said
-    assert "have the level 98.75%, and are wider than those above." in page
+        assert "random × field has its own limits: an interval of the accuracy below" in said
+        assert "trained × field has its own" not in said
+    assert "decided by 98.75\N{NO-BREAK SPACE}% intervals, which are wider than those above." in page
     as_above = home.run(work=False, alerts=alerts | {"false_alarms": 0.2}, overrides=overrides)
-    assert "have the level 95%.</p>" in Path(as_above.files[0]).read_text()
+    assert "decided by 95\N{NO-BREAK SPACE}% intervals.</p>" in Path(as_above.files[0]).read_text()
 
 
 def test_a_failure_comes_before_an_alert_and_what_cannot_be_read_is_named(home: Home) -> None:
@@ -258,18 +259,18 @@ def test_an_audit_that_failed_keeps_its_alert_in_the_table(home: Home) -> None:
     found = home.run(work=False).summary
     failed = [item.model_copy(update={"failure": AuditFailure(error="no disk", exit_code=5)}) for item in found.audits]
     table = page_of(found.model_copy(update={"audits": failed}))
-    assert table.count("<strong>failed</strong>") == 2
-    assert table.count("<strong>failed, alert</strong>") == 2
+    assert table.count("<td>FAILED</td>") == 2
+    assert table.count("<td>FAILED, ALERT</td>") == 2
 
 
 def test_the_files_say_the_same_and_escape_what_others_wrote(home: Home) -> None:
     written = home.run(name="weekly")
     [page, document, text] = [Path(uri).read_text() for uri in written.files]
     assert FleetSummary.from_bytes(document.encode(), "summary.json") == written.summary
-    assert written.summary.answer == "0 of 4 audits have stated an accuracy, 120 labels are waited for."
+    assert written.summary.answer == "0 of 4 audits have an accuracy, 120 labels are missing."
     assert written.summary.answer in page
     assert written.summary.answer in text
-    assert "30 labels of round 1, for less than an hour" in text
+    assert "| 30 | 1 | less than an hour |" in text
     (home.home / "random.safetensors").write_bytes(b"x")
     evil = {"a": {"factory": "small_model:network", "weights": str(home.home / "<script>alert(1)</script>")}}
     written = home.run(models=evil)

@@ -13,7 +13,7 @@ from infra_files import INFRA, check_call, commands, comments, documents
 
 import opacc_ray
 from opacc_ray.cli.main import application
-from opacc_ray.fleet.spec import parse_fleet
+from opacc_ray.fleet.fleet_spec import parse_fleet
 from opacc_ray.spec import parse_spec
 
 FILES = ["vms.yaml", *(f"kubernetes/{path.name}" for path in sorted(INFRA.glob("kubernetes/*.yaml")))]

@@ -92,10 +92,10 @@ def test_the_command_names_the_numbers_the_classes_and_what_to_do(
     said = capsys.readouterr().out
     ones, twos = (sum(index_of(id) == index for id in ids[:-2]) for index in (0, 1))
     assert (
-        f"numbers    {len(ids) - 2} labels are class numbers, counted from 0: 1 = 'dog' ({ones}), 2 = 'owl' ({twos}); "
+        f"numbers   {len(ids) - 2} labels are class numbers, counted from 0: 1 = 'dog' ({ones}), 2 = 'owl' ({twos}); "
         "2 other labels are names" in said
     )
-    assert f"no label is 0, the first class, among {len(ids) - 2}: are classes counted from 1 in this file?" in said
+    assert f"none of {len(ids) - 2} labels is 0, the first class. If this file counts classes from 1" in said
 
 
 def test_numbers_that_count_from_0_raise_no_question(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,7 +104,7 @@ def test_numbers_that_count_from_0_raise_no_question(run: Run, capsys: pytest.Ca
     assert main(["labels", "import", run.uri, str(path), "--numbers-are-classes"]) == 0
     said = capsys.readouterr().out
     assert "0 = 'cat'" in said
-    assert "counted from 1" not in said
+    assert "classes from 1" not in said
     assert "other label" not in said
 
 
@@ -115,7 +115,7 @@ def test_classes_without_names_are_counted_and_a_missing_0_is_reported(
     ids = verbs.select(run, "srs", 20, {}).ids
     (tmp_path / "back.csv").write_bytes(csv_of([id for id in ids if index_of(id)]))
     assert main(["labels", "import", run.uri, str(tmp_path / "back.csv")]) == 0
-    assert "no label is 0, the first class, among" in capsys.readouterr().out
+    assert "labels is 0, the first class" in capsys.readouterr().out
     (tmp_path / "more.csv").write_bytes(csv_of([id for id in ids if not index_of(id)]))
     assert main(["labels", "import", run.uri, str(tmp_path / "more.csv")]) == 0
     assert "numbers" not in capsys.readouterr().out

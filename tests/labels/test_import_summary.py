@@ -49,10 +49,12 @@ def lines(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[str]:
 
 def test_a_file_of_an_older_round_is_what_is_reported(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     second = file_of(run, "l2.csv", ids_of(run, 2), annotator="ann")
-    assert lines(capsys, "labels", "import", run.uri, second)[:3] == [
-        f"taken      40 labels of {second} by 'ann' for round 2",
-        "round 1    27 of 30 labelled, 3 given up",
-        "round 2    40 of 40 labelled",
+    assert lines(capsys, "labels", "import", run.uri, second) == [
+        "l2.csv     40 labels taken (ann), for round 2",
+        "round     asked  labelled  missing  can't tell",
+        "2            40        40        -           -",
+        f"labels by  unknown 27 ({home(run)}/l1.csv), 'ann' 40 ({home(run)}/l2.csv)",
+        f"next: opacc estimate {run.uri}",
     ]
     verbs.next_round(run, 50)
     again = ids_of(run, 1)[:2]
@@ -60,12 +62,15 @@ def test_a_file_of_an_older_round_is_what_is_reported(run: Run, capsys: pytest.C
     with both.open("a") as opened:
         opened.write(f"{ids_of(run, 3)[5]},?,\n")
     found = lines(capsys, "labels", "import", run.uri, both)
-    assert found[:4] == [
-        f"taken      7 labels and 1 can't tell of {both} (12 rows): 2 for round 1, 5 for round 2, 1 for round 3",
-        "round 1    27 of 30 labelled, 3 given up",
-        "round 2    40 of 40 labelled",
-        "round 3    0 of 50 labelled, 49 missing, 1 can't tell",
+    rounds = "2 for round 1, 5 for round 2, 1 for round 3"
+    assert " ".join(found[0].split()) == f"both.csv 7 labels taken, 1 can't tell, 12 rows: {rounds}"
+    assert found[1:5] == [
+        "round     asked  labelled  missing  can't tell  given up",
+        "1            30        27        -           -         3",
+        "2            40        40        -           -         -",
+        "3            50         -       49           1         -",
     ]
+    assert found[-1] == f"next: opacc labels import {run.uri} FILE"
 
 
 def test_a_file_of_another_track_shows_that_track(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,21 +78,21 @@ def test_a_file_of_another_track_shows_that_track(run: Run, capsys: pytest.Captu
     chosen = run.along("css-20").read_selection(1).ids
     only = [id for id in chosen if id not in {*ids_of(run, 1), *ids_of(run, 2)}]
     found = lines(capsys, "labels", "import", run.uri, file_of(run, "css.csv", only))
-    assert found[0] == f"taken      {len(only)} labels of {home(run)}/css.csv for round 1 of track css-20"
-    assert found[1:3] == ["round 1    27 of 30 labelled, 3 given up", "round 2    0 of 40 labelled, 40 missing"]
-    assert found[3].startswith("round 1 of track css-20 ")
+    assert found[0] == f"css.csv   {len(only)} labels taken, for round 1 of track css-20"
     [now] = read_rounds(run.along("css-20"))
-    assert f"{now.labelled.sum()} of 20 labelled" in found[3]
+    tracks = {line.split()[1]: line.split() for line in found[2:4]}
+    assert tracks["main"][:5] == ["2", "main", "40", "-", "40"]
+    assert tracks["css-20"][:4] == ["1", "css-20", "20", str(now.labelled.sum())]
 
 
 def test_a_repeated_import_reports_the_first_one_and_its_time(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     first, *_ = lines(capsys, "labels", "import", run.uri, home(run) / "l1.csv")
     at = datetime.now(UTC).strftime("%Y-%m-%d")
-    assert first.startswith(f"taken      nothing new: the same file came back before on {at} ")
-    assert first.endswith(f"UTC, 27 labels for round 1 ({home(run)}/l1.csv)")
+    assert first.startswith(f"l1.csv    nothing new: imported before on {at} ")
+    assert first.endswith(" UTC, 27 labels, for round 1")
     label_actions.withdraw(run, ids_of(run, 1)[0])
     first, *_ = lines(capsys, "labels", "import", run.uri, home(run) / "l1.csv")
-    assert first.endswith("; the labels of 1 example were withdrawn one by one and stay so")
+    assert first.endswith("; the labels of 1 example stay withdrawn")
 
 
 def test_a_withdrawal_names_the_file_the_labels_and_the_rounds(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,15 +102,15 @@ def test_a_withdrawal_names_the_file_the_labels_and_the_rounds(run: Run, capsys:
     found = lines(capsys, "labels", "withdraw", run.uri, "l2.csv")
     kept = label_actions.read_log(run).actions[-1].file
     assert found == [
-        f"withdrawn  40 labels of {home(run)}/l2.csv (kept as {kept}) for round 2; they stay in the log and count no "
-        "longer",
-        "round 1    27 of 30 labelled, 3 given up",
-        "round 2    0 of 40 labelled, 40 missing",
-        "round 3    0 of 50 labelled, 50 missing",
-        "later      round 3 was drawn while they counted; it stays as drawn",
+        f"withdrawn  40 labels of {home(run)}/l2.csv (kept as {kept}), for round 2; "
+        "kept in the log, ignored from now on",
+        "round     asked  labelled  missing  can't tell",
+        "2            40         -       40           -",
+        "3            50         -       50           -",
+        "later      round 3 used them to choose examples; the choice stays",
     ]
     first, *_ = lines(capsys, "labels", "import", run.uri, home(run) / "l2.csv")
-    assert first.startswith(f"taken      40 labels of {home(run)}/l2.csv for round 2; withdrawn on 20")
+    assert first.startswith("l2.csv    40 labels taken, for round 2; withdrawn on 20")
     assert first.endswith(" UTC, they count again")
     first, *_ = lines(capsys, "labels", "import", run.uri, home(run) / "l2.csv")
     assert "nothing new" in first
@@ -118,9 +123,9 @@ def test_a_withdrawal_of_an_example_counts_its_answers(run: Run, capsys: pytest.
         file_of(run, f"{name}.csv", [first], annotator=name)
         lines(capsys, "labels", "import", run.uri, home(run) / f"{name}.csv")
     found = lines(capsys, "labels", "withdraw", run.uri, first)
-    assert found[0] == f"withdrawn  3 labels of {first!r} for round 1; they stay in the log and count no longer"
-    assert found[1] == "round 1    26 of 30 labelled, 1 missing, 3 given up"
-    assert found[-1] == "later      round 2 was drawn while they counted; it stays as drawn"
+    assert found[0] == f"withdrawn  3 labels of {first!r}, for round 1; kept in the log, ignored from now on"
+    assert found[2].split() == ["1", "30", "26", "1", "-", "3"]
+    assert found[-1] == "later      round 2 used them to choose examples; the choice stays"
 
 
 def test_a_withdrawal_holds_though_other_labels_are_in_conflict(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,8 +134,8 @@ def test_a_withdrawal_holds_though_other_labels_are_in_conflict(run: Run, capsys
         wrong = CLASSES[(TRUTH[IDS.index(id)] + 1) % 3]
         run.write_labels(1, f"{number}.csv", f"id,label\n{id},{wrong}\n".encode())
     found = lines(capsys, "labels", "withdraw", run.uri, one)
-    assert found[0].startswith(f"withdrawn  2 labels of {one!r} for round 1")
-    assert found[-1].startswith("rounds     cannot be counted yet: ")
+    assert found[0].startswith(f"withdrawn  2 labels of {one!r}, for round 1")
+    assert found[-1].startswith("rounds     the rounds cannot be counted yet: ")
     assert f"labels in conflict on 1 example(s): {other!r}" in found[-1]
 
 
@@ -157,7 +162,7 @@ def test_a_local_time_with_its_offset_is_now(
     }[form]
     timed(run, text)
     found = lines(capsys, "labels", "import", run.uri, home(run) / "timed.csv")
-    assert found[0].startswith("taken      40 labels")
+    assert found[0].startswith("timed.csv  40 labels taken")
     assert not any("labelled_at" in line for line in found)
 
 
@@ -166,10 +171,10 @@ def test_a_local_time_without_its_offset_is_accepted_and_reported(run: Run, caps
     text = (datetime.now(UTC) + timedelta(hours=9)).strftime("%Y-%m-%dT%H:%M:%S")
     timed(run, text)
     found = lines(capsys, "labels", "import", run.uri, home(run) / "timed.csv")
-    assert found[0].startswith("taken      40 labels")
-    assert found[-1] == (
-        f"labelled_at has no offset in 40 rows, such as '{text}', and read as UTC it is yet to come: write local times "
-        "with their offset, 2026-01-31T10:00:00+09:00"
+    assert found[0].startswith("timed.csv  40 labels taken")
+    assert found[-2] == (
+        f"warning    40 rows with a labelled_at without offset, such as '{text}', which is in the future as UTC: write "
+        "2026-01-31T10:00:00+09:00"
     )
 
 

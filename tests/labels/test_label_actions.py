@@ -59,9 +59,7 @@ def test_times_that_cannot_be_parsed_are_reported(run: Run, capsys: pytest.Captu
     rows = [(*row, time) for row, time in zip(truth(ids_of(run)), times, strict=True)]
     (tmp_path / "back.csv").write_bytes(csv_of(rows, "id,label,labelled_at"))
     said = told(capsys, "labels", "import", run.uri, str(tmp_path / "back.csv"))
-    assert (
-        "labelled_at is no time in 3 rows, such as '31.01.2026 10:00', and counts as empty there: write 2026-" in said
-    )
+    assert "3 rows with a labelled_at that is no time, such as '31.01.2026 10:00'; it is ignored: write 2026-" in said
     (tmp_path / "iso.csv").write_bytes(csv_of(rows[3:], "id,label,labelled_at"))
     assert "labelled_at" not in told(capsys, "labels", "import", run.uri, str(tmp_path / "iso.csv"))
 
@@ -168,7 +166,7 @@ def test_correction_outranks_earlier_answers_and_keeps_them(run: Run, capsys: py
     right = dict(truth([first]))[first]
     wrong = next(name for name in CLASSES if name != right)
     said = told(capsys, "labels", "correct", run.uri, first, wrong, "--annotator", "ann")
-    assert said.startswith(f"corrected: {first!r}, by 'ann'\n1 answer overruled: {first!r}: {right!r} of somebody")
+    assert said.startswith(f"corrected  {first!r} by 'ann'\noverruled  1 answer: {first!r}: {right!r} of unknown")
     assert read_rounds(run)[0].truth[0] == wrong
     assert states(run, first) == [(right, None, "overruled"), (wrong, "ann", "counts")]
     label_actions.import_labels(
@@ -181,7 +179,9 @@ def test_correction_outranks_earlier_answers_and_keeps_them(run: Run, capsys: py
     assert read_rounds(run)[0].truth[0] == right
     assert before.items() <= files_of(run).items()
     assert [item[2] for item in states(run, first)] == ["overruled", "overruled", "overruled", "overruled", "counts"]
-    assert f"{len(ids_of(run)) + 4} answers; where labels differ: error" in told(capsys, "labels", "list", run.uri)
+    assert f"{len(ids_of(run)) + 4} answers; rule for labels that differ: error" in told(
+        capsys, "labels", "list", run.uri
+    )
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,7 @@ def test_the_importer_may_name_the_annotator(run: Run, capsys: pytest.CaptureFix
     path = tmp_path / "back.csv"
     path.write_bytes(csv_of(rows, "id,label,annotator"))
     said = told(capsys, "labels", "import", run.uri, str(path), "--annotator", "bob")
-    assert "20 rows name 'ann' as their annotator; they count as 'bob''s" in said
+    assert "20 rows by 'ann' count as 'bob''s" in said
     assert {item.annotator for item in answer_history.list_answers(run).answers} == {"bob"}
     label_actions.import_labels(run, "back.csv", path.read_bytes())
     assert {item.annotator for item in answer_history.list_answers(run).answers} == {"bob"}
@@ -417,7 +417,9 @@ def test_error_above_the_scale_scores_0_and_is_counted(regression: Run, capsys: 
     assert (stated.clipped, stated.measure) == (30 - near, "mean score, max(0, 1 - (error / 0.5)²)")
     said = told(capsys, "estimate", regression.uri)
     assert "accuracy" not in said
-    assert f"measure    mean score, max(0, 1 - (error / 0.5)²); {30 - near} labels lie further off and score 0" in said
+    assert (
+        f"measure   mean score, max(0, 1 - (error / 0.5)²); {30 - near} labels beyond the error scale score 0" in said
+    )
     assert "accuracy" not in told(capsys, "status", regression.uri)
     assert "accuracy" not in told(capsys, "compare", regression.uri, regression.uri)
 

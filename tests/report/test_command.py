@@ -10,7 +10,7 @@ from opacc_ray.audit import verbs
 from opacc_ray.audit.verify import verify
 from opacc_ray.cli.main import main
 from opacc_ray.labels.label_actions import import_labels
-from opacc_ray.report.documents import RunReport, WrittenReport
+from opacc_ray.report.report_documents import RunReport, WrittenReport
 from opacc_ray.runs.run import Run
 
 
@@ -24,11 +24,11 @@ def run(tmp_path: Path) -> Run:
 def test_it_prints_the_answer_and_the_places(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", run.uri]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("answer     The model is right on about")
+    assert lines[0].startswith("answer    The model is right on about")
     assert lines[1:] == [
-        f"page       {run.uri}/report.html",
-        f"document   {run.uri}/report.json",
-        f"summary    {run.uri}/report.md",
+        f"page      {run.uri}/report.html",
+        f"document  {run.uri}/report.json",
+        f"summary   {run.uri}/report.md",
     ]
     assert verify(run.uri).sound
 
@@ -38,7 +38,7 @@ def test_its_json_is_a_document(run: Run, tmp_path: Path, capsys: pytest.Capture
     answer = WrittenReport.from_dict(json.loads(capsys.readouterr().out), "answer")
     report = RunReport.from_bytes((tmp_path / "out" / "report.json").read_bytes(), "report.json")
     assert (answer.answer, answer.state) == (report.answer, "complete")
-    assert "80% confidence" in report.answer
+    assert "80 % confidence" in report.answer
     assert report.estimate is not None
     assert report.estimate.level == 0.8
     assert not (Path(run.uri) / "report.json").exists()

@@ -11,11 +11,12 @@ from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.status import status
 from opacc_ray.errors import LabelError
 from opacc_ray.labels.label_actions import import_labels
-from opacc_ray.report.documents import RunReport
-from opacc_ray.report.gather import gather
 from opacc_ray.report.markdown import summary
+from opacc_ray.report.numbers import digits_for, percent
 from opacc_ray.report.page import page
-from opacc_ray.report.sentences import answer, digits_for, percent, worth
+from opacc_ray.report.report_documents import RunReport
+from opacc_ray.report.run_report import gather
+from opacc_ray.report.sentences import answer, worth
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.estimate import estimate
 
@@ -57,7 +58,7 @@ def test_the_answer_holds_the_number_the_interval_and_what_it_rests_on(report: R
     stated = report.estimate
     assert stated is not None
     assert f"right on about {percent(stated.value)} of the {N} examples" in report.answer
-    assert f"between {percent(stated.low)} and {percent(stated.high)} with 95% confidence" in report.answer
+    assert f"between {percent(stated.low)} and {percent(stated.high)} with 95 % confidence" in report.answer
     assert "from 100 labels" in report.answer
 
 
@@ -153,9 +154,9 @@ def test_where_nobody_could_tell_it_says_so(tmp_path: Path) -> None:
         accuracy.estimate(run)
     assert status(run).waits_for.startswith("another round: all answers so far are")
     report, _ = gather(run)
-    assert report.answer == "No label is in: of 25 examples nobody could tell what they are."
-    assert "nobody could tell what they are. Draw others with <code>opacc next</code>" in page(report, {})
-    assert "> **No result yet:** draw others with `opacc next`.\n" in summary(report)
+    assert report.answer == 'There is no label: all 25 answers are "can\'t tell".'
+    assert "Draw more with <code>opacc next</code>" in page(report, {})
+    assert "> **No result yet:** draw more with `opacc next`.\n" in summary(report)
 
 
 def test_without_a_label_it_says_what_waits(tmp_path: Path) -> None:
@@ -168,7 +169,7 @@ def test_without_a_label_it_says_what_waits(tmp_path: Path) -> None:
         None,
         None,
     )
-    assert report.answer == "No label is in yet: 25 of 240 examples wait for one."
+    assert report.answer == "There is no label yet: 25 of 240 examples wait for one."
     assert (report.course, pictures) == ([], {})
     assert report.reliability is not None
     assert (report.reliability.bins, report.reliability.classes[0].found) == ([], None)
@@ -210,7 +211,7 @@ def test_a_share_of_close_predictions_is_a_percentage(tmp_path: Path) -> None:
     report, _ = gather(run)
     assert report.estimate is not None
     share = percent(report.estimate.value)
-    said = f"On the {N} examples about {share} of the model's predictions are within ±0.5: between"
+    said = f"On the {N} examples, about {share} of the model's predictions are within ±0.5: between"
     assert report.answer.startswith(said)
 
 
@@ -234,9 +235,9 @@ def test_the_same_labels_give_the_same_bytes(run: Run, report: RunReport) -> Non
 @pytest.mark.parametrize(
     ("effective", "said"),
     [
-        (410.2, "These 200 labels are worth 410 chosen at random."),
-        (201.0, "These 200 labels are worth about as many chosen at random."),
-        (90.0, "These 200 labels are worth only 90 chosen at random: the method cost precision here, "),
+        (410.2, "These 200 labels are worth 410 random labels."),
+        (201.0, "These 200 labels are worth about as many random labels."),
+        (90.0, "These 200 labels are worth only 90 random labels: the method lost precision here, "),
         (None, None),
     ],
 )
@@ -250,10 +251,10 @@ def test_what_labels_are_worth_is_said_honestly(report: RunReport, effective: fl
 
 def test_decimals_tell_a_narrow_interval_apart() -> None:
     assert [digits_for(0.8, 0.9), digits_for(0.8512, 0.8518), digits_for(0.9, 0.9)] == [1, 3, 1]
-    assert (percent(1.0), percent(0.0), percent(0.99996)) == ("100%", "0%", "100.0%")
+    assert (percent(1.0), percent(0.0), percent(0.99996)) == ("100 %", "0 %", "100.0 %")
 
 
 def test_an_estimate_outside_of_its_interval_is_stated_inside(report: RunReport) -> None:
     assert report.estimate is not None
     said = answer(report.estimate.model_copy(update={"value": 1.02, "low": 0.97, "high": 1.0}), N, [])
-    assert "right on about 100% of" in said
+    assert "right on about 100 % of" in said

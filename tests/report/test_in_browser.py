@@ -9,7 +9,7 @@ from reported_run import label, write_run
 
 from opacc_ray.audit import verbs
 from opacc_ray.report.characterized import characterize, write_characterization
-from opacc_ray.report.write import make_report
+from opacc_ray.report.run_report import make_report
 
 pytestmark = [pytest.mark.slow, needs_browser]
 

@@ -6,8 +6,8 @@ import pytest
 from reported_run import write_run
 
 from opacc_ray.audit import verbs
-from opacc_ray.report.gather import gather
-from opacc_ray.report.origin import origin_of
+from opacc_ray.report.page import origin_of
+from opacc_ray.report.run_report import gather
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,10 @@ from reported_run import KEYS, PREDICTION, TRUTH, N, label, write_run
 from opacc_ray.audit import verbs
 from opacc_ray.report import rendering
 from opacc_ray.report.figures import Row, interval_chart
-from opacc_ray.report.gather import gather
+from opacc_ray.report.gallery import draw
 from opacc_ray.report.markdown import summary
 from opacc_ray.report.page import page
-from opacc_ray.report.pictures import draw
-from opacc_ray.report.write import make_report
+from opacc_ray.report.run_report import gather, make_report
 from opacc_ray.runs.estimate_documents import ChangedObjects
 from opacc_ray.runs.run import Run
 from opacc_ray.svg import WIDE
@@ -131,7 +130,7 @@ def test_it_says_the_answer_the_worth_and_how_to_repeat_it(run: Run, html: str) 
     assert report.worth in words
     assert report.header.digest in words
     assert report.header.pool.digest in words
-    for heading in ("As the labels came in", "Class by class", "What is taken for what", "What is left out"):
+    for heading in ("Round by round", "Class by class", "Confusions", "Left out"):
         assert heading in words
     assert "rests on the random draw alone" in words
 
@@ -143,9 +142,9 @@ def test_it_says_which_audits_it_started_from(tmp_path: Path) -> None:
     run = write_run(tmp_path / "now", sample=sample, history=[earlier.uri])
     label(run, verbs.select(run, "neyman", 30, {}).ids)
     report, pictures = gather(run)
-    said = f"What was known before the first label: 40 labels of the audit {earlier.uri}."
+    said = f"Used before the first label: 40 labels from the audit {earlier.uri}."
     assert said in Page(page(report, pictures)).words
-    assert "40 labels of the audit" in summary(report)
+    assert "40 labels from the audit" in summary(report)
     nothing = report.model_copy(update={"history": []})
     assert "found none with labels." in Page(page(nothing, pictures)).words
 
@@ -154,7 +153,7 @@ def test_a_partial_result_says_so_on_top(tmp_path: Path) -> None:
     run = write_run(tmp_path)
     label(run, verbs.select(run, "srs", 40, {}).ids[:30])
     words = Page(page(*gather(run))).words
-    assert words.index("Not complete. This run still waits for 10 labels") < words.index("The answer")
+    assert words.index("Not complete. This run still waits for 10 labels") < words.index("The model is right")
     assert "10 examples in round 1 wait for a label." in words
 
 
@@ -163,9 +162,9 @@ def test_without_labels_it_shows_what_waits_and_what_the_model_claims(tmp_path: 
     verbs.select(run, "srs", 40, {})
     words = Page(page(*gather(run))).words
     assert "No result yet. This run waits for 40 labels." in words
-    assert "Where failures are expected By predicted class" in words
+    assert "Expected failures By predicted class" in words
     assert "Class by class" not in words
-    assert "interval" not in words.partition("Where failures")[2].partition("How it was sampled")[0]
+    assert "interval" not in words.partition("Expected failures")[2].partition("How it was sampled")[0]
 
 
 def test_a_regression_has_values_and_no_classes(tmp_path: Path) -> None:
@@ -175,7 +174,7 @@ def test_a_regression_has_values_and_no_classes(tmp_path: Path) -> None:
     words = Page(html).words
     assert "Operational score" in words
     assert "Predictions and labels" in words
-    assert "Stated is the mean score, max(0, 1 - (error / 1)²)" in words
+    assert "The score is the mean score, max(0, 1 - (error / 1)²)" in words
     assert not re.search(r"right on|Class by class|accuracy", words)
     assert {item["aria-labelledby"].partition("-")[0] for item in Page(html).all("svg")} == {
         "intervals",
@@ -188,10 +187,9 @@ def test_a_purposive_sample_says_what_its_interval_rests_on(tmp_path: Path) -> N
     run = write_run(tmp_path)
     label(run, verbs.select(run, "ces", 40, {}).ids)
     words = Page(page(*gather(run))).words
-    assert "with 95% confidence under assumptions, from 40 labels." in words
-    assert "What this rests on." in words
+    assert "with 95 % confidence under assumptions, from 40 labels." in words
     assert "does not rest on the random draw alone" in words
-    assert re.search(r"Worth\s?–\s?cannot be told", words)
+    assert re.search(r"Worth\s?–\s?not known", words)
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +222,7 @@ def test_hostile_classes_make_no_markup_in_the_summary(hostile: Run) -> None:
     assert not re.search(r"<(?!/?details>|/?summary>)", outside)
     assert not re.search(r"^# ", outside, re.MULTILINE)
     rows = [line for line in outside.splitlines() if line.startswith("| ")]
-    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {4, 6}
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {4, 7}
 
 
 def test_forty_noisy_pictures_stay_below_three_megabytes(tmp_path: Path) -> None:
@@ -295,3 +293,13 @@ def test_a_pool_that_could_not_be_looked_at_is_not_said_to_have_changed(
     html = page(report.model_copy(update={"estimate": report.estimate.model_copy(update={"objects": seen})}), pictures)
     assert f"<strong>{head}</strong>" in html
     assert ("2 objects of chosen examples changed" in html) is (reason is None)
+
+
+def test_all_notes_on_a_number_share_one_box(run: Run) -> None:
+    report, pictures = gather(run)
+    assert report.estimate is not None
+    noted = report.estimate.model_copy(update={"notes": ["One.", "Two."], "reason": "three"})
+    html = page(report.model_copy(update={"estimate": noted, "warnings": ["another model"]}), pictures)
+    assert html.count('<p class="caution">') == 2
+    assert '<p class="caution">One. Two. Three.</p>' in html
+    assert "<strong>Is this the right model?</strong> Another model." in html

@@ -11,10 +11,10 @@ from reported_run import label, picture, write_run
 
 from opacc_ray.audit import verbs
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.report import pictures as report_pictures
-from opacc_ray.report.documents import Misprediction
-from opacc_ray.report.gather import gather
-from opacc_ray.report.pictures import LONGEST, Picture, draw
+from opacc_ray.report import gallery as report_pictures
+from opacc_ray.report.gallery import LONGEST, Picture, draw
+from opacc_ray.report.report_documents import Misprediction
+from opacc_ray.report.run_report import gather
 from opacc_ray.runs.run import Run
 
 
@@ -53,7 +53,7 @@ def test_a_changed_a_lost_and_a_damaged_object_are_said_and_not_shown(run: Run) 
     report, pictures = gather(run)
     assert report.gallery is not None
     said = {item.id: item.not_shown for item in report.gallery.examples}
-    assert said.pop(first) == "its object has changed since the model saw it"
+    assert said.pop(first) == "its object changed since extraction"
     assert said.pop(second) == "its object is gone"
     assert set(said.values()) == {None}
     assert not isinstance(pictures[first], Picture)
@@ -85,7 +85,7 @@ def test_pictures_come_from_a_bucket_and_changes_there_are_seen(bucket: str) -> 
     report, pictures = gather(run)
     assert report.gallery is not None
     said = {item.id: item.not_shown for item in report.gallery.examples}
-    assert said.pop(first) == "its object has changed since the model saw it"
+    assert said.pop(first) == "its object changed since extraction"
     assert said.pop(second) == "its object is gone"
     assert all((pixels(pictures[id]) == int(id[:3])).all() for id in said)
 
@@ -109,7 +109,7 @@ def test_rows_of_a_file_that_changed_are_not_shown(tmp_path: Path) -> None:
     run = rows_run(tmp_path)
     file = Path(run.spec.pool.uri) / "rows.npy"
     file.write_bytes(file.read_bytes())
-    assert {item.not_shown for item in shown(run)} == {"its object has changed since the model saw it"}
+    assert {item.not_shown for item in shown(run)} == {"its object changed since extraction"}
 
 
 def test_rows_of_a_pool_with_another_file_are_not_shown(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from reported_run import label, write_run
 from opacc_ray.audit import verbs
 from opacc_ray.cli.main import main
 from opacc_ray.report import trackers
-from opacc_ray.report.documents import WrittenReport
+from opacc_ray.report.report_documents import WrittenReport
+from opacc_ray.report.run_report import make_report
 from opacc_ray.report.trackers import metrics_of, settings_of, track
-from opacc_ray.report.write import make_report
 from opacc_ray.runs.identity import Population
 from opacc_ray.runs.run import Run
 
@@ -57,7 +57,7 @@ def test_a_tracker_that_fails_costs_a_warning(run: Run, monkeypatch: pytest.Monk
     monkeypatch.setitem(trackers.TRACKERS, "mlflow", refuse)
     written = track(*make_report(run), ["mlflow"])
     assert written.tracked == []
-    assert written.warnings == ["mlflow did not take the report: ConnectionError: https://***@tracker.example is down"]
+    assert written.warnings == ["mlflow refused the report: ConnectionError: https://***@tracker.example is down"]
 
 
 @pytest.mark.parametrize("name", ["mlflow", "wandb"])

@@ -64,7 +64,7 @@ def test_file_over_the_limit_is_refused_before_it_is_read(run: Run, capsys: pyte
     start = time.monotonic()
     assert main(["labels", "import", run.uri, str(path)]) == 6
     assert time.monotonic() - start < 5
-    assert "has more than 256000000 bytes: cut it in pieces, or raise --max-bytes" in capsys.readouterr().err
+    assert "has more than 256000000 bytes: split it, or raise --max-bytes" in capsys.readouterr().err
     assert main(["labels", "import", run.uri, "/dev/zero", "--max-bytes", "1000"]) == 6
     assert "/dev/zero has more than 1000 bytes" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""A fleet from its file to its summary: run what is missing, summarise, write and send what people are to know."""
+"""Run a fleet: its missing work, the summary, and the delivery of alerts."""
 
 import logging
 from collections.abc import Sequence
@@ -7,14 +7,12 @@ from typing import NamedTuple
 
 from opacc_ray.errors import AlertError, DeliveryError, OpaccError, counted, shortened
 from opacc_ray.fleet.delivery import deliver, failure_text, receiver_of
-from opacc_ray.fleet.documents import AlertNotice, Delivery, FailedAudit, FleetSummary, RaisedAlert
-from opacc_ray.fleet.markdown import summary_text
+from opacc_ray.fleet.fleet_documents import AlertNotice, Delivery, FailedAudit, FleetSummary, RaisedAlert
+from opacc_ray.fleet.fleet_spec import Fleet
 from opacc_ray.fleet.outcomes import Outcomes
-from opacc_ray.fleet.page import page
 from opacc_ray.fleet.queue import Ended, work_through
-from opacc_ray.fleet.sentences import alert_text
-from opacc_ray.fleet.spec import Fleet
 from opacc_ray.fleet.summary import folder_of, summarise
+from opacc_ray.fleet.summary_page import alert_text, page, summary_text
 from opacc_ray.lake.store import write_files
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.samplers.base import Report, unreported
@@ -29,7 +27,7 @@ class FleetError(OpaccError):
 
 
 class Written(NamedTuple):
-    """The summary of a fleet, where it is, and what is wrong."""
+    """The summary of a fleet, its files, and what is wrong."""
 
     summary: FleetSummary
     files: list[str]  # URIs
@@ -39,7 +37,7 @@ class Written(NamedTuple):
 def run_fleet(
     fleet: Fleet, progress: Report = unreported, *, work: bool = True, trial: bool = True, alert_to: str | None = None
 ) -> Written:
-    """Run what is missing of a fleet, write its summary, and deliver alerts and failures, whatever else failed.
+    """Run what is missing of a fleet, write its summary, and deliver alerts even after errors.
 
     Parameters
     ----------
@@ -83,7 +81,7 @@ def _write(summary: FleetSummary) -> list[str]:
 
 
 def _write_notice(store: Store, found: AlertNotice) -> list[str]:
-    """Write what is wrong, or remove what was in an earlier summary: the file is there while anything is wrong."""
+    """Write the notice, or delete that of an earlier summary if nothing is wrong."""
     if not found.alerts and not found.failures:
         store.delete(NOTICE)
         return []
@@ -91,7 +89,7 @@ def _write_notice(store: Store, found: AlertNotice) -> list[str]:
 
 
 def notice(summary: FleetSummary) -> AlertNotice:
-    """The alerts and failures of a summary."""
+    """Return the alerts and failures of a summary."""
     raised = [
         RaisedAlert(**check.model_dump(), audit=item.name, run=item.last.run, text=alert_text(item, check))
         for item in summary.audits
@@ -114,7 +112,7 @@ def notice(summary: FleetSummary) -> AlertNotice:
 
 
 def _without_summary(fleet: Fleet, error: Exception) -> AlertNotice:
-    """What is sent where there can be no summary, because storage is down, say."""
+    """Return the notice to send if no summary can be written, for instance because storage is down."""
     code = error.exit_code if isinstance(error, OpaccError) else 1
     reason = f"no summary could be written: {shortened(str(error))}"
     failure = FailedAudit(audit=fleet.spec.name, error=reason, exit_code=code)
@@ -131,7 +129,7 @@ def _without_summary(fleet: Fleet, error: Exception) -> AlertNotice:
 
 
 def _failures(summary: FleetSummary, done: Sequence[Ended], deliveries: Sequence[Delivery]) -> list[OpaccError]:
-    """All that is wrong; the first decides the exit code: audits that failed, a delivery that did, an alert."""
+    """Return all errors; the first decides the exit code: failed audits, delivery, alerts."""
     found: list[OpaccError] = []
     failed = [(item.name, item.failure) for item in summary.audits if item.failure is not None]
     if failed:
@@ -142,7 +140,7 @@ def _failures(summary: FleetSummary, done: Sequence[Ended], deliveries: Sequence
         found.append(error)
     undelivered = [item.error for item in deliveries if item.error is not None]
     if undelivered:
-        found.append(DeliveryError(f"what is wrong was not delivered: {'; '.join(undelivered)}"))
+        found.append(DeliveryError(f"the notice was not delivered: {'; '.join(undelivered)}"))
     raised = [item.name for item in summary.audits if any(check.raised for check in item.alerts)]
     if raised:
         found.append(AlertError(f"{counted(len(raised), 'audit')} raised an alert: {', '.join(raised)}; see above"))
@@ -150,7 +148,7 @@ def _failures(summary: FleetSummary, done: Sequence[Ended], deliveries: Sequence
 
 
 def _first(failures: Sequence[OpaccError]) -> OpaccError | None:
-    """The first one, with the sentences of all."""
+    """Return the first error with the sentences of all."""
     if not failures:
         return None
     first = failures[0]

@@ -1,4 +1,4 @@
-"""The runs of an audit, which its output holds under its name, and what each of them stated.
+"""The runs of an audit and their estimates over time.
 
 Runs of one name may be of different populations, since a filter or a list of classes was changed. Each point names its
 population, and the points of one population are a series of their own.
@@ -10,16 +10,19 @@ from typing import Any, NamedTuple
 
 from opacc_ray.audit.exported_tables import POPULATION
 from opacc_ray.errors import DataError
-from opacc_ray.fleet.documents import AccuracyHistory, HistoryPoint, HistoryPopulation
+from opacc_ray.fleet.fleet_documents import AccuracyHistory, HistoryPoint, HistoryPopulation
+from opacc_ray.fleet.summary_page import history_at
 from opacc_ray.lake.parquet_io import read_bytes
 from opacc_ray.lake.store_uris import open_store
+from opacc_ray.report.figures import write_alone
 from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.failure import read_failure
 from opacc_ray.runs.identity import Population
 from opacc_ray.runs.run import HEADER, Run
+from opacc_ray.svg import WIDE
 
 STATED = ("value", "low", "high", "level", "n", "pool_size", "measure", "design_based")
-"""What a point of a history has as it was stated."""
+"""Fields of a point that are those of the estimate."""
 
 
 class Runs(NamedTuple):
@@ -30,7 +33,7 @@ class Runs(NamedTuple):
 
 
 def runs_of(output: str, name: str) -> Runs:
-    """All runs of an audit below an output: NAME and the digest of each, by the time at which they were made."""
+    """Return all runs of an audit below an output, the oldest first."""
     store = open_store(output)
     form = re.compile(rf"({re.escape(name)}-[0-9a-f]{{8}})/{re.escape(HEADER)}")
     keys = [match for entry in store.list(f"{name}-") if (match := form.fullmatch(entry.key))]
@@ -47,7 +50,7 @@ def runs_of(output: str, name: str) -> Runs:
 
 
 def history_of_runs(name: str, output: str) -> AccuracyHistory:
-    """What each run below an output stated last."""
+    """Return the last estimate of each run below an output."""
     runs = runs_of(output, name)
     if not runs.found and not runs.unread:
         raise DataError(
@@ -80,7 +83,7 @@ def history_of_runs(name: str, output: str) -> AccuracyHistory:
 
 
 def series_of(points: Sequence[HistoryPoint]) -> list[list[HistoryPoint]]:
-    """The points of each population, in the order in which the first of each comes."""
+    """Return the points of each population, in order of first appearance."""
     found: dict[str | None, list[HistoryPoint]] = {}
     for point in points:
         found.setdefault(point.population, []).append(point)
@@ -90,7 +93,7 @@ def series_of(points: Sequence[HistoryPoint]) -> list[list[HistoryPoint]]:
 def _populations(
     points: Sequence[HistoryPoint], known: Mapping[str | None, Population | None]
 ) -> list[HistoryPopulation]:
-    """The populations of the series, each with what differs from the one before."""
+    """Return the populations of the series, each with its difference from the one before."""
     made: list[HistoryPopulation] = []
     before: Population | None = None
     for series in series_of(points):
@@ -104,7 +107,7 @@ def _populations(
 
 
 def point_of(run: Run, stated: AccuracyEstimate) -> HistoryPoint:
-    """What a run stated."""
+    """Return the estimate of a run as a point of a history."""
     return HistoryPoint(
         run=run.uri,
         made=run.header.created,
@@ -117,7 +120,7 @@ def point_of(run: Run, stated: AccuracyEstimate) -> HistoryPoint:
 
 
 def history_in_tables(name: str, tables: str) -> AccuracyHistory:
-    """What was exported to tables by `opacc export --to`: every estimate that was stated then, of the first track.
+    """Return the estimates of the main track that `opacc export --to` wrote to tables.
 
     Raises
     ------
@@ -163,7 +166,23 @@ def _point(row: dict[str, Any]) -> HistoryPoint:
 
 
 def _population(row: Mapping[str, Any]) -> Population | None:
-    """The population of an exported estimate; None if an earlier version exported it."""
+    """Return the population of an exported estimate; None if an earlier version exported it."""
     if row.get("population") is None:
         return None
     return Population.named(**{key: row[column] for key, column in POPULATION.items()})
+
+
+def with_picture(history: AccuracyHistory, uri: str) -> AccuracyHistory:
+    """Draw a history to a file or object; return it with that URI.
+
+    Raises
+    ------
+    DataError
+        There is no estimate, or estimates have different measures.
+    """
+    measures = {point.measure for point in history.points}
+    if len(measures) != 1:
+        reason = f"have different measures: {', '.join(sorted(measures))}" if measures else "have no estimate yet"
+        raise DataError(f"the runs of {history.name!r} {reason}, so there is no picture; remove --picture")
+    drawn = str(history_at(history.points, "history", WIDE))
+    return history.model_copy(update={"picture": write_alone(drawn, uri)})

@@ -1,4 +1,4 @@
-"""A fleet: its models and pools, every pair of which is an audit, or a list of audits; from YAML.
+"""A fleet in YAML: models and pools, each pair of which is an audit, or a list of audits.
 
 name: weekly
 output: s3://audits/
@@ -35,7 +35,7 @@ _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 
 
 class AlertLimits(Section):
-    """What an audit must keep to."""
+    """The limits of an audit."""
 
     min_accuracy: float | None = Field(
         default=None, gt=0, lt=1, description="raise it where the accuracy is surely below this"
@@ -46,17 +46,17 @@ class AlertLimits(Section):
 
     @property
     def num_questions(self) -> int:
-        """What is asked of the audit."""
+        """Return the number of limits."""
         return (self.min_accuracy is not None) + (self.max_drop is not None)
 
     def changed_by(self, own: "AlertLimits | None") -> "AlertLimits":
-        """These limits, but for those that ``own`` names; null there: not asked."""
+        """Return these limits, replaced by those that ``own`` names; null there disables a check."""
         named = own.model_dump(include=own.model_fields_set) if own else {}
         return AlertLimits(**{"min_accuracy": self.min_accuracy, "max_drop": self.max_drop} | named)
 
 
 class AlertSpec(AlertLimits):
-    """When to raise the alarm; an alert is decided by an interval, never by the estimate alone."""
+    """When to raise alerts; an interval decides, never the estimate alone."""
 
     false_alarms: float = Field(
         default=0.05,
@@ -75,12 +75,12 @@ class AlertSpec(AlertLimits):
 
     @property
     def receivers(self) -> list[str]:
-        """Who gets alerts and failures."""
+        """Return the receivers of alerts and failures."""
         return [self.to] if isinstance(self.to, str) else self.to or []
 
 
 class Override(Section):
-    """What some pairs of a model and a pool have of their own."""
+    """Settings of some pairs of a model and a pool."""
 
     models: list[str] | None = Field(default=None, description="names of models; default: all")
     pools: list[str] | None = Field(default=None, description="names of pools; default: all")
@@ -92,7 +92,7 @@ class Override(Section):
 
 
 class FleetSpec(Section):
-    """Many audits."""
+    """The spec of a fleet."""
 
     name: str = Field(description="of the fleet; of a product of models and pools, audits are named NAME-MODEL-POOL")
     output: str = Field(description="where all runs and the summary go: s3://bucket/prefix, or a folder")
@@ -111,16 +111,16 @@ class FleetSpec(Section):
     @classmethod
     def _fits_a_path(cls, value: str) -> str:
         if not re.fullmatch(_NAME, value):
-            raise ValueError("use letters, digits, '.', '_' and '-': names of audits begin with it")
+            raise ValueError("use letters, digits, '.', '_' and '-'; names of audits begin with it")
         return value
 
     @model_validator(mode="after")
     def _has_audits(self) -> "FleetSpec":
         if self.audits and (self.models or self.pools or self.overrides):
-            raise SpecError("give models and pools, every pair of which is an audit, or a list of audits, not both")
+            raise SpecError("give either models and pools, or a list of audits")
         if not self.audits and not (self.models and self.pools):
             missing = "models" if not self.models else "pools"
-            raise SpecError(f"key {missing!r} is missing; add models and pools, every pair of which is an audit")
+            raise SpecError(f"key {missing!r} is missing; add models and pools; every pair is an audit")
         return self
 
     @model_validator(mode="after")
@@ -130,8 +130,8 @@ class FleetSpec(Section):
                 strange = next((name for name in named or () if name not in known), None)
                 if strange is not None:
                     near = get_close_matches(strange, known, 1)
-                    said = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-                    raise SpecError(f"overrides.{place}.{kind}: {strange!r} is none of the fleet's {kind}; {said}")
+                    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+                    raise SpecError(f"overrides.{place}.{kind}: {strange!r} is not one of the fleet's {kind}; {hint}")
         return self
 
 
@@ -146,27 +146,27 @@ class FleetAudit(NamedTuple):
 
 
 class Fleet(NamedTuple):
-    """A fleet, and the spec of each of its audits."""
+    """A fleet with the spec of each audit."""
 
     spec: FleetSpec
     audits: tuple[FleetAudit, ...]
 
     @property
     def alerts(self) -> AlertSpec | None:
-        """How alerts are decided; None if nothing is asked of any audit."""
+        """Return how alerts are decided; None if no audit has limits."""
         asks = any(item.limits.num_questions for item in self.audits)
         return (self.spec.alerts or AlertSpec()) if asks else None
 
 
 def load_fleet(path: str | Path) -> Fleet:
-    """Read a fleet from a YAML file; raises SpecError naming the audit, the key, the value and the fix."""
+    """Read a fleet from a YAML file; raise SpecError with audit, key, value and fix."""
     return parse_fleet(read_yaml(path, "fleet"), str(path))
 
 
 def parse_fleet(content: Any, source: str) -> Fleet:
     """Validate the content of a fleet and every spec that it makes; ``source`` names it in errors."""
     if content is None:
-        raise SpecError(f"{source} is empty; docs/fleet.md has a fleet to start from")
+        raise SpecError(f"{source} is empty; docs/fleet.md has an example")
     spec = validated(FleetSpec, content, source)
     made = _pairs(spec, source) if spec.models else _listed(spec, source)
     audits = tuple(islice(made, MOST_AUDITS + 1))
@@ -174,7 +174,7 @@ def parse_fleet(content: Any, source: str) -> Fleet:
         raise SpecError(f"{source} makes more than {MOST_AUDITS} audits; split it into several fleets")
     twice = [name for name, count in Counter(item.name for item in audits).items() if count > 1]
     if twice:
-        raise SpecError(f"{source}: two audits have the name {twice[0]!r}; give each one of its own")
+        raise SpecError(f"{source}: two audits have the name {twice[0]!r}; give each one its own name")
     fleet = Fleet(spec, audits)
     if spec.alerts is not None and fleet.alerts is None and not spec.alerts.receivers:
         raise SpecError(
@@ -184,7 +184,7 @@ def parse_fleet(content: Any, source: str) -> Fleet:
 
 
 def _pairs(fleet: FleetSpec, source: str) -> Iterator[FleetAudit]:
-    """Every model on every pool."""
+    """Yield an audit for every model on every pool."""
     for model, pool in ((model, pool) for model in fleet.models for pool in fleet.pools):
         content = _merged(fleet.spec, {"model": fleet.models[model], "pool": fleet.pools[pool]})
         limits = _limits_of(fleet)
@@ -207,18 +207,18 @@ def _listed(fleet: FleetSpec, source: str) -> Iterator[FleetAudit]:
 
 
 def _limits_of(fleet: FleetSpec) -> AlertLimits:
-    """What all audits must keep to, if they have no limits of their own."""
+    """Return the limits of audits without their own."""
     return (fleet.alerts or AlertLimits()).changed_by(None)
 
 
 def _spec(fleet: FleetSpec, content: dict[str, Any], place: str) -> Spec:
     if "output" in content:
-        raise SpecError(f"{place}: output is the fleet's, so that audits share features; leave it out")
+        raise SpecError(f"{place}: the fleet sets output, so that audits share features; remove it")
     return parse_spec(content | {"output": fleet.output}, place)
 
 
 def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Keys of both; where both have a section, its keys of both; else the second one wins."""
+    """Merge two mappings section by section; the second one wins."""
     found = dict(base)
     for key, value in own.items():
         known = found.get(key)

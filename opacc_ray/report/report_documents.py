@@ -20,7 +20,7 @@ from opacc_ray.runs.run_documents import RunHeader
 
 
 class CoursePoint(Part):
-    """What the labels said after a round."""
+    """The estimate after a round."""
 
     round: int = Field(ge=1, description="number of the round")
     labels: int = Field(ge=1, description="labels of all rounds so far")
@@ -57,7 +57,7 @@ class ClassFailures(Part):
 
 
 class Reliability(Part):
-    """The model's own confidence beside what labels say."""
+    """The confidence of the model compared with its labels."""
 
     mean_confidence: float = Field(ge=0, le=1, description="mean confidence over the pool")
     without_labels: dict[str, float] = Field(
@@ -125,7 +125,7 @@ class DrawnBy(Part):
 
 
 class RunReport(Document):
-    """All that the page of a report says."""
+    """The content of the page of a report."""
 
     remedy: ClassVar[str] = "make it again with `opacc report`"
 

@@ -1,4 +1,4 @@
-"""Small pictures of chosen examples, read again from the pool as the model saw them.
+"""Read small pictures of chosen examples from the pool, as the model saw them.
 
 Examples are read by the pool's own reader, with its limits: an image by itself, a row of a file with its shard. An
 object that changed since the pool was listed, or is gone, is not shown: its picture would be of another example. Pixels
@@ -19,7 +19,7 @@ from opacc_ray.lake.examples import Example, Shard
 from opacc_ray.lake.pools import read_chosen
 from opacc_ray.lake.read_ahead import in_order
 from opacc_ray.lake.store import Entry, Store
-from opacc_ray.report.documents import Misprediction
+from opacc_ray.report.report_documents import Misprediction
 from opacc_ray.runs.pool_objects import read_listing
 from opacc_ray.runs.run import Run
 
@@ -30,13 +30,13 @@ LOSSLESS = 64
 """Pixels of the longer side up to which a picture is kept without loss."""
 
 MOST_BYTES = 1 << 30
-"""Bytes of objects that are read for all pictures of a page; what would need more is said."""
+"""Most bytes that are read for all pictures of a page."""
 
-CHANGED, GONE = "its object has changed since the model saw it", "its object is gone"
+CHANGED, GONE = "its object changed since extraction", "its object is gone"
 
 
 class Picture(NamedTuple):
-    """A picture as a page holds it."""
+    """A picture in a page."""
 
     uri: str  # data:image/png;base64,…
     width: int  # in pixels, of the whole example
@@ -48,18 +48,18 @@ Pictures = dict[str, Picture | str]
 
 
 class _Work(NamedTuple):
-    """What is read at once, and the examples in it."""
+    """A shard to read, and the examples wanted from it."""
 
     shard: Shard
     ids: list[str]
 
 
 def pictures_of(run: Run, examples: Sequence[Misprediction]) -> Pictures:
-    """Return a picture of each example, or why there is none; what holds several is read once."""
+    """Return a picture of each example, or the reason why there is none; each shard is read once."""
     ids = [item.id for item in examples]
     pool = run.spec.pool
     if pool.holds_features:
-        return dict.fromkeys(ids, "the pool holds features, and no pictures")
+        return dict.fromkeys(ids, "the pool holds features, no pictures")
     found: Pictures = {}
     try:
         store = open_pool(pool)
@@ -73,13 +73,13 @@ def pictures_of(run: Run, examples: Sequence[Misprediction]) -> Pictures:
 
 
 def _images(store: Store, ids: Sequence[str], listing: dict[str, Entry]) -> Iterator[_Work]:
-    """An image is an object, whose key is its id."""
+    """Yield one shard per image: an object whose key is its id."""
     for id in ids:
         yield _Work(Shard(0, (store.entry(id) or listing.get(id) or Entry(id, 0, ""),)), [id])
 
 
 def _shards(run: Run, ids: Sequence[str]) -> Iterator[_Work]:
-    """Rows are read with the shard that extraction read them in."""
+    """Yield the shards of extraction that hold the examples."""
     plan, index = plan_pool(run.spec.pool, run.spec.extract), run.read_index()
     sizes = [shard.examples for shard in index.shards] if index else []
     if len(sizes) != len(plan.shards):
@@ -93,7 +93,7 @@ def _shards(run: Run, ids: Sequence[str]) -> Iterator[_Work]:
 
 
 def _affordable(todo: Sequence[_Work], found: Pictures) -> Iterator[_Work]:
-    """The first parts that take `MOST_BYTES` together; of the others it says so."""
+    """Yield the first shards that take `MOST_BYTES` together; note the reason for the others."""
     held = 0
     for work in todo:
         held += sum(entry.size for entry in work.shard.entries)
@@ -104,12 +104,12 @@ def _affordable(todo: Sequence[_Work], found: Pictures) -> Iterator[_Work]:
 
 
 def _read(run: Run, store: Store, work: _Work, listing: dict[str, Entry]) -> Pictures:
-    """Pictures of the examples of one part."""
+    """Return the pictures of one shard."""
     try:
         for entry in work.shard.entries:
             listed, now = listing.get(entry.key), store.entry(entry.key)
             if listed is None:
-                return dict.fromkeys(work.ids, "the run does not say what its object was")
+                return dict.fromkeys(work.ids, "the run has no record of its object")
             if now is None or now.tag != listed.tag:
                 return dict.fromkeys(work.ids, GONE if now is None else CHANGED)
         return _pictures(run, store, work)
@@ -118,7 +118,7 @@ def _read(run: Run, store: Store, work: _Work, listing: dict[str, Entry]) -> Pic
 
 
 def _pictures(run: Run, store: Store, work: _Work) -> Pictures:
-    found: Pictures = dict.fromkeys(work.ids, "its object does not hold it any more")
+    found: Pictures = dict.fromkeys(work.ids, "its object no longer holds it")
     pool = run.spec.pool
     for item in read_chosen(store, pool.format, work.shard, set(work.ids), rules_of(pool)):
         found[item.id] = draw(item.array) if isinstance(item, Example) else item.reason
@@ -126,7 +126,7 @@ def _pictures(run: Run, store: Store, work: _Work) -> Pictures:
 
 
 def draw(array: NDArray[Any]) -> Picture | str:
-    """Return a small picture of (H, W) or (H, W, channels), or with the channel first; or why there is none."""
+    """Return a small picture of (H, W) or (H, W, channels), or with channels first; or why there is none."""
     if array.size == 0 or array.dtype.kind not in "buif":
         return f"an array of shape {array.shape} and {array.dtype} is no picture"
     try:

@@ -18,7 +18,7 @@ from opacc_ray.runs.estimate_documents import StatedEstimate
 
 
 class HistoryPoint(Part):
-    """What a run stated."""
+    """The estimate of a run."""
 
     run: str = Field(description="URI of the run")
     made: str | None = Field(description="when the pool was listed, or the estimate exported: ISO 8601, UTC")
@@ -39,7 +39,7 @@ class HistoryPoint(Part):
 
 
 class HistoryPopulation(Part):
-    """A population that some runs of a history are of: their points are a series of their own."""
+    """A population of some runs of a history: their points are one series."""
 
     digest: str | None = Field(description="as in the points; null: not known of old exports")
     text: str = Field(description="which it is, in words")
@@ -57,7 +57,7 @@ class WaitingRun(Part):
 
 
 class Change(StatedEstimate):
-    """How far the accuracy is above that of the audit before."""
+    """The change of the accuracy since the audit before."""
 
     before: str = Field(description="URI of the run of the audit before")
     how: Literal["paired", "independent"] = Field(
@@ -67,7 +67,7 @@ class Change(StatedEstimate):
 
 
 class AlertCheck(Part):
-    """What an alert asked of an audit, and what decided it."""
+    """The check of an alert, and the interval that decided it."""
 
     kind: Literal["min_accuracy", "max_drop"] = Field(description="what was asked")
     limit: float = Field(description="the least accuracy, or the largest drop")
@@ -76,7 +76,7 @@ class AlertCheck(Part):
     high: float | None = Field(description="upper end of its interval")
     level: float = Field(gt=0, lt=1, description="level of that interval: that of the rule")
     raised: bool = Field(description="whether the whole interval is on the wrong side of the limit")
-    reason: str | None = Field(description="why it cannot be decided, or what it rests on beside the sampling design")
+    reason: str | None = Field(description="why it cannot be decided, or what it rests on besides the sampling design")
 
 
 class AuditFailure(Part):
@@ -99,7 +99,7 @@ class Attempt(Part):
 
 
 class AuditOutcome(Document):
-    """What became of an audit of a fleet when it was last run."""
+    """The last outcome of an audit of a fleet."""
 
     remedy: ClassVar[str] = "delete it, and run `opacc fleet` again"
 
@@ -111,7 +111,7 @@ class AuditOutcome(Document):
 
 
 class AuditSummary(Part):
-    """How an audit of a fleet stands."""
+    """The state of an audit of a fleet."""
 
     name: str = Field(description="name of the audit")
     model: str | None = Field(description="the model, as the fleet names it; null in a list of audits")
@@ -131,7 +131,7 @@ class AuditSummary(Part):
 
 
 class AlertRule(Part):
-    """When the alarm is raised, and how often falsely."""
+    """When alerts are raised, and the bound on false ones."""
 
     min_accuracy: float | None = Field(
         description="the least accuracy of audits that have no limit of their own; null: not asked of them"
@@ -145,7 +145,7 @@ class AlertRule(Part):
 
 
 class Delivery(Part):
-    """What became of a notice for one receiver."""
+    """The delivery of a notice to one receiver."""
 
     to: str = Field(description="the receiver: $NAME of a variable, a URI, or a URL without what may be secret in it")
     state: Literal["delivered", "known", "failed"] = Field(
@@ -155,7 +155,7 @@ class Delivery(Part):
 
 
 class FleetSummary(Document):
-    """How the audits of a fleet stand: what is known, what has changed, what waits, what failed."""
+    """The state of a fleet: estimates, changes, missing labels and failures."""
 
     remedy: ClassVar[str] = "make it again with `opacc fleet`"
 
@@ -188,7 +188,7 @@ class FailedAudit(AuditFailure):
 
 
 class AlertNotice(Document):
-    """What is wrong with a fleet, as it is sent to a webhook; its ``text`` is what a chat shows."""
+    """Alerts and failures of a fleet, as sent to a webhook; a chat shows the ``text``."""
 
     format: Literal["opacc-alert/1"] = Field(default="opacc-alert/1", description="name and version of this form")
     fleet: str = Field(description="name of the fleet")
@@ -213,7 +213,7 @@ class DeliveredItem(Part):
 
 
 class DeliveredAlerts(Document):
-    """What each receiver of alerts knows, so that nothing is sent twice and what is over is said."""
+    """What each receiver of alerts knows, so that nothing is sent twice."""
 
     remedy: ClassVar[str] = "delete it, and run `opacc fleet` again"
 
@@ -226,7 +226,7 @@ class DeliveredAlerts(Document):
 
 
 class AccuracyHistory(Document):
-    """What the runs of an audit stated, over time."""
+    """The estimates of the runs of an audit, over time."""
 
     format: Literal["opacc-history/1"] = Field(default="opacc-history/1", description="name and version of this form")
     name: str = Field(description="name of the audit")

@@ -1,0 +1,202 @@
+"""Commands that measure what data sets cover, and generate vectors: characterize, generate."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from opacc_ray.cli.command import Answer, command
+from opacc_ray.cli.options import RUN, run_argument, track_option
+from opacc_ray.errors import SpecError
+
+if TYPE_CHECKING:
+    from opacc_ray.audit.characterization_documents import Generation
+    from opacc_ray.cli.layout import Line
+    from opacc_ray.report.report_documents import WrittenCharacterization
+
+
+@command("characterize")
+@click.argument("uris", metavar="RUN...", nargs=-1, required=True, type=RUN)
+@track_option
+@click.option(
+    "--reference",
+    "references",
+    metavar="URI",
+    multiple=True,
+    help="Run, or labelled case (.npz, .parquet, .csv), to compare with; one per RUN.",
+)
+@click.option(
+    "--test",
+    "tests",
+    metavar="URI",
+    multiple=True,
+    help="Labelled case to measure instead of the pool; one per RUN.",
+)
+@click.option(
+    "--radius",
+    type=float,
+    default=0.5,
+    show_default=True,
+    help="What counts as near a centroid: share of the largest distance.",
+)
+@click.option(
+    "--boundary",
+    default="0-0.7",
+    show_default=True,
+    metavar="LOW-HIGH",
+    help="What counts as near a boundary: confidence.",
+)
+@click.option("--no-shift", is_flag=True, help="Skip the covariate shift, which takes seconds per class.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the covariate shift.")
+@click.option("--out", metavar="FOLDER", help="Folder of the files (default: next to the estimate of the first RUN).")
+def characterize(
+    uris: tuple[str, ...],
+    track: str | None,
+    references: tuple[str, ...],
+    tests: tuple[str, ...],
+    radius: float,
+    boundary: str,
+    no_shift: bool,
+    seed: int,
+    out: str | None,
+) -> Answer:
+    """Measure how pool, selection and reference cover classes and boundaries.
+
+    Several RUNs compare several models.
+    """
+    from opacc_ray.characterize.covariate_shift import Mixtures
+    from opacc_ray.characterize.metrics import Regions
+    from opacc_ray.report.characterized import characterize, write_characterization
+    from opacc_ray.runs.run import Run
+
+    low, high = pair_of(boundary, "--boundary", "0-0.7")
+    runs = [Run.open(uri, track) for uri in uris]
+    found = characterize(
+        runs,
+        references,
+        tests=tests,
+        regions=Regions(radius, low, high),
+        mixtures=None if no_shift else Mixtures(seed=seed),
+        seed=seed,
+    )
+    written = write_characterization(found, runs[0], out)
+    return Answer(written, coverage_text(written))
+
+
+def pair_of(text: str, option: str, example: str) -> tuple[float, float]:
+    """Return the two numbers of an option, such as 30-70; raise SpecError for other text."""
+    try:
+        first, second = (float(part) for part in text.split("-"))
+    except ValueError:
+        raise SpecError(f"{option} {text}: write two numbers, such as {example}") from None
+    return first, second
+
+
+def coverage_text(written: "WrittenCharacterization") -> "list[Line]":
+    """Describe what stands out, the measures of each class, and where the files are."""
+    from opacc_ray.report.coverage_page import class_table, remarks_on
+    from opacc_ray.report.facts import Fact, facts
+
+    lines: list[Line] = []
+    for model in written.characterization.models:
+        for item in model.sets:
+            lines.append(f"{model.name}, {item.name}: {item.examples} examples, by {item.grouped_by}")
+            lines += facts(*(("remark", text) for text in item.remarks))
+            lines += [class_table(item)] if item is model.sets[0] else []
+        lines += [Fact("notice", text, "warning") for text in remarks_on(model)]
+    return [*lines, *facts(*(("wrote", uri) for uri in written.files))]
+
+
+@command("generate")
+@run_argument
+@track_option
+@click.option(
+    "--shares",
+    multiple=True,
+    metavar="C-B",
+    help="Percent near centroids and near boundaries; repeatable (default: five).",
+)
+@click.option(
+    "--count", "counts", type=int, multiple=True, metavar="N", help="Vectors of a set; repeatable (default: 300)."
+)
+@click.option("--reference", metavar="URI", help="Labelled case (.npz, …) or run to start from (default: the pool).")
+@click.option(
+    "--radius",
+    type=float,
+    default=0.5,
+    show_default=True,
+    help="What counts as near a centroid: share of the largest distance.",
+)
+@click.option(
+    "--boundary",
+    default="0-0.7",
+    show_default=True,
+    metavar="LOW-HIGH",
+    help="What counts as near a boundary: confidence.",
+)
+@click.option("--pictures", is_flag=True, help="Decode some vectors to pictures; the pool must hold images.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the draw and the decoder.")
+@click.option("--out", metavar="FOLDER", help="Folder of the files (default: generated/ in the run).")
+def generate(
+    uri: str,
+    track: str | None,
+    shares: tuple[str, ...],
+    counts: tuple[int, ...],
+    reference: str | None,
+    radius: float,
+    boundary: str,
+    pictures: bool,
+    seed: int,
+    out: str | None,
+) -> Answer:
+    """Generate feature vectors and test the model's classifier head on them."""
+    from opacc_ray.characterize.metrics import Regions
+    from opacc_ray.report.generated_vectors import Wanted, generate_for, with_pictures
+    from opacc_ray.runs.run import Run
+
+    low, high = pair_of(boundary, "--boundary", "0-0.7")
+    wanted = [Wanted(_centroid_share(text), num) for text in shares or SHARES for num in counts or (300,)]
+    regions = Regions(radius, low, high)
+    run = Run.open(uri, track)
+    made = generate_for(run, wanted, reference, regions=regions, seed=seed, out=out)
+    document = made.document
+    if pictures:
+        from opacc_ray.audit.characterization import class_names
+        from opacc_ray.report.generated_vectors import draw_pictures
+
+        document = with_pictures(made, draw_pictures(run, made, class_names(run), seed))
+    return Answer(document, _generated(document))
+
+
+SHARES = ("0-100", "30-70", "50-50", "70-30", "100-0")
+"""Shares of the paper, in percent: near the centroid, near the boundary."""
+
+
+def _centroid_share(text: str) -> float:
+    centroid, boundary = pair_of(text, "--shares", "30-70")
+    if min(centroid, boundary) < 0 or centroid + boundary != 100:
+        raise SpecError(f"--shares {text}: give percentages that sum to 100, such as 30-70")
+    return centroid / 100
+
+
+def _generated(document: "Generation") -> "list[Line]":
+    from opacc_ray.report.facts import Column, Table, facts
+    from opacc_ray.report.numbers import percent
+
+    columns = [Column("centroid-boundary"), *(Column(name, "n") for name in ("vectors", "accuracy", "violations"))]
+    rows = [(item.shares, str(item.count), percent(item.accuracy), percent(item.violations)) for item in document.sets]
+    found = document.pictures
+    decoder = found and (
+        f"error {found.error:.3f} (mean image {found.baseline:.3f}) after {found.epochs} epochs on "
+        f"{found.images} images; decoded vectors are {found.distance:.3f} from the nearest real image"
+    )
+    return [
+        *facts(
+            ("head", f"{document.head}, which agrees with the model on {percent(document.agreement, 2)} of the pool"),
+            ("sources", f"{document.sources} examples of {document.source}, by {document.labels}"),
+        ),
+        Table(columns, rows),
+        *facts(*(("remark", text) for text in document.remarks)),
+        *facts(
+            ("decoder", decoder), ("pictures", found and found.file), *(("wrote", item.file) for item in document.sets)
+        ),
+    ]

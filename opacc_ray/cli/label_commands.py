@@ -1,0 +1,258 @@
+"""Commands about labels: label, manifest, and labels import, list, correct, withdraw, rule, agreement, export."""
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opacc_ray.cli.command import Answer, command
+from opacc_ray.cli.options import RULE, TOOL, run_argument, track_option
+from opacc_ray.errors import LabelError
+
+if TYPE_CHECKING:
+    from opacc_ray.labels.formats.label_formats import Way
+    from opacc_ray.spec import ConflictRule
+
+WAYS = click.Choice(["links", "copies", "thumbnails", "addresses"])
+
+overlap_option = click.option(
+    "--overlap",
+    type=click.FloatRange(0, 1),
+    metavar="SHARE",
+    help="Share of the examples that two people label (default: labels.overlap of the spec).",
+)
+
+
+@command("manifest")
+@run_argument
+@track_option
+@click.option("--to", "tool", type=TOOL, required=True, help="Labelling tool.")
+@click.option("--out", metavar="FOLDER", help="Folder of the files (default: RUN-round-N-TOOL).")
+@click.option("--round", "number", type=click.IntRange(min=1), metavar="N", help="Round (default: the newest).")
+@click.option("--images", type=WAYS, help="How images reach annotators (default: by pool and tool).")
+@click.option(
+    "--days",
+    type=click.FloatRange(0, 7, min_open=True),
+    default=7.0,
+    show_default=True,
+    help="Days until links expire.",
+)
+@click.option(
+    "--annotators", metavar="NAMES", default="", help="Annotators who share the examples, separated by commas."
+)
+@overlap_option
+def manifest(
+    uri: str,
+    track: str | None,
+    tool: str,
+    out: str | None,
+    number: int | None,
+    images: "Way | None",
+    days: float,
+    annotators: str,
+    overlap: float | None,
+) -> Answer:
+    """Write a round as tasks for a labelling tool, without predictions."""
+    from opacc_ray.cli import label_texts
+    from opacc_ray.labels.labelling_tasks import Wanted, write_tasks
+    from opacc_ray.runs.run import Run
+
+    run = Run.open(uri, track)
+    folder = out or "-".join(filter(None, [run.name, track, f"round-{number or max(run.rounds(), default=1)}", tool]))
+    names = tuple(name.strip() for name in annotators.split(",") if name.strip())
+    written = write_tasks(run, Wanted(tool, folder, number, images, timedelta(days=days), names, overlap))
+    return Answer(written, label_texts.tasks(written))
+
+
+@command("label")
+@run_argument
+@track_option
+@click.option("--annotator", metavar="NAME", help="Annotator (default: the page asks).")
+@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="Port; 0: any free one.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address; another one lets other machines in (docs/labelling.md).",
+)
+@overlap_option
+def label(uri: str, track: str | None, annotator: str | None, port: int, host: str, overlap: float | None) -> Answer:
+    """Label on a web page, until Ctrl-C; answers are saved at once."""
+    from opacc_ray.cli import label_texts
+    from opacc_ray.labels.page.serve import Address, serve
+    from opacc_ray.runs.run import Run
+
+    def announce(address: str) -> None:
+        click.echo(f"label at   {address}\nend with   Ctrl-C; anyone with this address can label", err=True)
+
+    session = serve(Run.open(uri, track), Address(host, port), announce, annotator=annotator, overlap=overlap)
+    return Answer(session, label_texts.session(session))
+
+
+MAX_BYTES = 256_000_000
+"""Most bytes of a file of labels: about five million labels."""
+
+
+@command("import")
+@run_argument
+@click.argument("file", metavar="FILE")
+@track_option
+@click.option("--annotator", metavar="NAME", help="Annotator of all labels in the file.")
+@click.option("--conflict", type=RULE, help="Rule for labels that differ, for the run from now on.")
+@click.option(
+    "--numbers-are-classes",
+    is_flag=True,
+    help="Read numbers as class indexes from 0 although classes have names.",
+)
+@click.option("--tool", type=TOOL, help="Tool that wrote the file; other files are refused.")
+@click.option(
+    "--max-bytes",
+    type=click.IntRange(min=1),
+    default=MAX_BYTES,
+    show_default=True,
+    metavar="N",
+    help="Refuse larger files.",
+)
+def import_file(
+    uri: str,
+    file: str,
+    track: str | None,
+    annotator: str | None,
+    conflict: "ConflictRule | None",
+    numbers_are_classes: bool,
+    tool: str | None,
+    max_bytes: int,
+) -> Answer:
+    """Import labels: CSV or JSONL with id and label, or a tool's export.
+
+    Files may come in any order, and may hold any part of the labels.
+    """
+    from opacc_ray.cli import label_texts
+    from opacc_ray.labels.formats.label_formats import check_kind
+    from opacc_ray.labels.label_actions import import_labels
+    from opacc_ray.runs.run import Run
+
+    data = _read(file, max_bytes)
+    if tool is not None:
+        check_kind(data, file, tool)
+    run = Run.open(uri, track)
+    imported = import_labels(
+        run,
+        file,
+        data,
+        conflict=conflict,
+        annotator=annotator,
+        numbers_are_classes=numbers_are_classes or None,
+    )
+    return Answer(imported, label_texts.imported(imported, run.uri, track))
+
+
+def _read(file: str, most: int) -> bytes:
+    """Return the content of a file of at most ``most`` bytes."""
+    try:
+        with open(file, "rb") as opened:
+            size = opened.seek(0, 2) if opened.seekable() else 0
+            if size <= most:
+                if opened.seekable():
+                    opened.seek(0)
+                data = opened.read(most + 1)
+                size = len(data)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise LabelError(f"the labels {file} cannot be read: {reason}") from None
+    if size > most:
+        raise LabelError(f"{file} has more than {most} bytes: split it, or raise --max-bytes")
+    return data
+
+
+@command("list")
+@run_argument
+@click.option("--id", "example", metavar="ID", help="Show one example only.")
+def list_labels(uri: str, example: str | None) -> Answer:
+    """List all answers: who, when, and which ones count."""
+    from opacc_ray.cli import label_texts
+    from opacc_ray.labels.answer_history import list_answers
+    from opacc_ray.runs.run import Run
+
+    found = list_answers(Run.open(uri), example)
+    return Answer(found, label_texts.answers(found))
+
+
+@command("correct")
+@run_argument
+@click.argument("example", metavar="ID")
+@click.argument("label", metavar="LABEL")
+@click.option("--annotator", metavar="NAME", required=True, help="Annotator of the correction.")
+def correct(uri: str, example: str, label: str, annotator: str) -> Answer:
+    """Override an example's label (`?` = can't tell). Earlier answers stay in the log but are ignored."""
+    from opacc_ray.labels import label_actions as verbs
+
+    return _done(uri, lambda run: verbs.correct(run, example, label, annotator))
+
+
+@command("withdraw")
+@run_argument
+@click.argument("what", metavar="ID|FILE")
+def withdraw(uri: str, what: str) -> Answer:
+    """Withdraw the labels of a file or an example (kept in the log)."""
+    from opacc_ray.cli import label_texts
+    from opacc_ray.labels import label_actions as verbs
+    from opacc_ray.runs.run import Run
+
+    found = verbs.withdraw(Run.open(uri), what)
+    return Answer(found, label_texts.withdrawn(found))
+
+
+@command("rule")
+@run_argument
+@click.argument("rule", metavar="RULE", type=RULE)
+def set_rule(uri: str, rule: "ConflictRule") -> Answer:
+    """Set the rule for labels that differ: error, majority or latest."""
+    from opacc_ray.labels import label_actions as verbs
+
+    return _done(uri, lambda run: verbs.set_rule(run, rule))
+
+
+@command("agreement")
+@run_argument
+def agreement(uri: str) -> Answer:
+    """Measure agreement of annotators: Cohen's kappa, Krippendorff's alpha."""
+    from opacc_ray.cli import label_texts
+    from opacc_ray.labels.annotator_agreement import measure_agreement as measure
+    from opacc_ray.runs.run import Run
+
+    found = measure(Run.open(uri))
+    return Answer(found, label_texts.agreement(found))
+
+
+@command("export")
+@run_argument
+@click.argument("folder", metavar="FOLDER")
+@track_option
+@click.option(
+    "--to", "tool", type=click.Choice(["fiftyone"]), default="fiftyone", show_default=True, help="Tool to write for."
+)
+def export(uri: str, folder: str, track: str | None, tool: str) -> Answer:
+    """Write labelled examples with predictions and weights, to inspect failures."""
+    from opacc_ray.labels.fiftyone_export import export_labels
+    from opacc_ray.report.facts import facts
+    from opacc_ray.runs.run import Run
+
+    written = export_labels(Run.open(uri, track), tool, folder)
+    found = facts(("wrote", f"{written.examples} labelled examples for {tool} to {written.folder}"))
+    return Answer(written, found)
+
+
+def _done(uri: str, verb: Any) -> Answer:
+    from opacc_ray.cli import label_texts
+    from opacc_ray.runs.run import Run
+
+    action = verb(Run.open(uri))
+    return Answer(action, label_texts.action(action))
+
+
+labels = click.Group(
+    "labels",
+    commands=[import_file, list_labels, correct, withdraw, set_rule, agreement, export],
+    help="Import, list and correct labels.",
+)

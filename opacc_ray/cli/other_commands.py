@@ -1,0 +1,76 @@
+"""Commands that explain and try methods: methods, spec, study, demo, schemas."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from opacc_ray.audit.progress import Progress
+from opacc_ray.cli.command import Answer, command
+from opacc_ray.cli.options import LEVEL, METHOD
+
+
+@command("methods")
+@click.argument("name", metavar="[METHOD]", type=METHOD, required=False)
+def methods(name: str | None) -> Answer:
+    """List the sampling methods, or the parameters of one."""
+    from opacc_ray.cli.method_list import as_text, list_methods
+
+    found = list_methods([name] if name else None)
+    return Answer(found, [as_text(found)])
+
+
+@command("spec")
+@click.argument("method", metavar="[METHOD]", type=METHOD, required=False)
+@click.option("--template", is_flag=True, required=True, help="Print a spec with comments.")
+def spec(method: str | None, template: bool) -> Answer:
+    """Print a spec to start from: opacc spec --template > spec.yaml."""
+    from opacc_ray.cli.spec_keys import SpecTemplate
+    from opacc_ray.cli.spec_keys import template as text_for
+
+    text = text_for(method or "neyman")
+    return Answer(SpecTemplate(yaml=text), [text.rstrip("\n")])
+
+
+@command("study")
+@click.argument("cases", metavar="CASE|SPEC.yaml...", nargs=-1, required=True)
+@click.option("--method", "methods", multiple=True, help="Method, such as ces or neyman:rounds=4; repeatable.")
+@click.option("--budget", "budgets", type=int, metavar="N", multiple=True, help="Number of labels; repeatable.")
+@click.option("--repetitions", type=int, metavar="R", help="Repetitions (default: 1000).")
+@click.option("--seed", type=int, help="Seed (default: 0).")
+@click.option("--level", type=LEVEL, help="Confidence level of the intervals (default: 0.95).")
+@click.option("--error-scale", type=float, help="Scale of a regression: score = 1 - (error / scale)².")
+@click.option("--shuffle", metavar="FEATURE", multiple=True, help="Feature to shuffle, as a control; repeatable.")
+@click.option("--workers", type=int, metavar="N", help="Tasks at a time (default: all CPUs of the cluster).")
+@click.option("--output", metavar="FOLDER", help="Folder or prefix of the results (default: study).")
+def study(cases: tuple[str, ...], **options: Any) -> Answer:
+    """Compare methods on cases with known outcomes.
+
+    A CASE is a .npz, .csv or .parquet file, or a folder of them.
+    """
+    from opacc_ray.study.experiment import study as run_study
+
+    given = {key: list(value) if isinstance(value, tuple) else value for key, value in options.items()}
+    with Progress("study", "blocks") as progress:
+        document, text = run_study(cases, given, progress)
+    return Answer(document, [text])
+
+
+@command("demo")
+@click.option("--folder", type=click.Path(path_type=Path), help="Folder to keep (default: a temporary one).")
+def demo(folder: Path | None) -> Answer:
+    """Run a whole audit on bundled data in less than a minute."""
+    from opacc_ray.demo.audit import run_demo
+
+    document, text = run_demo(folder)
+    return Answer(document, [text])
+
+
+@command("schemas")
+@click.argument("folder", metavar="FOLDER")
+def schemas(folder: str) -> Answer:
+    """Write the JSON schemas of all documents to FOLDER."""
+    from opacc_ray.cli.document_kinds import write_schemas
+
+    written = write_schemas(folder)
+    return Answer(written, written.files)

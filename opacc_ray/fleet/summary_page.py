@@ -1,0 +1,286 @@
+"""The summary of a fleet for people: its rows and sentences, drawn as Markdown, as a page and in figures.
+
+The page is one HTML file that needs no network and runs no script. Every text of others is escaped.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.resources import files
+
+from markupsafe import Markup
+
+from opacc_ray.estimators.intervals import clipped
+from opacc_ray.fleet.fleet_documents import AlertCheck, AuditSummary, FleetSummary, HistoryPoint
+from opacc_ray.report.facts import Cell, Column, Fact, Table
+from opacc_ray.report.figures import Row, axes, enclosing_ticks, interval_chart, tick_labels
+from opacc_ray.report.numbers import (
+    change,
+    difference,
+    digits_for,
+    duration,
+    ends,
+    is_share,
+    level_text,
+    number,
+    sentence,
+    stated,
+    thousands,
+)
+from opacc_ray.report.rendering import escaped, markdown_table, style, template
+from opacc_ray.svg import NARROW, WIDE, both_widths, dot, figure, name_at, path, shortened_to, text, whisker
+
+TEMPLATES = files("opacc_ray.fleet") / "templates"
+
+HEIGHT, DATES = 230.0, {WIDE: 5, NARROW: 3}
+"""Pixels of the height of a chart over time, and its number of dates."""
+
+
+def page(summary: FleetSummary) -> str:
+    """Return the HTML of a summary."""
+    over_time = [(item.name, history_figure(item.history, f"course-{n}")) for n, item in enumerate(summary.audits)]
+    limits = {check.limit for item in summary.audits for check in item.alerts if check.kind == "min_accuracy"}
+    return str(
+        template("summary.html", TEMPLATES).render(
+            summary=summary,
+            problems=[(fact.label, shortened_to(fact.text, 600)) for fact in problems(summary)],
+            notes=notes_of(summary),
+            audits=audit_table(summary),
+            waiting=waiting_table(summary),
+            standings=standings(summary),
+            over_time=[(name, drawn) for name, drawn in over_time if drawn is not None],
+            limits=[percent_text(limit) for limit in sorted(limits)],
+            rule=rule_texts(summary),
+            apart=[sentence(shortened_to(text, 600)) for text in apart_texts(summary)],
+            style=style(),
+        )
+    )
+
+
+def summary_text(summary: FleetSummary) -> str:
+    """Return the Markdown of a summary, for a pull request or a chat."""
+    lines = [f"## {escaped(summary.name)}: {len(summary.audits)} audits", "", f"**{escaped(summary.answer)}**", ""]
+    lines += [f"> **{escaped(fact.label)}:** {escaped(fact.text)}\n" for fact in problems(summary)]
+    lines += [f"> **{escaped(name)}:** {escaped(note)}\n" for name, note in notes_of(summary)]
+    lines += [*markdown_table(audit_table(summary)), ""]
+    waiting = waiting_table(summary)
+    lines += [*markdown_table(waiting), ""] if waiting.rows else []
+    lines += [f"{escaped(sentence(text))}\n" for text in apart_texts(summary)]
+    lines += [f"{escaped(text)}\n" for text in rule_texts(summary)]
+    return "\n".join([*lines, f"Made at {escaped(summary.made)} with opacc_ray {escaped(summary.made_with)}."]) + "\n"
+
+
+# -- rows ------------------------------------------------------------------------------------------------
+
+
+def audit_table(summary: FleetSummary) -> Table:
+    """Return one row per audit: its last accuracy, the change since the audit before, and its alerts."""
+    columns = [
+        Column("audit"),
+        Column("accuracy", "n"),
+        Column("labels", "n", optional=True),
+        Column("change", "n"),
+        Column("significance", optional=True),
+    ]
+    has_alerts = summary.rule is not None or any(item.failure for item in summary.audits)
+    rows = [_audit_row(item)[: 6 if has_alerts else 5] for item in summary.audits]
+    return Table([*columns, Column("alert")] if has_alerts else columns, rows)
+
+
+def _audit_row(item: AuditSummary) -> tuple[Cell, ...]:
+    value: Cell = "–"
+    changed: Cell = "–"
+    labels, significance = "–", ""
+    if item.last:
+        texts = stated(item.last, item.last.measure)
+        value, labels = (texts.value, texts.interval), thousands(item.last.n)
+    if item.last and item.change:
+        texts = change(item.change, item.last.measure)
+        changed = (texts.value, texts.interval)
+        direction = "higher" if item.change.value > 0 else "lower"
+        significance = f"{direction if item.change.significant else 'none'}, {item.change.how}"
+    states = [_state(check) for check in item.alerts]
+    raised = ["FAILED"] * (item.failure is not None) + ["ALERT"] * ("ALERT" in states)
+    quiet = next((state for state in ("not decided", "no alert") if state in states), "")
+    return label_of(item), value, labels, changed, significance, ", ".join(raised) or quiet
+
+
+def _state(check: AlertCheck) -> str:
+    if check.raised:
+        return "ALERT"
+    return "not decided" if check.value is None else "no alert"
+
+
+def waiting_table(summary: FleetSummary) -> Table:
+    """Return one row per run that waits for labels."""
+    columns = (
+        Column("waits for labels"),
+        Column("labels", "n"),
+        Column("round", "n"),
+        Column("for"),
+        Column("run", "code", True),
+    )
+    rows = [
+        (label_of(item), thousands(part.missing), str(part.round), duration(part.days), part.run)
+        for item in summary.audits
+        for part in item.waiting
+    ]
+    return Table(columns, rows)
+
+
+def problems(summary: FleetSummary) -> list[Fact]:
+    """Return the alerts, then the failures, then the audits that run or were interrupted."""
+    found = [
+        Fact("Alert", alert_text(item, check), "error")
+        for item in summary.audits
+        for check in item.alerts
+        if check.raised
+    ]
+    for item in summary.audits:
+        if item.failure:
+            head = f"Failed at {_minute(item.failure.at)}" if item.failure.at else "Failed"
+            found.append(Fact(head, f"{item.name}: {item.failure.error}", "error"))
+    for item in summary.audits:
+        if item.attempt and item.attempt.state in ("running", "interrupted"):
+            found.append(
+                Fact(item.attempt.state.capitalize(), f"{item.name}, since {_minute(item.attempt.began)}", "warning")
+            )
+    return found
+
+
+def _minute(time: str) -> str:
+    return f"{time[:16].replace('T', ' ')} UTC"
+
+
+def label_of(audit: AuditSummary) -> str:
+    """Return the name of an audit within its fleet."""
+    return audit.name if audit.model is None else f"{audit.model} × {audit.pool}"
+
+
+def notes_of(summary: FleetSummary) -> list[tuple[str, str]]:
+    """Return what a reader must know of the accuracies, each with its audit."""
+    return [(label_of(item), " ".join(item.notes)) for item in summary.audits if item.notes]
+
+
+def apart_texts(summary: FleetSummary) -> list[str]:
+    """Return which audits have runs of another population, and what differs."""
+    return [f"{label_of(item)}: {item.apart}" for item in summary.audits if item.apart]
+
+
+def alert_text(audit: AuditSummary, check: AlertCheck) -> str:
+    """Return a raised alert as one sentence."""
+    measure = audit.last.measure if audit.last else "accuracy"
+    low, high, limit = check.low or 0.0, check.high or 0.0, check.limit
+    digits = digits_for(low, high)
+    confidence = f"at {level_text(check.level)} confidence"
+    if check.kind == "min_accuracy":
+        allowed = number(limit, measure, digits)
+        between = f"{ends(low, high, measure, digits)}{' %' * is_share(measure)}"
+        return f"{audit.name}: the accuracy is {between} {confidence}, below {allowed}."
+    parts = [difference(part, measure, digits).removeprefix("+") for part in (low, high, limit)]
+    points = " points" if is_share(measure) else ""
+    return (
+        f"{audit.name}: the accuracy dropped by {parts[0]} to {parts[1]}{points} {confidence}, "
+        f"more than the {parts[2]} allowed."
+    )
+
+
+def percent_text(limit: float) -> str:
+    """Format a limit as it was written: 0.925 -> 92.5 %."""
+    return f"{100 * limit:g} %"
+
+
+def rule_texts(summary: FleetSummary) -> list[str]:
+    """Return when alerts are raised, and how often falsely, in sentences; none without a rule."""
+    rule = summary.rule
+    if rule is None:
+        return []
+    limits = {"min_accuracy": rule.min_accuracy, "max_drop": rule.max_drop}
+    usual = {kind: limit for kind, limit in limits.items() if limit is not None}
+    found = [f"An alert is raised for {_limits_text(usual)}."] if usual else []
+    for item in summary.audits:
+        own: dict[str, float] = {check.kind: check.limit for check in item.alerts}
+        if own != usual:
+            found.append(f"{label_of(item)} has its own limits: {_limits_text(own)}.")
+    wider = rule.level > 0.95 or rule.decided_by == "sequence"
+    decides = f"Alerts are decided by {level_text(rule.level)} intervals"
+    return [
+        *found,
+        sentence(rule.guarantee),
+        f"{decides}, which are wider than those above." if wider else f"{decides}.",
+    ]
+
+
+def _limits_text(limits: Mapping[str, float]) -> str:
+    words = {"min_accuracy": "an interval of the accuracy below {}", "max_drop": "an interval of the drop above {}"}
+    return " or ".join(words[kind].format(percent_text(limit)) for kind, limit in limits.items()) or "no alert"
+
+
+# -- figures ---------------------------------------------------------------------------------------------
+
+
+def standings(summary: FleetSummary) -> Markup | None:
+    """Draw the last accuracy of each audit with its interval; None if there is none, or measures differ."""
+    known = [(item, item.last) for item in summary.audits if item.last is not None]
+    if len({point.measure for _, point in known}) != 1:
+        return None
+    rows = [_standing(item, point) for item, point in known]
+    measure = known[0][1].measure
+    description = "; ".join(f"{label_of(item)}: {', '.join(stated(point, measure))}" for item, point in known)
+    title = "The last accuracy of each audit"
+    return both_widths(lambda width: interval_chart("standings", title, description, rows, width, measure))
+
+
+def _standing(item: AuditSummary, point: HistoryPoint) -> Row:
+    limit = next((check.limit for check in item.alerts if check.kind == "min_accuracy"), None)
+    note = stated(point, point.measure).interval
+    return Row(label_of(item), point.low, clipped(point), point.high, "own", note=note, limit=limit)
+
+
+def history_figure(points: Sequence[HistoryPoint], name: str) -> Markup | None:
+    """Draw the accuracy over time; None for fewer than two runs, or several measures."""
+    if len(points) < 2 or len({point.measure for point in points}) != 1:
+        return None
+    return both_widths(lambda width: history_at(points, name, width))
+
+
+def history_at(points: Sequence[HistoryPoint], name: str, width: float) -> Markup:
+    """Draw the accuracy over time for one width: one interval per run, one line per population.
+
+    ``name`` is unique on the page. With several populations the first point of each has a number.
+    """
+    times, measure = _times(points), points[0].measure
+    marks = enclosing_ticks([v for point in points for v in (point.low, point.high)], 5)
+    first, last = times[0], max(times[-1], times[0] + 1)
+    margin = (last - first) * 0.04
+    span = (first - margin, last + margin)
+    x, y, parts = axes((width, HEIGHT), span, _dates(times, DATES[width]), marks, tick_labels(marks, measure))
+    drawn = [(point, x(time), y(clipped(point))) for time, point in zip(times, points, strict=True)]
+    populations = list(dict.fromkeys(point.population for point in points))
+    for place, population in enumerate(populations, start=1):
+        own = [(across, up) for point, across, up in drawn if point.population == population]
+        parts.append(path(own, "trend"))
+        if len(populations) > 1:
+            parts.append(text(own[0][0] - 10, own[0][1] + 4, str(place), "tick", "end"))
+    for point, across, up in drawn:
+        parts.append(whisker((across, y(point.low)), (across, y(point.high)), "bar own", 4))
+        parts.append(dot(across, up, 4.5, "mark own"))
+    description = "; ".join(f"{(point.made or '')[:10]}: {', '.join(stated(point, measure))}" for point in points)
+    return figure(name_at(name, width), "Accuracy over time", description, (width, HEIGHT), parts)
+
+
+def _times(points: Sequence[HistoryPoint]) -> list[float]:
+    """Return the second of each run, or its place in their order where times are missing."""
+    if any(point.made is None for point in points):
+        return [float(place) for place in range(len(points))]
+    return [datetime.fromisoformat(point.made or "").timestamp() for point in points]
+
+
+def _dates(times: Sequence[float], most: int) -> list[tuple[float, str]]:
+    """Return at most so many dates along the axis, each with its text."""
+    first, last = times[0], times[-1]
+    if last < 1e6:  # an order, no times
+        return []
+    num = max(2, min(most, len(set(times)))) if last > first else 1
+    places = [first + (last - first) * place / max(num - 1, 1) for place in range(num)]
+    form = "%Y-%m-%d" if last - first >= 2 * 86400 or num == 1 else "%m-%d %H:%M"
+    return [(time, datetime.fromtimestamp(time, UTC).strftime(form)) for time in places]

@@ -1,0 +1,324 @@
+"""What data sets cover: the page and the Markdown of a characterisation, its section of a report, and box plots.
+
+A box plot has one row per model and data set, and one ring per class.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from markupsafe import Markup
+
+from opacc_ray.audit.characterization_documents import Characterization, ClassCoverage, ModelCoverage, SetCoverage
+from opacc_ray.report.facts import Column, Table
+from opacc_ray.report.rendering import escaped, markdown_table, style, template
+from opacc_ray.svg import (
+    WIDE,
+    Scale,
+    both_widths,
+    decimals,
+    dot,
+    figure,
+    line,
+    name_at,
+    path,
+    shortened_to,
+    text,
+    ticks,
+    whisker,
+)
+
+MATRIX_CLASSES, MOST_PAIRS, MOST_ROWS = 12, 15, 30
+"""Classes up to which pairs are a heat map, pairs that are listed of more, and classes of the table."""
+
+FEW, MANY = 0.5, 2.0
+"""EP of a class below or above which it is named."""
+
+DIFFERS = 0.1
+"""How far CP or BC differ from the reference, at least, where they are named."""
+
+LEVEL = 0.05
+"""Probability of naming a class by chance, over all classes: of CP and BC together, and of moved features."""
+
+
+def page(document: Characterization) -> str:
+    """Return the HTML of a characterisation: one file that needs no network and runs no script."""
+    return template("characterization.html").render(document=document, style=style(), section=section(document))
+
+
+def section(document: Characterization) -> Markup:
+    """Return the part of a page that holds figures and tables."""
+    return Markup(
+        template("coverage.html").render(
+            document=document,
+            plots=box_plots(document.models),
+            worries=[(model, remarks_on(model)) for model in document.models],
+            sets=[
+                (model, item, class_table(item, MOST_ROWS), *_pairs(item))
+                for model in document.models
+                for item in model.sets
+            ],
+            several=len(document.models) > 1,
+            most_rows=MOST_ROWS,
+            definition=_definition(document),
+        )
+    )
+
+
+def remarks_on(model: ModelCoverage) -> list[str]:
+    """Return what stands out in a pool, in sentences."""
+    measured = model.sets[0]
+    reference = next((item for item in model.sets if item.name == "reference"), None)
+    rare = [f"{item.name} ({item.ep:.2f})" for item in measured.classes if item.ep < FEW]
+    often = [f"{item.name} ({item.ep:.2f})" for item in measured.classes if item.ep > MANY]
+    sure = [item.name for item in measured.classes if item.bc == 0 and item.examples]
+    moved = [(item.name, item.moved) for item in measured.classes if item.moved and item.moved.p <= LEVEL]
+    moved.sort(key=lambda pair: -pair[1].sd)
+    named = [f"{name} ({one.sd:.2f} sd, p {one.p:.3f})" for name, one in moved]
+    found = [
+        (f"Classes with less than half an equal share of the {measured.name}, by EP", rare),
+        ("Classes with more than twice an equal share, by EP", often),
+        ("Classes without an example near a boundary (BC is 0), so no boundary of theirs is tested", sure),
+        *(_differing(measured, reference) if reference else []),
+        ("Classes whose features moved from the reference, more than by chance", named),
+    ]
+    return [f"{text}: {_some(names)}." for text, names in found if names]
+
+
+def summary(document: Characterization) -> str:
+    """Return the Markdown of a characterisation."""
+    lines = ["# What the data sets cover", "", *_medians(document.models)]
+    for model in document.models:
+        lines += ["", f"## {escaped(model.name)}", "", *(f"- {escaped(text)}" for text in remarks_on(model))]
+        for item in model.sets:
+            lines += ["", f"### {item.name}: {item.examples} examples, by {item.grouped_by}", ""]
+            lines += markdown_table(class_table(item))
+            lines += [f"\n{escaped(remark)}." for remark in item.remarks]
+    lines += ["", _definition(document), ""]
+    return "\n".join(lines)
+
+
+def class_table(item: SetCoverage, most: int | None = None) -> Table:
+    """Return the measures of the first classes of a data set; measures without any value have no column."""
+    keys = [
+        key
+        for key in ("ep", "cp", "bc", "shift", "moved")
+        if any(getattr(own, key) is not None for own in item.classes)
+    ]
+    names = ("examples", *(key.upper() if len(key) == 2 else key for key in keys))
+    rows = [
+        (shortened_to(own.name, 40), str(own.examples), *(_cell(own, key) for key in keys))
+        for own in item.classes[:most]
+    ]
+    return Table((Column("class"), *(Column(name, "n") for name in names)), rows)
+
+
+def _differing(measured: SetCoverage, reference: SetCoverage) -> list[tuple[str, list[str]]]:
+    """Return classes whose CP or BC differs from the reference by more than DIFFERS, and more than by chance."""
+    found = []
+    for key, place in (("cp", "their centroid (CP)"), ("bc", "a boundary (BC)")):
+        pairs = [
+            (getattr(own, key), getattr(other, key), own, other)
+            for own, other in zip(measured.classes, reference.classes, strict=True)
+        ]
+        known = [pair for pair in pairs if None not in pair[:2]]
+        far = [
+            f"{own.name} ({a:.2f}, not {b:.2f})"
+            for a, b, own, other in known
+            if abs(a - b) > DIFFERS and _by_chance(a, own.examples, b, other.examples) <= LEVEL / (2 * len(known))
+        ]
+        found.append((f"Classes with another share near {place} than in the reference", far))
+    return found
+
+
+def _by_chance(a: float, n: int, b: float, k: int) -> float:
+    """P value of Fisher's exact test that shares ``a`` of n and ``b`` of k examples are of one population."""
+    from scipy.stats import fisher_exact
+
+    x, y = round(a * n), round(b * k)
+    return float(fisher_exact([[x, n - x], [y, k - y]])[1])
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return ", ".join(names[:8]) + more
+
+
+def _medians(models: Sequence[ModelCoverage]) -> list[str]:
+    """Return median and range over classes of each dimension, one row per model and set."""
+    rows = []
+    for model in models:
+        for item in model.sets:
+            alone = [model.model_copy(update={"sets": [item]})]
+            cells = [rows_of(alone, dimension.key) for dimension in DIMENSIONS]
+            rows.append((f"{model.name}, {item.name}", *(_range(found[0].values) if found else "–" for found in cells)))
+    return markdown_table(Table((Column(""), *(Column(item.key.upper(), "n") for item in DIMENSIONS)), rows))
+
+
+def _range(values: Sequence[float]) -> str:
+    ordered = sorted(values)
+    return f"{ordered[len(ordered) // 2]:.3f} ({ordered[0]:.3f} – {ordered[-1]:.3f})"
+
+
+def _cell(own: ClassCoverage, key: str) -> str:
+    value = getattr(own, key)
+    if value is None:
+        return "–"
+    if key == "moved":
+        return f"{value.sd:.2f} sd (p {value.p:.3f})"
+    return f"{value:.3f} (floor {own.shift_floor:.3f})" if key == "shift" else f"{value:.3f}"
+
+
+def _pairs(item: SetCoverage) -> tuple[dict[str, Any] | None, Table | None]:
+    """Return PBC as a heat map; of many classes, the largest pairs as a table instead."""
+    pairs = [
+        (own.name, other, share) for own in item.classes if own.pbc is not None for other, share in own.pbc.items()
+    ]
+    if not pairs:
+        return None, None
+    largest = max(share for _, _, share in pairs)
+    names = [own.name for own in item.classes]
+    if len(names) > MATRIX_CLASSES:
+        pairs.sort(key=lambda pair: -pair[2])
+        columns = Column("class"), Column("other class"), Column("PBC", "n")
+        rows = [(shortened_to(a, 40), shortened_to(b, 40), f"{share:.3f}") for a, b, share in pairs[:MOST_PAIRS]]
+        return None, Table(columns, rows)
+    known = {(own, other): share for own, other, share in pairs}
+    rows_of_map = [
+        (own, [_colour(own, other, known.get((own, other), 0.0), largest) for other in names]) for own in names
+    ]
+    return {"names": names, "rows": rows_of_map}, None
+
+
+def _colour(own: str, other: str, share: float, largest: float) -> dict[str, Any]:
+    if own == other:
+        return {"kind": "", "weight": 0.0, "text": "·"}
+    return {"kind": "wrong" if share else "", "weight": share / largest, "text": f"{share:.3f}"}
+
+
+def _definition(document: Characterization) -> str:
+    low, high = document.boundary
+    return (
+        f"Near the centroid: within {document.radius:g} of the largest distance of the class. "
+        f"Near a boundary: with a confidence in [{low:g}, {high:g}]. None of these is an accuracy."
+    )
+
+
+class Dimension(NamedTuple):
+    """A measure of coverage."""
+
+    key: str
+    title: str
+    meaning: str  # in plain English
+    difference: str = ""  # what a difference from a reference means
+
+
+DIMENSIONS = (
+    Dimension(
+        "ep",
+        "Equivalence partitioning (EP)",
+        "1 is an equal share of the examples; 0.5 half of one. Far from 1 the accuracy depends mostly on some classes.",
+    ),
+    Dimension(
+        "cp",
+        "Centroid positioning (CP)",
+        "Share of a class near its centroid: of examples that look typical.",
+        "Lower than in the reference: the examples look less typical than those the model was trained on.",
+    ),
+    Dimension(
+        "bc",
+        "Boundary conditioning (BC)",
+        "Share of a class with low confidence. Near 0: hardly any difficult example, so few failures can be found.",
+        "Higher than in the reference: the model is less confident here.",
+    ),
+    Dimension(
+        "pbc",
+        "Pairwise boundary conditioning (PBC)",
+        "Share of a class near the boundary to one other class, for each pair. Pairs at 0 are not tested at all.",
+    ),
+    Dimension(
+        "shift",
+        "Covariate shift",
+        "Jensen-Shannon divergence from the reference along five main directions, above what chance gives for sets of "
+        "these sizes (the floor). The test by class tells whether features moved.",
+    ),
+)
+
+
+class Row(NamedTuple):
+    """A data set through the eyes of a model."""
+
+    name: str
+    values: list[float]  # of the classes, or pairs, that have one
+
+
+def rows_of(models: Sequence[ModelCoverage], key: str) -> list[Row]:
+    """The rows of a figure; those without a value are left out."""
+    found = [
+        Row(item.name if len(models) == 1 else f"{item.name}, {model.name}", list(_values(item.classes, key)))
+        for model in models
+        for item in model.sets
+    ]
+    return [row for row in found if row.values]
+
+
+def box_plots(models: Sequence[ModelCoverage]) -> list[tuple[Dimension, str, Markup]]:
+    """The figure of each dimension that has values, for wide pages and narrow ones, and what it tells."""
+    found, has_reference = [], any(model.reference for model in models)
+    for dimension in DIMENSIONS:
+        rows = rows_of(models, dimension.key)
+        if rows:
+            both = both_widths(partial(_figure, dimension, rows))
+            meaning = f"{dimension.meaning} {dimension.difference}" if has_reference else dimension.meaning
+            found.append((dimension, meaning.rstrip(), both))
+    return found
+
+
+def _values(classes: Sequence[ClassCoverage], key: str) -> Iterator[float]:
+    for item in classes:
+        if key == "pbc":
+            pairs = item.pbc
+            if pairs is not None:
+                yield from pairs.values()
+                yield from [0.0] * (len(classes) - 1 - len(pairs))
+        elif key == "shift":
+            if item.shift is not None and item.shift_floor is not None:
+                yield max(item.shift - item.shift_floor, 0.0)
+        elif (value := getattr(item, key)) is not None:
+            yield value
+
+
+def _figure(dimension: Dimension, rows: Sequence[Row], width: float) -> Markup:
+    is_wide = width == WIDE
+    left, right = (200.0, width - 20.0) if is_wide else (14.0, width - 14.0)
+    step, top = (34.0, 6.0) if is_wide else (46.0, 2.0)
+    known = [value for row in rows for value in row.values]
+    marks = ticks(0.0, max(*known, 0.02), 6 if is_wide else 4)
+    x, bottom = Scale(marks[0], marks[-1], left, right), top + step * len(rows)
+    parts = [line(x(mark), top, x(mark), bottom, "grid") for mark in marks]
+    parts += [text(x(mark), bottom + 18, f"{mark:.{decimals(marks)}f}", "tick", "middle") for mark in marks]
+    for place, row in enumerate(rows):
+        y = top + step * place + (step / 2 if is_wide else step - 14)
+        parts += _box(row.values, x, y)
+        parts.append(text(0, y + 4 if is_wide else y - 15, shortened_to(row.name, 28), "name"))
+    description = "; ".join(
+        f"{row.name}: median {np.median(row.values):.3f}, from {min(row.values):.3f} to {max(row.values):.3f}"
+        for row in rows
+    )
+    return figure(
+        name_at(dimension.key, width), f"{dimension.title} by class", description, (width, bottom + 26), parts
+    )
+
+
+def _box(values: Sequence[float], x: Scale, y: float) -> list[Markup]:
+    """From the least to the largest value, a box around the middle half, a line at the median, a ring for each."""
+    low, first, middle, third, high = np.quantile(values, [0, 0.25, 0.5, 0.75, 1]).tolist()
+    corners = [(x(first), y - 8), (x(third), y - 8), (x(third), y + 8), (x(first), y + 8)]
+    rings = [dot(x(value), y, 2.5, "mark srs") for value in sorted(set(values))]
+    return [
+        whisker((x(low), y), (x(high), y), "bar srs", 5),
+        *rings,
+        path(corners, "bar own", closed=True),
+        line(x(middle), y - 8, x(middle), y + 8, "bar own"),
+    ]

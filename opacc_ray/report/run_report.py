@@ -1,0 +1,247 @@
+"""Make the report of a run: gather its numbers, then write page, document and summary."""
+
+import json
+import re
+from collections.abc import Sequence
+
+from opacc_ray.audit import accuracy, prior_knowledge, sanity
+from opacc_ray.audit.accuracy import accuracy_of
+from opacc_ray.audit.label_budget import width_course
+from opacc_ray.errors import counted
+from opacc_ray.estimators.confidence_sequence import confidence_sequence
+from opacc_ray.labels.label_outcomes import Score
+from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
+from opacc_ray.lake.store import write_files
+from opacc_ray.report import sentences
+from opacc_ray.report.characterized import read_characterization
+from opacc_ray.report.gallery import Pictures, pictures_of
+from opacc_ray.report.markdown import summary
+from opacc_ray.report.page import page
+from opacc_ray.report.reliability import PoolPredictions, read_predictions, reliability_of
+from opacc_ray.report.report_documents import (
+    ConfusionCell,
+    CoursePoint,
+    DrawnBy,
+    ExcludedExample,
+    Gallery,
+    LabelledValue,
+    Misprediction,
+    RunReport,
+    WrittenReport,
+)
+from opacc_ray.runs.estimate_documents import ConfusionShares
+from opacc_ray.runs.identity import versions
+from opacc_ray.runs.run import Run
+from opacc_ray.samplers.select import find_method
+from opacc_ray.selection import Selection
+
+PAGE, DOCUMENT, SUMMARY = "report.html", "report.json", "report.md"
+
+LISTED = 20
+"""Most excluded examples that a report names."""
+
+SHOWN_VALUES = 1000
+"""Most labels of a regression that a figure shows."""
+
+
+def gather(
+    run: Run, *, level: float = 0.95, conflict: str | None = None, score: Score | None = None
+) -> tuple[RunReport, Pictures]:
+    """Return the numbers of a report and the pictures of its gallery; nothing is written.
+
+    Labels may be missing: the report then states which. The same run gives the same report.
+
+    Parameters
+    ----------
+    level : confidence level of the intervals
+    conflict, score : rule for labels that differ; score of a regression; None: those of the run
+
+    Raises
+    ------
+    LabelError
+        No round is drawn yet, or labels are in conflict.
+    DataError
+        The features are not complete.
+    """
+    index = run.complete_features().index
+    rounds = read_rounds(run, conflict=conflict, score=score)
+    known = having_labels(rounds)
+    stated = accuracy.state(run, level=level, partial=True, conflict=conflict, score=score) if known else None
+    predictions = read_predictions(run)
+    wrong = mispredictions(known, predictions) if known else None
+    pictures = pictures_of(run, wrong.examples) if wrong else {}
+    kept = prior_knowledge.read_record(run)
+    report = RunReport(
+        run=run.uri,
+        track=run.track,
+        name=run.spec.name,
+        measure=rounds[0].measure,
+        state="without labels" if not known else "partial" if any(item.missing for item in rounds) else "complete",
+        answer=sentences.answer(stated, index.num_examples, rounds),
+        worth=sentences.worth(stated) if stated else None,
+        waits_for=_waits_for(rounds),
+        warnings=stated.warnings if stated else sanity.warnings_of(run, ()),
+        pool_size=index.num_examples,
+        rounds=[item.counts() for item in rounds],
+        drawn=[_drawn_by(item.selection) for item in rounds],
+        history=kept.sources if kept else None,
+        estimate=stated.model_copy(update={"confusion": None}) if stated else None,
+        confusion=_cells(stated.confusion) if stated and stated.confusion else None,
+        course=course_of(run, known, level),
+        widths=width_course(run, level=level),
+        reliability=reliability_of(run, known, predictions, level) if predictions else None,
+        values=_values(known) if run.spec.model.task == "regression" else None,
+        gallery=_with_notes(wrong, pictures) if wrong else None,
+        excluded=[ExcludedExample(id=item.id, reason=item.reason) for item in index.bad[:LISTED]],
+        num_excluded=len(index.bad),
+        characterization=read_characterization(run),
+        header=run.header,
+        made_with=versions()["opacc_ray"],
+    )
+    return report, pictures
+
+
+def _waits_for(rounds: Sequence[LabelledRound]) -> str | None:
+    missing = sum(len(item.missing) for item in rounds)
+    return counted(missing, "label") if missing else None
+
+
+def _drawn_by(selection: Selection) -> DrawnBy:
+    text = find_method(selection.method).__doc__ or selection.method
+    title = " ".join(text.strip().split("\n\n")[0].split()).partition(". ")[0].rstrip(".")
+    return DrawnBy(
+        round=selection.round,
+        method=selection.method,
+        title=re.sub(rf"^{selection.method}: ", "", title, flags=re.IGNORECASE),
+        seed=selection.seed,
+        parameters={name: json.dumps(value) for name, value in selection.parameters.items()},
+        replicates=selection.design.num_replicates,
+    )
+
+
+def _values(known: Sequence[LabelledRound]) -> list[LabelledValue]:
+    """Return the labels and predictions of a regression, each example once."""
+    found: dict[str, LabelledValue] = {}
+    for item in known:
+        for id, label, predicted, outcome in zip(item.known.ids, item.truth, item.predicted, item.outcome, strict=True):
+            found[id] = LabelledValue(id=id, label=float(label), prediction=float(predicted), outcome=float(outcome))
+    return list(found.values())[:SHOWN_VALUES]
+
+
+def _cells(confusion: ConfusionShares) -> list[ConfusionCell]:
+    """Return the cells that hold a label: with many classes most are empty."""
+    names = confusion.classes
+    found = [
+        ConfusionCell(
+            true=names[i],
+            predicted=names[j],
+            share=confusion.share[i][j],
+            standard_error=confusion.standard_error[i][j],
+            labels=num,
+        )
+        for i, row in enumerate(confusion.num)
+        for j, num in enumerate(row)
+        if num
+    ]
+    return sorted(found, key=lambda cell: (-cell.share, cell.true, cell.predicted))
+
+
+def _with_notes(gallery: Gallery, pictures: Pictures) -> Gallery:
+    """Return the gallery; each example without a picture has the reason."""
+    notes = {id: found for id, found in pictures.items() if isinstance(found, str)}
+    examples = [item.model_copy(update={"not_shown": notes.get(item.id)}) for item in gallery.examples]
+    return gallery.model_copy(update={"examples": examples})
+
+
+SHOWN = 40
+"""Most mispredicted examples of a page."""
+
+
+def mispredictions(known: Sequence[LabelledRound], predictions: PoolPredictions | None) -> Gallery:
+    """Return the mispredicted examples, each once: highest confidence or lowest score first.
+
+    An example is mispredicted if its outcome is below 1; in a regression, if its score is below one half.
+    """
+    is_score = known[0].measure != "accuracy"
+    found: dict[str, Misprediction] = {}
+    for item in known:
+        confidence = predictions.confidence[item.known.index].tolist() if predictions else [None] * len(item.outcome)
+        rows = zip(item.known.ids, item.predicted, item.truth, confidence, item.outcome.tolist(), strict=True)
+        for id, predicted, truth, confidence_of, outcome in rows:
+            if outcome < (0.5 if is_score else 1):
+                found.setdefault(
+                    id,
+                    Misprediction(
+                        id=id,
+                        round=item.number,
+                        prediction=f"{float(predicted):.6g}" if is_score else predicted,
+                        label=f"{float(truth):.6g}" if is_score else truth,
+                        confidence=confidence_of,
+                        outcome=outcome,
+                        not_shown=None,
+                    ),
+                )
+    ordered = sorted(found.values(), key=lambda item: (item.outcome, -(item.confidence or 0.0), item.id))
+    order = "lowest scores" if is_score else "highest confidence" if predictions else "by id"
+    return Gallery(total=len(ordered), order=order, examples=ordered[:SHOWN])
+
+
+def course_of(run: Run, known: Sequence[LabelledRound], level: float) -> list[CoursePoint]:
+    """Return the estimate from the labels of the first round, of the first two, and so on.
+
+    The interval that is valid at any time counts whole rounds only, so a round that waits for labels has none.
+
+    Parameters
+    ----------
+    run : the run
+    known : rounds with at least one label each
+    level : confidence level of every interval
+    """
+    points = []
+    for k in range(1, len(known) + 1):
+        selections, outcomes = [item.known for item in known[:k]], [item.outcome for item in known[:k]]
+        found = accuracy_of(run, selections, outcomes, level)
+        is_whole = not any(item.missing for item in known[:k])
+        anytime = confidence_sequence(selections, outcomes, level) if is_whole else None
+        points.append(
+            CoursePoint(
+                round=known[k - 1].number,
+                labels=sum(len(outcome) for outcome in outcomes),
+                value=found.value,
+                low=found.low,
+                high=found.high,
+                anytime_low=anytime.low if anytime else None,
+                anytime_high=anytime.high if anytime else None,
+            )
+        )
+    return points
+
+
+def make_report(
+    run: Run,
+    out: str | None = None,
+    *,
+    level: float = 0.95,
+    conflict: str | None = None,
+    score: Score | None = None,
+) -> tuple[WrittenReport, RunReport]:
+    """Write the page, the document and the summary of a run.
+
+    Parameters
+    ----------
+    out : URI of a folder; None: the prefix of the run, or of its track
+    level, conflict, score : as :func:`gather`
+
+    Returns
+    -------
+    (WrittenReport, RunReport)
+        The URIs of the files, and the report.
+    """
+    report, pictures = gather(run, level=level, conflict=conflict, score=score)
+    files = {
+        PAGE: page(report, pictures).encode(),
+        DOCUMENT: report.to_bytes(),
+        SUMMARY: summary(report).encode(),
+    }
+    uris = write_files(run.results(out), files)
+    return WrittenReport(run=run.uri, answer=report.answer, state=report.state, files=uris), report
