@@ -215,7 +215,9 @@ def download(url: str) -> bytes:
         with urllib.request.urlopen(url, timeout=60) as answer:
             return bytes(answer.read())
     except OSError as error:
-        raise SystemExit(f"{url} was not downloaded ({error}); get the file by hand and give --fashion or --deepest")
+        raise SystemExit(
+            f"{url} was not downloaded ({error}); get the file by hand and give --fashion or --deepest"
+        ) from None
 
 
 if __name__ == "__main__":
