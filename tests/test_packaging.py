@@ -47,8 +47,9 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: ZipFile) -> None:
     modules = {str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*.py")}
     templates = {str(path.relative_to(ROOT)) for path in PACKAGE.glob("*/templates/*")}
     page = {f"opacc_ray/labels/page/page.{kind}" for kind in ("html", "css", "js")}
+    data = {str(path.relative_to(ROOT)) for path in PACKAGE.glob("demo/*.npz")}
     assert templates
-    assert held == modules | templates | page | {"opacc_ray/py.typed", "opacc_ray/demo/example.npz"}
+    assert held == modules | templates | page | {"opacc_ray/py.typed"} | data
 
 
 def test_every_folder_of_the_package_is_a_package() -> None:

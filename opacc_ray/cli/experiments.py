@@ -35,11 +35,12 @@ def study(cases: tuple[str, ...], **options: Any) -> Answer:
 
 @command("demo")
 @click.option("--folder", type=click.Path(path_type=Path), help="Where to keep it; default: a new temporary folder.")
-def demo(folder: Path | None) -> Answer:
+@click.option("--s3", is_flag=True, help="Use a local S3 server, from the extra `demo`.")
+def demo(folder: Path | None, s3: bool) -> Answer:
     """Run a whole audit on embedded data, in less than a minute."""
     from opacc_ray.demo.audit import run_demo
 
-    return Answer(*run_demo(folder))
+    return Answer(*run_demo(folder, s3=s3))
 
 
 COMMANDS = [study, demo]
