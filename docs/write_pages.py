@@ -31,8 +31,8 @@ METHODS = """# Methods and their parameters
 
 Written by `make docs` from the modules in `opacc_ray/samplers/`, where each method's paper, equations and deviations
 are. Parameters are given next to the method, as in `sample: {method: css, budget: 100, allocation: [0.5, 0.25, 0.25]}`.
-`opacc select` and `opacc next` take them as `--set allocation="[0.5, 0.25, 0.25]"`. `opacc methods METHOD` prints this as
-well.
+`opacc select` and `opacc next` take them as `--set allocation="[0.5, 0.25, 0.25]"`. `opacc methods METHOD` prints this
+page's part on a method.
 
 `auxiliary` decides what a method needs: confidence, dsa, lsa, or for combined confidence and dsa; `layer` of ces and
 deepreduce also does. dsa, lsa and some coverage compare with `reference`.
@@ -82,7 +82,7 @@ def spec_page() -> str:
 
 
 def _tables(kind: type[BaseModel], of_methods: str) -> list[str]:
-    """The keys of a model and of its sections, where the section ``of_methods`` also takes the parameters of a method."""
+    """Tables of the keys of a model and its sections; ``of_methods`` also takes the parameters of a method."""
     keys = [*keys_of(kind)]
     head = ("key", "type", "default", "meaning")
     parts = [_table(head, (_row(key) for key in keys if key.depth == 0))]

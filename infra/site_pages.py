@@ -1,7 +1,7 @@
-"""Pages of the site that do not lie in docs/: those of the root, lists of folders, and the reference of public names.
+"""Add pages to the site: those of the root, lists of folders, and the reference of public names.
 
-A hook of MkDocs, which runs it without the package; see mkdocs.yml. Links are those of the repository, and are turned
-into those of the site: to a page, to the list of a folder, or to a copy of the file.
+A hook of MkDocs, which runs it without the package; see mkdocs.yml. Links of the repository become links of the site:
+to a page, to the list of a folder, or to a copy of the file. So do the pictures of HTML tags.
 """
 
 import ast
@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = {"README.md": "index.md", "SECURITY.md": "SECURITY.md", "CONTRIBUTING.md": "CONTRIBUTING.md"}
 PAGES |= {"CHANGELOG.md": "CHANGELOG.md"}
 LISTS = {"schemas": "Schemas of all documents", "results": "Measured numbers"}
+SOURCE = re.compile(r'\b(src|srcset)="(?![a-z]+:)([^"\s]+)"')
 LINK = re.compile(r"\]\((?![a-z]+:|#)([^)\s#]+)(#[^)\s]*)?\)")
 
 
@@ -52,11 +53,12 @@ def relinked(markdown: str, inside: str) -> str:
     """The text of the page at a place of the site, with links of the site."""
     here = next((name for name, place in PAGES.items() if place == inside), f"docs/{inside}")
 
-    def lead(found: re.Match[str]) -> str:
-        target = normpath(str(PurePosixPath(here).parent / found[1]))
-        return f"]({relpath(place_of(target), str(PurePosixPath(inside).parent))}{found[2] or ''})"
+    def on_site(target: str) -> str:
+        place = place_of(normpath(str(PurePosixPath(here).parent / target)))
+        return relpath(place, str(PurePosixPath(inside).parent))
 
-    return LINK.sub(lead, markdown)
+    linked = LINK.sub(lambda found: f"]({on_site(found[1])}{found[2] or ''})", markdown)
+    return SOURCE.sub(lambda found: f'{found[1]}="{on_site(found[2])}"', linked)
 
 
 def place_of(path: str) -> str:

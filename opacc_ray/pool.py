@@ -107,7 +107,7 @@ class Pool:
 
 
 class _Numbers(Sequence[str]):
-    """ "0" .. "N-1", made when asked for."""
+    """Ids "0" to "N-1", made on demand."""
 
     def __init__(self, size: int) -> None:
         self._range = range(size)

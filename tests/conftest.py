@@ -44,9 +44,33 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(f"{len(skipped)} tests were skipped{advice}")
 
 
+LONG = 1.0
+"""Seconds of a test that --fast leaves out from the next time on."""
+
+TAKEN: dict[str, float] = {}
+"""Seconds of each test of this session."""
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.config.getoption("--fast") and item.get_closest_marker("slow"):
-        pytest.skip("slow")
+    if not item.config.getoption("--fast"):
+        return
+    cache = item.config.cache
+    taken = cache.get("opacc/long", {}).get(item.nodeid) if cache else None
+    if item.get_closest_marker("slow") or taken:
+        pytest.skip(f"took {taken:.1f} s" if taken else "slow")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    TAKEN[report.nodeid] = TAKEN.get(report.nodeid, 0) + report.duration
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Keep which tests take long; with workers, the session that collects their reports does it."""
+    cache = session.config.cache
+    if cache and not hasattr(session.config, "workerinput"):
+        cache.set(
+            "opacc/long", cache.get("opacc/long", {}) | {name: taken for name, taken in TAKEN.items() if taken > LONG}
+        )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

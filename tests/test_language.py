@@ -139,7 +139,7 @@ def banned(texts: Iterator[Text]) -> list[str]:
 
 
 def test_the_checks_find_what_they_look_for() -> None:
-    assert words("one two-three 4.5 % of `it`") == 6
+    assert words("one two-three 4.5 % of `it`") == 5
     assert sentences("One. Two e.g. three. (Four!) Five") == ["One.", "Two eg three.", "(Four!", "Five"]
     assert len(banned(iter([Text("here", "It stands beside that, too.")]))) == 2
     assert len(COMMANDS) > 25
@@ -179,7 +179,8 @@ def test_templates_have_no_banned_words() -> None:
 
 def test_no_line_of_the_list_of_commands_is_cut_off() -> None:
     shown = click.testing.CliRunner().invoke(application, ["--help"], terminal_width=100).output
-    assert [line for line in shown.splitlines() if re.search(r"\.\.\.$|…$", line)] == []
+    lines = shown.partition("\n")[2].splitlines()  # without the line of usage
+    assert [line for line in lines if re.search(r"\.\.\.$|…$", line)] == []
 
 
 def test_public_names_have_a_first_line_that_is_a_sentence() -> None:

@@ -43,7 +43,7 @@ class Predicted(Part):
 
 
 class ModelSanity(SealedDocument):
-    """What was noticed of the model before any label: is it the one that is meant?"""
+    """Checks of the model's predictions before any label, to find a wrong model."""
 
     remedy: ClassVar[str] = "delete it and run the spec again"
 

@@ -96,7 +96,7 @@ class Free(NamedTuple):
 
     @property
     def row(self) -> NDArray[np.uint32]:
-        """(n,)"""
+        """Return the rows, (n,)."""
         return self.of(np.arange(self.size, dtype=np.uint32))
 
     def of(self, values: NDArray[Any]) -> NDArray[Any]:
