@@ -54,7 +54,7 @@ TAKEN: dict[str, float] = {}
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if not item.config.getoption("--fast"):
         return
-    cache = item.config.cache
+    cache = getattr(item.config, "cache", None)
     taken = cache.get("opacc/long", {}).get(item.nodeid) if cache else None
     if item.get_closest_marker("slow") or taken:
         pytest.skip(f"took {taken:.1f} s" if taken else "slow")
@@ -66,7 +66,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Keep which tests take long; with workers, the session that collects their reports does it."""
-    cache = session.config.cache
+    cache = getattr(session.config, "cache", None)
     if cache and not hasattr(session.config, "workerinput"):
         cache.set(
             "opacc/long", cache.get("opacc/long", {}) | {name: taken for name, taken in TAKEN.items() if taken > LONG}
