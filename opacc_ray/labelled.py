@@ -25,7 +25,7 @@ from opacc_ray.samplers.select import select as select_by_outcomes
 from opacc_ray.selection import Selection
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LabelledEstimate(Estimate):
     """An estimate, and how many labels of a simple random sample would be as precise.
 
@@ -33,6 +33,18 @@ class LabelledEstimate(Estimate):
     """
 
     effective_size: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the estimate as JSON types, without ``effective_size``."""
+        return {item.name: getattr(self, item.name) for item in fields(Estimate)}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Estimate) and all(
+            getattr(self, item.name) == getattr(other, item.name) for item in fields(Estimate)
+        )
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.to_dict().values()))
 
 
 def select(
