@@ -20,10 +20,10 @@ BEYOND := 'from numpy._core import _multiarray_umath as m; \
 unexport PYTHONDONTWRITEBYTECODE
 
 # Three processes run tests at once: threads of one would wait, busily, for cores that the others have.
-test test-cpus test-lowest: export OMP_NUM_THREADS := 1
+test test-fast test-cpus test-lowest: export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-cpus test-lowest lint style types format bench bench-gpu results docs docs-pages docs-site fuzz chaos lock wheel wheel-check sbom clean
+.PHONY: help setup demo test test-fast test-cpus test-lowest lint style types format bench bench-gpu results docs docs-pages pictures docs-site fuzz chaos lock wheel wheel-check sbom clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ /' | while read -r name text; do printf '  %-12s %s\n' "$$name" "$$text"; done
@@ -39,16 +39,19 @@ $(READY): pyproject.toml infra/constraints.txt infra/lock.txt
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c infra/constraints.txt -e '.[dev]'
 	@touch $(READY)
 
-demo: $(READY)  ## a whole audit on handwritten digits, in about a minute
+demo: $(READY)  ## a whole audit on handwritten digits, in half a minute
 	@$(BIN)/opacc demo
 
 # Three at a time, file by file: each has its own Ray and S3 server, for which it waits now and then.
 # For one at a time, and its prints: .venv/bin/pytest -s
-# Types are checked beside the tests, on one core, and what is wrong with them is said after the tests.
+# Types are checked during the tests, on one core; their log is printed if something is wrong.
 test: $(READY) style  ## lint and the tests
 	@log=$$(mktemp); $(MAKE) --no-print-directory types >"$$log" 2>&1 & types=$$!; \
 	$(BIN)/pytest $(AT_ONCE); tests=$$?; \
-	wait $$types; types=$$?; cat "$$log"; rm -f "$$log"; exit $$((tests ? tests : types))
+	wait $$types; types=$$?; [ $$types = 0 ] || cat "$$log"; rm -f "$$log"; exit $$((tests ? tests : types))
+
+test-fast: $(READY)  ## the tests that start no process: no Ray, no server, no browser; a minute
+	@$(BIN)/pytest -q --fast -n 2 --durations=0 --durations-min=5
 
 # The tests with three machines' arithmetic: this one's, torch's own loops without AVX, and the libraries' without AVX.
 # Matrix products then differ in their last bits. NumPy's come from OpenBLAS, torch's from MKL and oneDNN.
@@ -81,34 +84,38 @@ format: $(READY)  ## let ruff fix and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY)  ## time the fast paths beside plain transcriptions
+bench: $(READY)  ## time the fast paths against plain transcriptions
 	@$(BIN)/python benchmarks/bench.py
 
-bench-gpu: $(READY)  ## features, pace and surprise on a GPU beside a bare loop; skipped where there is none
+bench-gpu: $(READY)  ## time extraction on a GPU against a bare loop; skipped without a GPU
 	@PYTHONPATH=benchmarks $(BIN)/python benchmarks/gpu.py
 
 results: $(READY)  ## measure and write docs/results/NAME.md: make results NAME=speed [ARGUMENTS='…']
 	$(BIN)/python benchmarks/write_results.py $(NAME) $(ARGUMENTS)
 
-docs: docs-pages docs-site  ## write what the docs take from the code, then build them as a site
+docs: docs-pages docs-site  ## write the generated pages, then build the site
 
-docs-pages: $(READY)  ## write again what the docs take from the code: the rooms, spec.md, methods.md, study.md, schemas, quoted tables
+docs-pages: $(READY)  ## write the generated parts of the docs: packages, spec.md, methods.md, study.md, schemas, tables, figure
 	$(BIN)/python docs/draw_rooms.py
 	$(BIN)/python docs/write_pages.py
 	@rm -rf build/schemas && $(BIN)/opacc schemas build/schemas > /dev/null
 	cp build/schemas/opacc-spec.json build/schemas/opacc-fleet-spec.json docs/schemas
 	$(BIN)/python benchmarks/write_results.py --copy
+	$(BIN)/python docs/draw_error.py
+
+pictures: $(READY)  ## make the screenshots in docs/pictures; needs chromium
+	@PYTHONPATH=tests $(BIN)/python docs/make_pictures.py
 
 # Not --quiet: it hides the warnings that strict counts, and a broken link would be none.
 docs-site: $(READY) $(TOOLED)  ## build the documentation as a site, build/site/index.html; a broken link is an error
 	@rm -rf build/schemas && $(BIN)/opacc schemas build/schemas > /dev/null
 	@NO_MKDOCS_2_WARNING=1 $(TOOLS)/bin/mkdocs build
 
-fuzz: $(READY)  ## try mutated specs, pool files, runs and selections, and random filters: make fuzz MUTANTS=1000 FILTERS=10000
+fuzz: $(READY)  ## try mutated specs, files, runs and filters: make fuzz MUTANTS=1000 FILTERS=10000
 	@PYTHONPATH=tests $(BIN)/python -m fuzz $(or $(MUTANTS),250)
 	@OPACC_FILTERS=$(or $(FILTERS),10000) $(BIN)/pytest -q tests/lake/test_random_filters.py
 
-chaos: $(READY)  ## disturb audits at random moments; all must end in the same bytes: make chaos RUNS=100 SEED=0
+chaos: $(READY)  ## disturb audits at random moments and compare results: make chaos RUNS=100 SEED=0
 	@PYTHONPATH=tests $(BIN)/python -m chaos $(or $(RUNS),100) $(or $(SEED),0)
 
 $(TOOLED): infra/tools.txt
@@ -116,7 +123,7 @@ $(TOOLED): infra/tools.txt
 	@$(TOOLS)/bin/pip install --quiet --disable-pip-version-check -r infra/tools.txt
 	@touch $(TOOLED)
 
-lock: $(TOOLED)  ## write infra/lock.txt again, after a change of dependencies (with the index of torch's CPU build)
+lock: $(TOOLED)  ## write infra/lock.txt after a change of dependencies
 	$(TOOLS)/bin/uv pip compile pyproject.toml --extra dev -c infra/constraints.txt --generate-hashes --no-annotate \
 	--no-header --no-emit-index-url --no-emit-find-links --no-emit-package torch --python-version 3.11 \
 	--python-platform x86_64-manylinux_2_28 -q -o infra/lock.txt

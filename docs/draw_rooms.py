@@ -21,7 +21,7 @@ PICTURE = ROOT / "docs" / "rooms.svg"
 PLACES = {
     "on the driver": (
         "#e8f0fe",
-        ("cli", "demo", "notebook", "fleet", "report", "audit", "study", "labels", "runs"),
+        ("cli", "demo", "labelled", "notebook", "fleet", "report", "audit", "study", "labels", "runs"),
     ),
     "on the driver, with Ray": ("#fce8e6", ("cluster",)),
     "in an actor": ("#e6f4ea", ("extract",)),

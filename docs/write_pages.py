@@ -19,23 +19,30 @@ FOLDER = Path(__file__).parent
 
 SPEC = """# Every key of a spec
 
+*For those who write a spec.*
+
 Written by `make docs` from `opacc_ray/spec/`. `opacc spec --template METHOD` prints a spec with these comments, and
 `opacc schemas FOLDER` the JSON schema by which editors complete keys. A key that is not listed is refused, with the
 nearest one that is.
 """
 METHODS = """# Methods and their parameters
 
+*For those who choose a method, or set its parameters.*
+
 Written by `make docs` from the modules in `opacc_ray/samplers/`, where each method's paper, equations and deviations
-are. Parameters stand beside the method in `sample: {method: css, budget: 100, allocation: [0.5, 0.25, 0.25]}`; `opacc
-select` and `opacc next` take them as `--set allocation="[0.5, 0.25, 0.25]"`. `opacc methods METHOD` prints this, too.
+are. Parameters are given next to the method, as in `sample: {method: css, budget: 100, allocation: [0.5, 0.25, 0.25]}`.
+`opacc select` and `opacc next` take them as `--set allocation="[0.5, 0.25, 0.25]"`. `opacc methods METHOD` prints this
+page's part on a method.
 
 `auxiliary` decides what a method needs: confidence, dsa, lsa, or for combined confidence and dsa; `layer` of ces and
-deepreduce does, too. dsa, lsa and some coverage compare with `reference`.
+deepreduce also does. dsa, lsa and some coverage compare with `reference`.
 """
 STUDY = """# Every key of a study
 
+*For those who compare methods on labelled data.*
+
 Written by `make docs` from `opacc_ray/study/`. `opacc study STUDY.yaml` draws from labelled cases again and again, each
-method at each budget, and says how far its estimates were from the truth. Options and cases on the command line replace
+method at each budget, and reports the error of its estimates. Options and cases on the command line replace
 keys; `jobs/study-comparison.yaml` and `jobs/study-neyman.yaml` are the studies of this documentation.
 
 ```yaml
@@ -60,8 +67,8 @@ gives. The first of `outcome`, `squared_error`, `label` and `target` that is the
 """
 OTHERS = """## Methods of others
 
-They are compared in studies alone, as their papers have them, in one round: beside `method` they take `repetitions` and
-`label`.
+They are compared in studies alone, as their papers have them, in one round. They take the keys `method`,
+`repetitions` and `label`.
 """
 
 
@@ -75,7 +82,7 @@ def spec_page() -> str:
 
 
 def _tables(kind: type[BaseModel], of_methods: str) -> list[str]:
-    """The keys of a model and of its sections, of which that ``of_methods`` takes a method's own parameters, too."""
+    """Tables of the keys of a model and its sections; ``of_methods`` also takes the parameters of a method."""
     keys = [*keys_of(kind)]
     head = ("key", "type", "default", "meaning")
     parts = [_table(head, (_row(key) for key in keys if key.depth == 0))]

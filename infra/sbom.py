@@ -1,4 +1,4 @@
-"""Print what is installed beside opacc_ray because it needs it: name, version and licence, one line each.
+"""Print the installed dependencies of opacc_ray: name, version and licence, one line each.
 
 python infra/sbom.py
 """

@@ -17,6 +17,7 @@ SCHEMAS = ROOT / "build" / "schemas"
 """Schemas of all documents, which `opacc schemas` wrote."""
 
 LISTS = {"schemas": "Schemas of all documents", "results": "Measured numbers"}
+SOURCE = re.compile(r'\b(src|srcset)="(?![a-z]+:)([^"\s]+)"')
 LINK = re.compile(r"\]\((?![a-z]+:|#)([^)\s#]+)(#[^)\s]*)?\)")
 
 
@@ -58,11 +59,12 @@ def relinked(markdown: str, inside: str) -> str:
     """The text of the page at a place of the site, with links of the site."""
     here = next((name for name, place in PAGES.items() if place == inside), f"docs/{inside}")
 
-    def lead(found: re.Match[str]) -> str:
-        target = normpath(str(PurePosixPath(here).parent / found[1]))
-        return f"]({relpath(place_of(target), str(PurePosixPath(inside).parent))}{found[2] or ''})"
+    def on_site(target: str) -> str:
+        place = place_of(normpath(str(PurePosixPath(here).parent / target)))
+        return relpath(place, str(PurePosixPath(inside).parent))
 
-    return LINK.sub(lead, markdown)
+    linked = LINK.sub(lambda found: f"]({on_site(found[1])}{found[2] or ''})", markdown)
+    return SOURCE.sub(lambda found: f'{found[1]}="{on_site(found[2])}"', linked)
 
 
 def place_of(path: str) -> str:

@@ -1,27 +1,28 @@
-"""Operational accuracy of deep networks from few labels.
+"""Estimate the accuracy of a model on unlabelled data from a few labels.
 
-``opacc_ray`` chooses which examples of an unlabelled operational pool to label and states the accuracy
-of a model on the whole pool with a confidence interval. This package imports neither Ray nor torch nor
-boto3: those load when a job runs.
+`opacc_ray` chooses which examples of an unlabelled pool to label, and states the accuracy of a model on the whole pool
+with a confidence interval. Importing it loads neither Ray nor torch nor boto3: those load when a job runs.
 
 >>> import opacc_ray as opacc
->>> pool = opacc.Pool(confidence=confidence)                               # (N,)
->>> selection = opacc.select(pool, method="css", budget=100, seed=0)       # label selection.index
->>> opacc.estimate(selection, outcome)                                     # outcome: (100,) of 0 and 1
+>>> pool, truth = opacc.load_example()
+>>> selection = opacc.select(pool, budget=100)
+>>> labels = {id: truth[id] for id in selection.ids}
+>>> opacc.estimate(selection, labels, pool=pool)
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from opacc_ray.demo.example import load_example
     from opacc_ray.errors import OpaccError
     from opacc_ray.estimators.accuracy_estimate import Estimate
     from opacc_ray.estimators.model_comparison import SeveralModels
     from opacc_ray.history import History
+    from opacc_ray.labelled import estimate, outcomes, select
+    from opacc_ray.notebook import Audit
     from opacc_ray.pool import Pool
     from opacc_ray.samplers.compare import compare
-    from opacc_ray.samplers.estimate import estimate
-    from opacc_ray.samplers.select import select
     from opacc_ray.selection import Selection
 
 __version__ = "0.2.0"
@@ -35,11 +36,13 @@ __all__ = [
     "SeveralModels",
     "compare",
     "estimate",
+    "load_example",
+    "outcomes",
     "select",
 ]
 
 _HOME = {
-    "Audit": "notebook",  # which is above rooms that import this module, so types are found there alone
+    "Audit": "notebook",
     "Estimate": "estimators.accuracy_estimate",
     "History": "history",
     "OpaccError": "errors",
@@ -47,9 +50,12 @@ _HOME = {
     "Selection": "selection",
     "SeveralModels": "estimators.model_comparison",
     "compare": "samplers.compare",
-    "estimate": "samplers.estimate",
-    "select": "samplers.select",
+    "estimate": "labelled",
+    "load_example": "demo.example",
+    "outcomes": "labelled",
+    "select": "labelled",
 }
+"""Module of each public name, relative to this package; it is imported when the name is first used."""
 
 
 def __getattr__(name: str) -> Any:

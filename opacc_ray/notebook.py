@@ -1,4 +1,4 @@
-"""An audit in Python, for notebooks: what waits for labels, the next round, the estimate, the report.
+"""Audit a run from Python: labels that are missing, the next round, the estimate, the report.
 
 >>> audit = opacc_ray.Audit.open("s3://bucket/audits/digits-7")
 >>> audit.labels_needed()                                  # show these to people
@@ -6,7 +6,7 @@
 >>> audit.estimate()
 >>> audit.next(50).to_pandas()
 
-It does what the commands of the same names do, on the same files: a notebook and a shell may take turns.
+The methods work on the same files as the commands of the same names, so a notebook and a shell can take turns.
 """
 
 import json
@@ -32,47 +32,48 @@ from opacc_ray.selection import Selection
 
 
 class NeededLabel(NamedTuple):
-    """An example that waits for a label."""
+    """A chosen example without a label."""
 
     id: str
-    uri: str  # where it lies in the pool
-    round: int  # that chose it
+    uri: str  # of its file in the pool
+    round: int  # round that chose it
 
 
 class Audit:
-    """A run, along one of its tracks."""
+    """A run and one of its tracks."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
 
     @classmethod
     def open(cls, uri: str | os.PathLike[str], track: str | None = None) -> Self:
-        """The audit at ``uri``, which `opacc run` printed.
+        """Open the run at ``uri``, which `opacc run` printed.
 
         Raises
         ------
         DataError
-            There is no run.
+            There is no run at ``uri``.
         SpecError
-            It has no such track.
+            The run has no such track.
         """
         return cls(Run.open(os.fspath(uri), track))
 
     @property
     def uri(self) -> str:
+        """Return the URI of the run."""
         return self._run.uri
 
     def __repr__(self) -> str:
         return f"Audit({self._run.title!r})"
 
     def status(self) -> RunStatus:
-        """What is done, and what the audit waits for."""
+        """Return the progress of the run, and what it waits for."""
         return state_of_run.status(self._run)
 
     def labels_needed(self) -> list[NeededLabel]:
-        """The examples that wait for a label, each once, in the order in which they were chosen.
+        """List the examples without a label, each once, in the order of choice.
 
-        What the model says of them is left out: whoever labels must not know it.
+        Predictions are left out, because annotators must not see them.
         """
         found: dict[str, NeededLabel] = {}
         for item in read_rounds(self._run):
@@ -93,25 +94,25 @@ class Audit:
         annotator: str | None = None,
         numbers_are_classes: bool | None = None,
     ) -> ImportedLabels:
-        """Take labels back: a mapping, a DataFrame, a list of rows, or a file.
+        """Import labels from a mapping, a DataFrame, a list of rows, or a file.
 
         A label is the name of a class (its index, if classes have no names), or the number of a regression; ``"?"``
-        means can't tell, and None or NaN that nobody has answered yet.
+        means can't tell; None or NaN means not answered yet.
 
         Parameters
         ----------
         given : a mapping of ids to labels; a DataFrame (of pandas, say) with the columns ``id`` and ``label``, or a
-            list of such rows, where ``annotator``, ``status``, ``run``, ``round`` and ``labelled_at`` are understood,
-            too; or the path of a file in any form that `opacc labels import` reads
-        annotator : who gave the labels, whatever the rows say
-        numbers_are_classes : whether numbers are indexes of classes that have names, counted from 0; if not, they are
-            refused. Default: as the spec says
+            list of such rows, with optional ``annotator``, ``status``, ``run``, ``round`` and ``labelled_at``; or the
+            path of a file that `opacc labels import` reads
+        annotator : who gave the labels; overrides the rows
+        numbers_are_classes : read numbers as indexes of named classes, counted from 0; otherwise they are refused.
+            Default: the spec's
 
         Raises
         ------
         LabelError
-            No label is given, an id was not chosen, a label is none of the classes, or labels are in conflict; nothing
-            is kept then.
+            No label is given, an id was not chosen, a label is none of the classes, or labels are in conflict. Nothing
+            is imported then.
         """
         if isinstance(given, str | os.PathLike):
             path = Path(given)
@@ -124,20 +125,20 @@ class Audit:
         )
 
     def next(self, budget: int, *, method: str | None = None, close: bool = False, **parameters: Any) -> Selection:
-        """Draw the next round, knowing all labels so far; the first one, if there is none yet.
+        """Draw the next round, using all labels so far, or the first round.
 
         Parameters
         ----------
         budget : number of labels
-        method, parameters : of sampling; default: as in the round before, or in the spec
-        close : give up the labels that the round before still waits for
+        method, parameters : sampling method; default: that of the round before, or of the spec
+        close : close the previous round without its missing labels
 
         Raises
         ------
         LabelError
-            The round before waits for labels.
+            Labels of the previous round are missing.
         SpecError
-            Unknown method or parameter, or unfit budget.
+            Unknown method or parameter, or a budget that does not fit.
         """
         if self._run.rounds():
             return verbs.next_round(self._run, budget, method=method, parameters=parameters, close=close)
@@ -146,27 +147,27 @@ class Audit:
         return verbs.select(self._run, method or sample.method, budget, chosen, replicates=sample.replicates)
 
     def selections(self) -> list[Selection]:
-        """The chosen examples of each round."""
+        """Return the selection of each round."""
         return [self._run.read_selection(number) for number in self._run.rounds()]
 
     def estimate(self, *, level: float = 0.95, partial: bool = False, assist: bool = False) -> AccuracyEstimate:
-        """State the accuracy, and keep it as ``estimate.json``.
+        """Estimate the accuracy, and store it as ``estimate.json``.
 
         Parameters
         ----------
-        level : of confidence
-        partial : treat missing labels as missing at random
-        assist : with the help of the pool's confidence, too
+        level : confidence level of the intervals
+        partial : assume that missing labels are missing at random
+        assist : also compute a prediction-powered estimate from the confidences of the whole pool
 
         Raises
         ------
         LabelError
-            Labels are missing and ``partial`` is not set, or none is there.
+            Labels are missing and ``partial`` is not set, or there is no label.
         """
         return accuracy.estimate(self._run, level=level, partial=partial, assist=assist)
 
     def report(self, out: str | None = None, *, level: float = 0.95) -> WrittenReport:
-        """Write the report beside the estimate, or to the folder ``out``."""
+        """Write the report next to the estimate, or to the folder ``out``."""
         return make_report(self._run, out, level=level)[0]
 
 

@@ -1,13 +1,15 @@
 """The operational pool as arrays: what a model said of N unlabelled examples."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from copy import copy
+from difflib import get_close_matches
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from opacc_ray.errors import DataError
+from opacc_ray.errors import DataError, shown
 
 COLUMNS = ("prediction", "confidence", "dsa", "lsa")
 """Features with one number per example."""
@@ -30,16 +32,22 @@ class Pool:
     ids : N unique strings, default "0" .. "N-1"
     hidden : (N, m) float32, outputs of the last hidden layer
     output : (N, C) float32, outputs of the last layer (logits, or the value of a regression)
-    prediction : (N,), predicted class or value
+    prediction : (N,), predicted class, by name or index, or value
     confidence : (N,) float, largest softmax probability, in [0, 1]
     dsa, lsa : (N,) float, distance- and likelihood-based surprise
     coverage : (N, requirements) bool, or packed bits (N, ceil(requirements / 8)) uint8
+    classes : names of the classes, in the order of the model's outputs. Default: the predicted names, sorted
+
+    Attributes
+    ----------
+    prediction : (N,), predicted class by index, or value
+    classes : names of the classes, or None if they have none
 
     Raises
     ------
     DataError
-        If the features disagree about N, none is given, one is not made of numbers or has another shape, or the ids are
-        not unique.
+        If the features have different N, none is given, one is not made of numbers or has another shape, the ids or
+        classes are not unique, or a predicted class is none of ``classes``.
     """
 
     def __init__(
@@ -52,10 +60,12 @@ class Pool:
         dsa: ArrayLike | None = None,
         lsa: ArrayLike | None = None,
         coverage: ArrayLike | None = None,
+        *,
+        classes: Iterable[str] | None = None,
     ) -> None:
         self.hidden = _matrix("hidden", hidden)
         self.output = _matrix("output", output)
-        self.prediction = _vector("prediction", prediction)
+        self.prediction, self.classes = _predicted(prediction, classes)
         self.confidence = _vector("confidence", confidence)
         self.dsa = _vector("dsa", dsa)
         self.lsa = _vector("lsa", lsa)
@@ -97,7 +107,7 @@ class Pool:
 
 
 class _Numbers(Sequence[str]):
-    """ "0" .. "N-1", made when asked for."""
+    """Ids "0" to "N-1", made on demand."""
 
     def __init__(self, size: int) -> None:
         self._range = range(size)
@@ -133,6 +143,62 @@ def _vector(name: str, values: ArrayLike | None) -> NDArray[Any] | None:
     return array
 
 
+def _predicted(
+    values: ArrayLike | None, classes: Iterable[str] | None
+) -> tuple[NDArray[Any] | None, tuple[str, ...] | None]:
+    """Predictions as numbers, and the names of the classes."""
+    names = None if classes is None else _class_names(classes)
+    if values is None:
+        return None, names
+    texts = _texts(values)
+    if texts is None:
+        return _indices(_vector("prediction", values), names), names
+    if names is None:
+        names = tuple(sorted(set(texts)))
+    index = {name: number for number, name in enumerate(names)}
+    for place, text in enumerate(texts):
+        if text not in index:
+            near = get_close_matches(text, names, 1)
+            guess = f" (did you mean {near[0]!r}?)" if near else ""
+            raise DataError(f"prediction[{place}] is {shown(text)}, which is none of the {len(names)} classes{guess}")
+    return np.array([index[text] for text in texts]), names
+
+
+def _texts(values: ArrayLike) -> list[str] | None:
+    """The values as texts, or None if they are something else."""
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError, RuntimeError):  # _numbers states what is wrong
+        return None
+    if array.ndim != 1 or array.dtype.kind not in "OUT":
+        return None
+    texts = array.tolist()
+    return texts if texts and all(isinstance(text, str) for text in texts) else None
+
+
+def _class_names(classes: Iterable[str]) -> tuple[str, ...]:
+    names = tuple(classes)
+    if isinstance(classes, str) or not names or not all(isinstance(name, str) and name.strip() for name in names):
+        raise DataError(f"classes is {shown(classes)}; give the name of each class, in the model's order")
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise DataError(f"classes has {shown(twice[0])} more than once; give each class its own name")
+    return names
+
+
+def _indices(values: NDArray[Any] | None, names: tuple[str, ...] | None) -> NDArray[Any] | None:
+    """Check that predictions are indexes of the classes, if classes have names."""
+    if values is None or names is None:
+        return values
+    wrong = np.flatnonzero(~np.isin(values, np.arange(len(names))))
+    if len(wrong):
+        place = wrong[0]
+        raise DataError(
+            f"prediction[{place}] is {values[place]}, and there are {len(names)} classes; give their names, or their "
+            f"indexes from 0 to {len(names) - 1}"
+        )
+    return values.astype(np.int64)
+
+
 def _numbers(name: str, values: ArrayLike) -> NDArray[Any]:
     try:
         array = np.asarray(values)
@@ -141,7 +207,7 @@ def _numbers(name: str, values: ArrayLike) -> NDArray[Any]:
         return array if array.dtype.kind in "biuf" else array.astype(np.float64)
     except (TypeError, ValueError, RuntimeError) as error:  # text, rows that differ in length, a tensor with a gradient
         of_column = "one row per example, of a column of lists np.stack(column)"
-        fix = of_column if name in LAYERS else "numbers, a class by its index"
+        fix = of_column if name in LAYERS else "numbers, or the name of a class for every example"
         raise DataError(f"{name} is not made of numbers ({error}); give {fix}") from None
 
 

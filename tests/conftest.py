@@ -3,6 +3,7 @@
 import functools
 import os
 import secrets
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from real_browser import NO_BROWSER
 from small_spec import small_spec
 
 from opacc_ray.demo.s3_server import LocalS3
@@ -25,8 +27,52 @@ ISOLATED = {
 }
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast", action="store_true", help="skip tests that are slow, or start a process, server or Ray")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.option.loadscopereorder = False  # of xdist, which begins with the files of many tests: those take no time
+    if config.getoption("--fast"):
+        config.option.reportchars = ""  # the reasons of a thousand skips
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """End with one line on what was skipped, and how to run it."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    browser = sum("no browser is installed" in str(report.longrepr) for report in skipped)
+    if skipped and not terminalreporter.config.getoption("--fast"):
+        advice = f", {browser} of them because {NO_BROWSER}" if browser else ""
+        terminalreporter.write_line(f"{len(skipped)} tests were skipped{advice}")
+
+
+LONG = 1.0
+"""Seconds of a test that --fast leaves out from the next time on."""
+
+TAKEN: dict[str, float] = {}
+"""Seconds of each test of this session."""
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if not item.config.getoption("--fast"):
+        return
+    cache = getattr(item.config, "cache", None)
+    taken = cache.get("opacc/long", {}).get(item.nodeid) if cache else None
+    if item.get_closest_marker("slow") or taken:
+        pytest.skip(f"took {taken:.1f} s" if taken else "slow")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    TAKEN[report.nodeid] = TAKEN.get(report.nodeid, 0) + report.duration
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Keep which tests take long; with workers, the session that collects their reports does it."""
+    cache = getattr(session.config, "cache", None)
+    if cache and not hasattr(session.config, "workerinput"):
+        cache.set(
+            "opacc/long", cache.get("opacc/long", {}) | {name: taken for name, taken in TAKEN.items() if taken > LONG}
+        )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -38,6 +84,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _is_heavy(item: pytest.Item) -> bool:
     is_slow = item.get_closest_marker("slow") is not None
     return is_slow or "ray_cluster" in getattr(item, "fixturenames", ())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def without_processes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With --fast, skip a test as soon as it starts a process: Ray, an S3 server, a browser, a command line."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.config.getoption("--fast"):
+            patch.setattr(subprocess.Popen, "__init__", _skip_unless_quick(subprocess.Popen.__init__))
+        yield
+
+
+def _skip_unless_quick(start: Callable[..., None]) -> Callable[..., None]:
+    def started(self: Any, command: Any, *arguments: Any, **options: Any) -> None:
+        program = Path(command if isinstance(command, str) else command[0]).name
+        if program not in ("git", "lscpu", "uname"):  # which the package asks for its version and the machine
+            self._child_created = False  # for Popen.__del__
+            pytest.skip(f"starts {program}")
+        start(self, command, *arguments, **options)
+
+    return started
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,10 +5,12 @@ import re
 import subprocess
 from pathlib import Path
 
+import click
+import draw_error
 import draw_rooms
 import pytest
 
-from opacc_ray.cli.main import main
+from opacc_ray.cli.main import application, main
 
 ROOT = Path(__file__).parents[1]
 PAGES = [path for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")) if path.name != "CHANGELOG.md"]
@@ -51,9 +53,16 @@ def test_commands_and_options_exist(
     assert {option for option in options if not re.search(rf"{option}\b", text)} == set()
 
 
-def test_the_readme_names_every_command() -> None:
-    named = {command[0] for command in opacc_commands()}
-    assert named >= {"run", "status", "select", "next", "labels", "estimate", "compare", "study", "demo"}
+def test_the_reference_names_every_command() -> None:
+    """With its own line in a table."""
+    page = (ROOT / "docs" / "reference.md").read_text()
+    named = set(re.findall(r"^\| `opacc ([a-z]+)", page, re.MULTILINE))
+    assert named >= set(application.list_commands(click.Context(application)))
+
+
+def test_the_error_figure_shows_the_numbers_of_the_results() -> None:
+    for scheme in draw_error.SCHEMES:
+        assert draw_error.path_of(scheme).read_text() == draw_error.figure(scheme), "run: make docs-pages"
 
 
 def test_make_targets_exist() -> None:
@@ -95,13 +104,6 @@ def test_named_files_exist(page: Path) -> None:
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
-def test_readme_lists_every_room() -> None:
-    [block] = re.findall(r"^```\nopacc_ray/\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-    listed = set(re.findall(r"\b(\w+)/", block))
-    rooms = {path.parent.name for path in (ROOT / "opacc_ray").glob("*/__init__.py")}
-    assert rooms - listed == set()
-
-
 def test_the_picture_is_of_the_contract_that_is_checked() -> None:
     assert draw_rooms.PICTURE.read_text() == draw_rooms.picture(), "run: make docs"
 
@@ -115,7 +117,7 @@ def test_the_picture_shows_every_room() -> None:
 
 def glossary() -> list[str]:
     """The names of code in its last column."""
-    text = (ROOT / "CONTRIBUTING.md").read_text().partition("## Glossary")[2]
+    text = (ROOT / "docs" / "glossary.md").read_text()
     cells = [line.split("|")[3] for line in text.splitlines() if line.startswith("|") and not line.startswith("|--")]
     return [name for cell in cells[1:] for name in re.findall(r"`([\w.]+)`", cell) if "." in name]
 

@@ -14,7 +14,11 @@ from opacc_ray.errors import DataError, LabelError, SpecError
 @pytest.mark.parametrize(
     ("features", "message"),
     [
-        ({"prediction": ["a", "b", "a"]}, "prediction is not made of numbers .*'a'.*a class by its index"),
+        ({"prediction": [["a"], ["b", "a"]]}, "prediction is not made of numbers .*the name of a class for every"),
+        ({"prediction": ["cat", "dgo"], "classes": ["cat", "dog"]}, r"prediction\[1\] is \"dgo\".*2 .*mean 'dog'"),
+        ({"prediction": [0, 2], "classes": ["cat", "dog"]}, r"prediction\[1\] is 2, and there are 2 .*from 0 to 1"),
+        ({"prediction": [0, 1], "classes": ["cat", "cat"]}, 'has "cat" more than once'),
+        ({"prediction": [0, 1], "classes": "cat"}, 'classes is "cat"; give the name of each class'),
         ({"confidence": [0.1, [0.2, 0.3]]}, "confidence is not made of numbers"),
         ({"hidden": [["a"], ["b"]]}, "hidden is not made of numbers"),
         (
@@ -47,6 +51,15 @@ def test_numbers_in_any_wrapping_serve() -> None:
     assert pool.prediction.tolist() == [1, 2]
     assert pool.confidence.tolist() == [0.5, 1]
     assert pool.hidden.dtype == np.float32
+
+
+def test_predicted_names_become_indexes_of_the_classes() -> None:
+    named = opacc.Pool(prediction=pd.Series(["cat", "dog", "cat"]), classes=["dog", "cat", "horse"])
+    assert (named.prediction.tolist(), named.classes) == ([1, 0, 1], ("dog", "cat", "horse"))
+    sorted_names = opacc.Pool(prediction=np.array(["cat", "dog", "bee"]))
+    assert (sorted_names.prediction.tolist(), sorted_names.classes) == ([1, 2, 0], ("bee", "cat", "dog"))
+    assert opacc.Pool(prediction=[1, 0], classes=["dog", "cat"]).prediction.tolist() == [1, 0]
+    assert opacc.Pool(prediction=[1, 0]).classes is None
 
 
 def test_ids_and_pools_may_come_one_by_one() -> None:
@@ -140,7 +153,7 @@ def test_seed_is_refused(seed: Any) -> None:
         opacc.select(opacc.Pool(ids=list("abcdefgh")), "srs", 5, seed)
 
 
-@pytest.mark.parametrize("outcome", [["a"] * 5, [1, 0, 1, [0, 1], 1], [{}] * 5])
+@pytest.mark.parametrize("outcome", [[1, 0, 1, [0, 1], 1], [{}] * 5])
 def test_outcomes_that_are_no_numbers_are_refused(outcome: list[Any]) -> None:
     chosen = opacc.select(opacc.Pool(ids=list("abcdefgh")), "srs", 5)
     with pytest.raises(LabelError, match=r"the outcomes are not all numbers \(.*\): give 1 for correct"):

@@ -241,7 +241,7 @@ def test_a_page_quotes_documents_word_for_word(page: Path) -> None:
 @pytest.mark.parametrize(
     ("page", "names"),
     [
-        ("README.md", {"methods", "speed"}),
+        ("docs/compared.md", {"methods"}),
         ("docs/ces.md", {"ces"}),
         ("docs/neyman.md", {"neyman", "control", "prices", "misled", "gap"}),
         ("docs/intervals.md", {"models"}),

@@ -1,4 +1,4 @@
-"""Permutation test of two samples: have the features of a class moved by more than chance explains?
+"""Test whether the features of a class have moved by more than chance explains: a permutation test of two samples.
 
 Without a move, an example of the reference could as well be one of the data set: every split of both together into two
 samples of these sizes is equally likely (R. A. Fisher, "The Design of Experiments", 1935; E. J. G. Pitman 1937). The

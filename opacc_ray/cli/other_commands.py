@@ -58,11 +58,12 @@ def study(cases: tuple[str, ...], **options: Any) -> Answer:
 
 @command("demo")
 @click.option("--folder", type=click.Path(path_type=Path), help="Folder to keep (default: a temporary one).")
-def demo(folder: Path | None) -> Answer:
+@click.option("--s3", is_flag=True, help="Use a local S3 server, from the extra `demo`.")
+def demo(folder: Path | None, s3: bool) -> Answer:
     """Run a whole audit on bundled data in less than a minute."""
     from opacc_ray.demo.audit import run_demo
 
-    document, text = run_demo(folder)
+    document, text = run_demo(folder, s3=s3)
     return Answer(document, [text])
 
 

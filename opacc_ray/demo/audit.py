@@ -1,10 +1,10 @@
-"""``opacc demo``: a whole audit on real handwritten digits, in less than a minute, with nothing to configure.
+"""``opacc demo``: a whole audit on handwritten digits, with nothing to configure.
 
-A team trained a small network on clean digits. In the field, scans are rotated, shifted, faded and noisy. How
-accurate is the network there? The demo plays all parts: the team that trains, the field that fills a bucket of a real
-S3 server with images, the audit that reads them on two Ray actors and chooses 100 to label in two rounds, and the
-annotator. The true labels are kept aside and only looked at for the chosen examples, and at the end to show the truth.
-CES and a simple random sample choose from the same features, for comparison.
+A small network was trained on clean digits. In operation, scans are rotated, shifted, faded and noisy. How accurate is
+the network on them? The demo plays all parts: it trains the network, writes the scans to a folder (or to a bucket of a
+local S3 server), extracts features with two Ray actors, chooses 100 scans to label in two rounds, labels them, and
+writes the report. The true labels are used only for the chosen scans, and at the end to show the true accuracy. CES and
+a simple random sample use the same features, for comparison.
 """
 
 import contextlib
@@ -27,6 +27,7 @@ from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.estimators.intervals import clipped
 from opacc_ray.labels import label_actions
 from opacc_ray.lake.store_uris import open_store, read_uri
+from opacc_ray.report.run_report import make_report
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, StatedEstimate
 from opacc_ray.runs.run import Run
@@ -37,77 +38,95 @@ from opacc_ray.spec import load_spec
 log = logging.getLogger(__name__)
 
 SEED = 0
-POOL_SIZE = 6000
+POOL_SIZE = 3000
 BUDGETS = (40, 60)
 """Labels of the two rounds."""
 
-WEIGHTS = "s3://field/models/digits.safetensors"
+WEIGHTS = "models/digits.safetensors"
 
 SPEC = """\
 name: digits
 seed: {seed}
-pool: {{uri: s3://field/scans/, format: images}}
+pool: {{uri: "{field}/scans/", format: images}}
 model:
   factory: "opacc_ray.demo.model:digits_cnn"
-  weights: {weights}
+  weights: "{weights}"
   sha256: {sha256}
 extract: {{shard_size: 500, actors: 2}}
 sample: {{method: neyman, budget: {budget}}}
-output: s3://audits/
+output: "{audits}/"
 """
 
 
-def run_demo(folder: Path | None = None) -> tuple[DemoResult, str]:
-    """Run the demo; everything it makes stays in ``folder``.
+def run_demo(folder: Path | None = None, *, s3: bool = False) -> tuple[DemoResult, str]:
+    """Run the demo and leave all its files in ``folder``.
+
+    Parameters
+    ----------
+    folder : default: a new temporary folder
+    s3 : keep pool and run in buckets of a local S3 server, which ends with the demo
 
     Returns
     -------
     (DemoResult, str)
-        The result for machines and for people: what three methods say, and the truth.
+        The result for machines, and for people.
     """
     begun = time.monotonic()
     home = Path(tempfile.mkdtemp(prefix="opacc-demo-")) if folder is None else folder.absolute()
     home.mkdir(parents=True, exist_ok=True)
-    with LocalS3(home / "s3") as server, _environment(server.environment()), local.ahead():
-        log.info("a real S3 server at %s keeps its buckets in %s", server.endpoint, server.folder)
-        server.create_bucket("field")
-        server.create_bucket("audits")
-        local.begin()  # its workers are to know the server
-        truth = _fill_bucket()
-        run, estimate = _audit(home, truth)
+    with _storage(home, s3) as (field, audits), local.ahead():
+        local.begin()  # after the environment is set: its workers inherit it
+        truth = _fill(field)
+        run, estimate = _audit(home, field, audits, truth)
         compared = _compare(run, truth)
+        log.info("writing the report")
+        make_report(run, str(home))
     result = DemoResult(
         run=run.uri,
+        report=str(home / "report.html"),
         folder=str(home),
         seconds=round(time.monotonic() - begun, 1),
         estimate=estimate,
         **compared,
     )
-    return result, _table(result, home)
+    return result, _table(result, s3)
 
 
-def _fill_bucket() -> dict[str, int]:
-    """Train the model, upload it with the field's scans; returns the true label of each scan."""
-    from opacc_ray.demo import digits, model  # scikit-learn and torch
+@contextlib.contextmanager
+def _storage(home: Path, s3: bool) -> Iterator[tuple[str, str]]:
+    """URIs for the data and for the run."""
+    if not s3:
+        log.info("all files are in %s", home)
+        yield str(home / "field"), str(home / "audits")
+        return
+    with LocalS3(home / "s3") as server, _environment(server.environment()):
+        log.info("a local S3 server at %s keeps its buckets in %s", server.endpoint, server.folder)
+        yield server.create_bucket("field"), server.create_bucket("audits")
+
+
+def _fill(uri: str) -> dict[str, int]:
+    """Train the network and write its weights and the scans; returns the true label of each scan."""
+    from opacc_ray.demo import digits, model  # which import torch
 
     images, labels = digits.load()
     first, second = digits.halves(labels, SEED)
-    log.info("training a small CNN on %d clean digits", len(first))
+    log.info("training a small network on %d clean digits", len(first))
     weights = model.to_bytes(model.train(images[first], labels[first], SEED))
     scans, truth = digits.field_pool(images[second], labels[second], POOL_SIZE, SEED)
-    log.info("uploading the model and %d field scans as PNG", len(scans))
-    field = open_store("s3://field")
-    field.write("models/digits.safetensors", weights)
+    log.info("writing the weights and %d distorted scans", len(scans))
+    field = open_store(uri)
+    field.write(WEIGHTS, weights)
     keys = [digits.key(i) for i in range(len(scans))]
     field.write_many((f"scans/{key}", digits.png_bytes(scan)) for key, scan in zip(keys, scans, strict=True))
     return {key: int(label) for key, label in zip(keys, truth, strict=True)}
 
 
-def _audit(home: Path, truth: dict[str, int]) -> tuple[Run, AccuracyEstimate]:
-    """What a user does: write a spec, run it, have the examples labelled, draw again, and estimate."""
+def _audit(home: Path, field: str, audits: str, truth: dict[str, int]) -> tuple[Run, AccuracyEstimate]:
+    """Do what a user does: write a spec, run it, import labels, draw the next round, and estimate."""
+    weights = f"{field}/{WEIGHTS}"
+    values = {"seed": SEED, "budget": BUDGETS[0], "field": field, "audits": audits, "weights": weights}
     spec_path = home / "spec.yaml"
-    digest = hashlib.sha256(read_uri(WEIGHTS)).hexdigest()
-    spec_path.write_text(SPEC.format(seed=SEED, budget=BUDGETS[0], weights=WEIGHTS, sha256=digest))
+    spec_path.write_text(SPEC.format(**values, sha256=hashlib.sha256(read_uri(weights)).hexdigest()))
     with Progress("extract", "shards") as extracting:
         run = verbs.run(load_spec(spec_path), extracting)
     _label(run, 1, home, truth)
@@ -118,11 +137,11 @@ def _audit(home: Path, truth: dict[str, int]) -> tuple[Run, AccuracyEstimate]:
 
 
 def _label(run: Run, number: int, home: Path, truth: dict[str, int]) -> None:
-    """What the annotator does: fill in the labels of a round, and send them back."""
+    """Do what an annotator does: fill in the labels of a round and import them."""
     chosen = run.read_selection(number).ids
     returned = home / f"labels-{number}.csv"
     returned.write_text("id,label\n" + "".join(f"{name},{truth[name]}\n" for name in chosen))
-    log.info("round %d: the annotator labels the %d chosen scans", number, len(chosen))
+    log.info("round %d: labelling the %d chosen scans", number, len(chosen))
     label_actions.import_labels(run, returned.name, returned.read_bytes())
 
 
@@ -133,7 +152,7 @@ class _Compared(TypedDict):
 
 
 def _compare(run: Run, truth: dict[str, int]) -> _Compared:
-    """The true accuracy, which nobody knows in the field, and what other methods state of as many labels."""
+    """The true accuracy, and the estimates of other methods with as many labels."""
     with feature_store.open_view(run, ["prediction", "hidden"]) as view:
         predicted = view.column("prediction")
         names = view.identify(np.arange(view.size))
@@ -143,27 +162,30 @@ def _compare(run: Run, truth: dict[str, int]) -> _Compared:
     return {"true_accuracy": float(correct.mean()), "ces": StatedEstimate(**ces), "srs": StatedEstimate(**srs)}
 
 
-def _table(result: DemoResult, home: Path) -> str:
+def _table(result: DemoResult, s3: bool) -> str:
     """The result for people."""
-    rows = {f"neyman, {len(BUDGETS)} rounds": result.estimate, "ces": result.ces, "srs": result.srs}
-    return "\n".join(
-        [
-            f"accuracy in the field, from {sum(BUDGETS)} labels of {result.estimate.pool_size} scans",
-            "  method             estimate   95% interval       width    truth",
-            *(_row(name, stated, result.true_accuracy) for name, stated in rows.items()),
-            "the truth was kept aside: nobody knows it in the field; † not design-based, but the interval of SRS",
-            f"run        {home / 's3' / result.run.removeprefix('s3://')}",
-            f"spec       {home / 'spec.yaml'}",
-            f"labels     {home / 'labels-1.csv'}, one file per round",
-            f"took       {result.seconds:.0f} s",
+    rows = {f"neyman, {len(BUDGETS)} rounds": result.estimate, "ces †": result.ces, "srs": result.srs}
+    lines = [
+        f"true accuracy on {result.estimate.pool_size:,} scans: {result.true_accuracy:.1%}, unknown in practice",
+        f"estimates from {sum(BUDGETS)} labels each",
+        "  method             estimate   95% interval",
+        *(_row(name, stated) for name, stated in rows.items()),
+        "  † the interval of a simple random sample, because ces has none of its own",
+        f"run     {result.run}",
+        f"report  {result.report}",
+        f"took    {result.seconds:.0f} s",
+    ]
+    if not s3:
+        lines += [
+            "next, label some scans yourself:",
+            f"  opacc next {result.run} --budget 20",
+            f"  opacc label {result.run}",
         ]
-    )
+    return "\n".join(lines)
 
 
-def _row(name: str, stated: StatedEstimate, truth: float) -> str:
-    width = stated.high - stated.low
-    name = name if stated.design_based else f"{name} †"
-    return f"  {name:<17}  {clipped(stated):8.4f}   {stated.low:.4f} to {stated.high:.4f}   {width:.4f}   {truth:.4f}"
+def _row(name: str, stated: StatedEstimate) -> str:
+    return f"  {name:<17}  {clipped(stated):8.1%}   {stated.low:.1%} to {stated.high:.1%}"
 
 
 @contextlib.contextmanager

@@ -1,22 +1,23 @@
-"""Handwritten digits as a laboratory has them and as the field delivers them.
+"""Handwritten digits, clean and as distorted scans.
 
-The 1,797 digits of scikit-learn are real handwriting (Alpaydin and Kaynak, "Optical Recognition of
-Handwritten Digits", UCI Machine Learning Repository, 1998). One half trains the model. The other half is
-what arrives in operation: every scan is rotated, shifted, faded and noisy, each by its own amount.
+``digits.npz`` holds the 1,797 digits that scikit-learn distributes: E. Alpaydin, C. Kaynak, "Optical Recognition of
+Handwritten Digits", UCI Machine Learning Repository, 1998, CC BY 4.0; :func:`write_file` makes it. One half trains the
+model. The other half makes the pool: every scan is rotated, shifted, faded and noisy, each by its own amount.
 
-Letters: D digits, N scans of the field pool, S = 16 pixels a side.
+Letters: D digits, N scans of the pool, S = 16 pixels a side.
 """
 
 import io
+from importlib.resources import files
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 from scipy import ndimage
-from sklearn.datasets import load_digits
 
 from opacc_ray.errors import SpecError
 
+FILE = files("opacc_ray.demo") / "digits.npz"
 SIDE = 16  # pixels a side of every image below
 MARGIN = 2  # black pixels around a clean digit, so that a shifted one stays in the frame
 ROTATION = 12.0  # standard deviation, degrees
@@ -30,7 +31,7 @@ Floats = NDArray[np.float64]
 
 
 def load() -> tuple[Pixels, Labels]:
-    """Read the digits that scikit-learn carries, enlarged from 8 x 8 to 16 x 16.
+    """Read the digits, enlarged from 8 x 8 to 16 x 16.
 
     Returns
     -------
@@ -39,12 +40,20 @@ def load() -> tuple[Pixels, Labels]:
     labels : (1797,) int64
         The digit each image shows, 0..9.
     """
-    data = load_digits()
-    images = data.images / 16.0  # (D, 8, 8) in [0, 1]
+    with FILE.open("rb") as file, np.load(file) as held:
+        images, labels = held["images"] / 16.0, held["labels"]  # (D, 8, 8) in [0, 1], (D,)
     zoom = (SIDE - 2 * MARGIN) / images.shape[1]
     images = ndimage.zoom(images, (1, zoom, zoom), order=3, mode="grid-constant", grid_mode=True)
     images = np.pad(images, ((0, 0), (MARGIN, MARGIN), (MARGIN, MARGIN)))  # (D, 16, 16)
-    return _to_pixels(images), data.target.astype(np.int64)
+    return _to_pixels(images), labels.astype(np.int64)
+
+
+def write_file() -> None:
+    """Write ``digits.npz`` from scikit-learn's copy."""
+    from sklearn.datasets import load_digits
+
+    data = load_digits()
+    np.savez_compressed(str(FILE), images=data.images.astype(np.uint8), labels=data.target.astype(np.uint8))
 
 
 def halves(labels: Labels, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

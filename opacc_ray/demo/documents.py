@@ -9,13 +9,14 @@ from opacc_ray.runs.estimate_documents import AccuracyEstimate, StatedEstimate
 
 
 class DemoResult(Document):
-    """Three methods with as many labels each, beside the truth."""
+    """Estimates of three methods with the same number of labels, and the true accuracy."""
 
     format: Literal["opacc-demo/1"] = Field(default="opacc-demo/1", description="name and version of this form")
-    run: str = Field(description="URI of the run; its server ended with the demo")
-    folder: str = Field(description="where everything is kept")
-    seconds: float = Field(ge=0, description="how long it took")
-    true_accuracy: float = Field(ge=0, le=1, description="accuracy on the whole pool, which nobody knows in the field")
+    run: str = Field(description="URI of the run")
+    report: str = Field(description="path of the report, an HTML page")
+    folder: str = Field(description="folder with all files of the demo")
+    seconds: float = Field(ge=0, description="duration")
+    true_accuracy: float = Field(ge=0, le=1, description="accuracy on the whole pool, unknown in practice")
     estimate: AccuracyEstimate = Field(description="by neyman, in two rounds of the run")
     ces: StatedEstimate = Field(description="by CES, from the same features")
     srs: StatedEstimate = Field(description="by a simple random sample, from the same features")

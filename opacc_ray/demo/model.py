@@ -15,7 +15,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional
 
-EPOCHS = 40
+EPOCHS = 25
 BATCH_SIZE = 32
 LEARNING_RATE = 4e-3  # falls linearly to 0
 LABEL_SMOOTHING = 0.02

@@ -1,4 +1,4 @@
-"""The whole product as a user first meets it, in a process of its own with its own S3 server and Ray."""
+"""The demo in its own process, with its own Ray, on a folder and on a local S3 server."""
 
 import json
 import subprocess
@@ -9,8 +9,9 @@ import pytest
 
 
 @pytest.mark.slow
-def test_demo_covers_the_truth_by_three_methods(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "opacc_ray", "demo", "--json", "--folder", str(tmp_path)]
+@pytest.mark.parametrize("options", [[], ["--s3"]], ids=["folder", "s3"])
+def test_demo_covers_the_truth_by_three_methods(options: list[str], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "opacc_ray", "demo", "--json", "--folder", str(tmp_path), *options]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
@@ -19,6 +20,7 @@ def test_demo_covers_the_truth_by_three_methods(tmp_path: Path) -> None:
         assert stated["n"] == 100
     rounds = [(item["method"], item["budget"], item["labelled"]) for item in result["estimate"]["rounds"]]
     assert rounds == [("neyman", 40, 40), ("neyman", 60, 60)]
-    assert (tmp_path / "s3" / "audits").is_dir()
+    assert (tmp_path / ("s3/audits" if options else "audits")).is_dir()
     assert len(list(tmp_path.glob("labels-*.csv"))) == 2
-    assert "extract: 12 of 12 shards" in done.stderr
+    assert "extract: 6 of 6 shards" in done.stderr
+    assert "data:image/" in Path(result["report"]).read_text()

@@ -36,6 +36,13 @@ def test_links_lead_to_what_the_site_has(place: str) -> None:
     assert [link for link in links if link not in THERE] == []
 
 
+def test_pictures_of_the_readme_are_on_the_site() -> None:
+    text = SITE.relinked(PAGES["index.md"].read_text(), "index.md")
+    pictures = [found[2] for found in SITE.SOURCE.finditer(text)]
+    assert len(pictures) >= 6
+    assert [name for name in pictures if name not in THERE] == []
+
+
 def test_what_is_copied_is_a_file() -> None:
     assert [path for path in SITE.copied() if not (ROOT / path).is_file()] == []
 
