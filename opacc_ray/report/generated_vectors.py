@@ -71,13 +71,13 @@ def generate_for(
     Raises
     ------
     SpecError
-        The run is of a regression.
+        The run audits a regression model.
     DataError
         The reference has features of another width or other classes, all examples are of one class, or a class has no
         vector in its region.
     """
     if run.spec.model.task == "regression":
-        raise SpecError(f"{run.uri} is of a regression, and vectors are generated between classes")
+        raise SpecError(f"{run.uri} audits a regression model, but vectors are generated between classes")
     regions, names = regions or Regions(), class_names(run)
     with ExitStack() as stack:
         view = stack.enter_context(open_view(run, ("hidden", "prediction"), FEATURES))

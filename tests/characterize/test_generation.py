@@ -272,7 +272,7 @@ def test_the_command_writes_vectors_and_states_accuracy_by_share_and_size(
     assert "--shares 30-60: give percentages that sum to 100" in capsys.readouterr().err
     angle = write_features(f"{tmp_path}/angle-00000001", {"prediction": np.arange(30.0)}, task="regression")
     assert main(["generate", angle.uri]) == 2
-    assert "is of a regression" in capsys.readouterr().err
+    assert "audits a regression model, but vectors are generated between classes" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("one_thread")
