@@ -136,6 +136,14 @@ class Section(NamedTuple):
     commands: Sequence[click.Command]
 
 
+class Group(click.Group):
+    """A group of commands; its help lists them in order of definition, with their whole first sentences."""
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(_rows_of(list(self.commands.values())))
+
+
 class Application(click.Group):
     """The command line; its help lists commands by sections."""
 

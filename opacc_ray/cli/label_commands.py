@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opacc_ray.cli.command import Answer, command
+from opacc_ray.cli.command import Answer, Group, command
 from opacc_ray.cli.options import RULE, TOOL, run_argument, track_option
 from opacc_ray.errors import LabelError
 
@@ -251,7 +251,7 @@ def _done(uri: str, verb: Any) -> Answer:
     return Answer(action, label_texts.action(action))
 
 
-labels = click.Group(
+labels = Group(
     "labels",
     commands=[import_file, list_labels, correct, withdraw, set_rule, agreement, export],
     help="Import, list and correct labels.",

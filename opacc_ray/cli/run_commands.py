@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from opacc_ray.audit.progress import Progress, log_is_json
-from opacc_ray.cli.command import Answer, command
+from opacc_ray.cli.command import Answer, Group, command
 from opacc_ray.cli.options import (
     HALF_WIDTH,
     METHOD,
@@ -233,7 +233,7 @@ def remove_run(uri: str, force: bool) -> Answer:
     return Answer(done, run_texts.removed_run(done))
 
 
-class _Runs(click.Group):
+class _Runs(Group):
     """A group that lists an output if its first argument is no command."""
 
     def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
@@ -306,6 +306,4 @@ def remove_features(output: str, digest: str, force: bool) -> Answer:
     return Answer(done, run_texts.removed_set(done))
 
 
-features = click.Group(
-    "features", commands=[list_features, remove_features], help="List or remove features that runs share."
-)
+features = Group("features", commands=[list_features, remove_features], help="List or remove features that runs share.")

@@ -1,9 +1,9 @@
-"""The documents of a fleet.
+"""Documents of a fleet.
 
 | document | where |
 |---|---|
 | :class:`FleetSummary` | ``fleets/NAME/summary.json``, answer of `opacc fleet` |
-| :class:`AlertNotice` | ``fleets/NAME/alerts.json``, and what is sent to `alerts.to` and `opacc fleet --alert-to` |
+| :class:`AlertNotice` | ``fleets/NAME/alerts.json``, and the notice sent to `alerts.to` and `opacc fleet --alert-to` |
 | :class:`AuditOutcome` | ``fleets/NAME/outcomes/AUDIT.json`` |
 | :class:`DeliveredAlerts` | ``fleets/NAME/delivered.json`` |
 | :class:`AccuracyHistory` | answer of `opacc history` |
@@ -18,115 +18,115 @@ from opacc_ray.runs.estimate_documents import StatedEstimate
 
 
 class HistoryPoint(Part):
-    """The estimate of a run."""
+    """Estimate of a run."""
 
     run: str = Field(description="URI of the run")
-    made: str | None = Field(description="when the pool was listed, or the estimate exported: ISO 8601, UTC")
-    value: float = Field(description="the estimate")
-    low: float = Field(description="lower end of its interval")
-    high: float = Field(description="upper end of its interval")
+    made: str | None = Field(description="time at which the pool was listed or the estimate exported: ISO 8601, UTC")
+    value: float = Field(description="estimate")
+    low: float = Field(description="lower end of the interval")
+    high: float = Field(description="upper end of the interval")
     level: float = Field(gt=0, lt=1, description="confidence level")
-    n: int = Field(ge=0, description="draws that it rests on")
-    pool_size: int = Field(ge=0, description="examples that it is stated for")
-    measure: str = Field(description="what is stated: the accuracy, or the score of a regression")
-    methods: list[str] = Field(description="sampling methods of the rounds, in their order")
+    n: int = Field(ge=0, description="number of draws that the estimate uses")
+    pool_size: int = Field(ge=0, description="number of examples in its population")
+    measure: str = Field(description="measure that is estimated: accuracy, or the score of a regression")
+    methods: list[str] = Field(description="sampling methods of the rounds, in order")
     model: str | None = Field(description="digest of the model's weights; null if the spec names none")
     pool: str = Field(description="digest of the pool's listing")
     design_based: bool = Field(description="whether the interval holds by the sampling design alone")
-    population: str | None = Field(
-        default=None, description="digest of the population that it is of; null: not known of old exports"
-    )
+    population: str | None = Field(default=None, description="digest of its population; null: unknown for old exports")
 
 
 class HistoryPopulation(Part):
-    """A population of some runs of a history: their points are one series."""
+    """Population of some runs of a history; their points form one series."""
 
-    digest: str | None = Field(description="as in the points; null: not known of old exports")
-    text: str = Field(description="which it is, in words")
-    differs: str | None = Field(description="what differs from the population before it; null of the first")
+    digest: str | None = Field(description="digest as in the points; null: unknown for old exports")
+    text: str = Field(description="description of the population")
+    differs: str | None = Field(description="difference from the previous population; null: the first one")
 
 
 class WaitingRun(Part):
     """A run that waits for labels."""
 
     run: str = Field(description="URI of the run")
-    round: int = Field(ge=1, description="number of its newest round that waits")
-    missing: int = Field(ge=1, description="examples that wait for a label")
-    since: str = Field(description="when that round was drawn: ISO 8601, UTC")
-    days: float = Field(ge=0, description="days from then to the summary")
+    round: int = Field(ge=1, description="number of the newest round that waits")
+    missing: int = Field(ge=1, description="number of examples that wait for a label")
+    since: str = Field(description="time at which that round was drawn: ISO 8601, UTC")
+    days: float = Field(ge=0, description="days between that time and the summary")
 
 
 class Change(StatedEstimate):
-    """The change of the accuracy since the audit before."""
+    """Change of the accuracy since the previous audit."""
 
-    before: str = Field(description="URI of the run of the audit before")
+    before: str = Field(description="URI of the run of the previous audit")
     how: Literal["paired", "independent"] = Field(
         description="paired: both models on the labelled examples of one pool; independent: two samples"
     )
-    significant: bool = Field(description="whether its interval leaves out 0")
+    significant: bool = Field(description="whether the interval excludes 0")
 
 
 class AlertCheck(Part):
-    """The check of an alert, and the interval that decided it."""
+    """Check of an alert limit, and the interval that decided it."""
 
-    kind: Literal["min_accuracy", "max_drop"] = Field(description="what was asked")
-    limit: float = Field(description="the least accuracy, or the largest drop")
-    value: float | None = Field(description="the accuracy, or the drop; null: it cannot be decided yet")
-    low: float | None = Field(description="lower end of its interval")
-    high: float | None = Field(description="upper end of its interval")
-    level: float = Field(gt=0, lt=1, description="level of that interval: that of the rule")
+    kind: Literal["min_accuracy", "max_drop"] = Field(description="kind of limit")
+    limit: float = Field(description="minimum accuracy, or maximum drop")
+    value: float | None = Field(description="accuracy or drop; null: undecided")
+    low: float | None = Field(description="lower end of the interval")
+    high: float | None = Field(description="upper end of the interval")
+    level: float = Field(gt=0, lt=1, description="confidence level of the interval, as in the rule")
     raised: bool = Field(description="whether the whole interval is on the wrong side of the limit")
-    reason: str | None = Field(description="why it cannot be decided, or what it rests on besides the sampling design")
+    reason: str | None = Field(
+        description="why the check is undecided, or assumptions in addition to the sampling design"
+    )
 
 
 class AuditFailure(Part):
     """An audit that failed."""
 
-    error: str = Field(description="what went wrong, in one sentence")
-    exit_code: int = Field(ge=1, description="exit code of `opacc run` for it")
+    error: str = Field(description="error in one sentence")
+    exit_code: int = Field(ge=1, description="exit code of `opacc run` for this error")
     at: str | None = Field(
-        default=None, description="when the audit failed: ISO 8601, UTC; null: in the summary itself"
+        default=None, description="time of the failure: ISO 8601, UTC; null: the summary itself failed"
     )
 
 
 class Attempt(Part):
-    """The last time that a fleet ran an audit."""
+    """Last attempt of a fleet to run an audit."""
 
-    state: Literal["running", "succeeded", "failed", "interrupted"] = Field(description="how it ended, if it has")
-    began: str = Field(description="when it began: ISO 8601, UTC")
-    seen: str = Field(description="when it ended; of one that runs, when it last reported")
-    seconds: float = Field(ge=0, description="from then to then")
+    state: Literal["running", "succeeded", "failed", "interrupted"] = Field(description="state of the attempt")
+    began: str = Field(description="start time: ISO 8601, UTC")
+    seen: str = Field(description="end time; for a running attempt, time of its last sign of life")
+    seconds: float = Field(ge=0, description="seconds between these two times")
 
 
 class AuditOutcome(Document):
-    """The last outcome of an audit of a fleet."""
+    """Last outcome of an audit of a fleet."""
 
     remedy: ClassVar[str] = "delete it, and run `opacc fleet` again"
 
     format: Literal["opacc-outcome/1"] = Field(default="opacc-outcome/1", description="name and version of this form")
     audit: str = Field(description="name of the audit")
-    attempt: Attempt = Field(description="the last time it was run")
-    run: str | None = Field(description="URI of its run; null: that attempt has not succeeded")
-    failure: AuditFailure | None = Field(description="the last failure; null once an attempt has succeeded")
+    attempt: Attempt = Field(description="last attempt")
+    run: str | None = Field(description="URI of the run; null: the last attempt has not succeeded")
+    failure: AuditFailure | None = Field(description="last failure; null once an attempt has succeeded")
 
 
 class AuditSummary(Part):
-    """The state of an audit of a fleet."""
+    """State of an audit of a fleet."""
 
     name: str = Field(description="name of the audit")
-    model: str | None = Field(description="the model, as the fleet names it; null in a list of audits")
-    pool: str | None = Field(description="the pool, as above")
-    run: str | None = Field(description="URI of its run on the pool as it is now; null: it failed, or was not run")
-    failure: AuditFailure | None = Field(description="what went wrong, until the audit succeeds; null: nothing")
-    attempt: Attempt | None = Field(default=None, description="the last time the fleet ran it; null: unknown")
-    last: HistoryPoint | None = Field(description="the last accuracy that was stated, of whichever run; null: none")
-    change: Change | None = Field(description="since the audit before; null: there is none")
-    waiting: list[WaitingRun] = Field(description="runs that wait for labels, from that of the last accuracy on")
-    alerts: list[AlertCheck] = Field(description="what the alerts asked of it")
-    notes: list[str] = Field(default=[], description="what a reader must know of the last accuracy, in sentences")
-    history: list[HistoryPoint] = Field(description="what each of its runs stated, the oldest first")
+    model: str | None = Field(description="name of the model in the fleet; null: the fleet lists audits")
+    pool: str | None = Field(description="name of the pool in the fleet; null: the fleet lists audits")
+    run: str | None = Field(description="URI of the run on the current pool; null: it failed, or was not run")
+    failure: AuditFailure | None = Field(description="failure since the last success; null: none")
+    attempt: Attempt | None = Field(default=None, description="last attempt of the fleet to run it; null: unknown")
+    last: HistoryPoint | None = Field(description="last estimate of any run of the audit; null: none")
+    change: Change | None = Field(description="change since the previous audit; null: there is no previous audit")
+    waiting: list[WaitingRun] = Field(description="runs that wait for labels, from the run of the last estimate on")
+    alerts: list[AlertCheck] = Field(description="checks of the alert limits")
+    notes: list[str] = Field(default=[], description="caveats about the last estimate, in sentences")
+    history: list[HistoryPoint] = Field(description="estimates of its runs, oldest first")
     apart: str | None = Field(
-        default=None, description="earlier runs of another population, which are left out, and what differs; null: none"
+        default=None, description="earlier runs that are left out because their population differs, and how; null: none"
     )
 
 
@@ -134,42 +134,45 @@ class AlertRule(Part):
     """When alerts are raised, and the bound on false ones."""
 
     min_accuracy: float | None = Field(
-        description="the least accuracy of audits that have no limit of their own; null: not asked of them"
+        description="minimum accuracy for audits without a limit of their own; null: not checked"
     )
-    max_drop: float | None = Field(description="the largest drop since the audit before, likewise")
-    false_alarms: float = Field(description="share of summaries with a false alert, at most")
-    decided_by: Literal["interval", "sequence"] = Field(description="which interval decides")
-    questions: int = Field(ge=1, description="what is asked of all audits, which shares the false alarms equally")
-    level: float = Field(gt=0, lt=1, description="level of the interval of each: 1 - false_alarms / questions")
-    guarantee: str = Field(description="what that promises, in words")
+    max_drop: float | None = Field(
+        description="maximum drop since the previous audit, for the same audits; null: not checked"
+    )
+    false_alarms: float = Field(description="maximum share of summaries with a false alert")
+    decided_by: Literal["interval", "sequence"] = Field(description="kind of interval that decides")
+    questions: int = Field(ge=1, description="number of checks of all audits; each gets an equal share of false_alarms")
+    level: float = Field(gt=0, lt=1, description="confidence level of each check: 1 - false_alarms / questions")
+    guarantee: str = Field(description="error bound in words")
 
 
 class Delivery(Part):
-    """The delivery of a notice to one receiver."""
+    """Delivery of a notice to one receiver."""
 
-    to: str = Field(description="the receiver: $NAME of a variable, a URI, or a URL without what may be secret in it")
+    to: str = Field(description="receiver: $NAME of a variable, a URI, or a URL without its secret parts")
     state: Literal["delivered", "known", "failed"] = Field(
         description="known: nothing has changed since the last delivery, so nothing was sent"
     )
-    error: str | None = Field(description="why it was not delivered, in one sentence; null: it was")
+    error: str | None = Field(description="why it was not delivered, in one sentence; null: it was delivered")
 
 
 class FleetSummary(Document):
-    """The state of a fleet: estimates, changes, missing labels and failures."""
+    """State of a fleet: estimates, changes, missing labels and failures."""
 
     remedy: ClassVar[str] = "make it again with `opacc fleet`"
 
     format: Literal["opacc-fleet/1"] = Field(default="opacc-fleet/1", description="name and version of this form")
     name: str = Field(description="name of the fleet")
     folder: str = Field(description="URI of the folder that holds summary.html, summary.json and summary.md")
-    made: str = Field(description="when the summary was made: ISO 8601, UTC")
-    answer: str = Field(description="how the fleet stands, in one sentence")
-    audits: list[AuditSummary] = Field(description="the audits, in the order of the fleet")
-    rule: AlertRule | None = Field(description="when the alarm is raised; null: never")
+    made: str = Field(description="time of the summary: ISO 8601, UTC")
+    answer: str = Field(description="state of the fleet in one sentence")
+    audits: list[AuditSummary] = Field(description="audits in the order of the fleet")
+    rule: AlertRule | None = Field(description="rule that raises alerts; null: none")
     made_with: str = Field(description="version of opacc_ray that made the summary")
-    deliveries: list[Delivery] = Field(default=[], description="what became of the notice for each receiver")
+    deliveries: list[Delivery] = Field(default=[], description="delivery of the notice to each receiver")
     exit_codes: list[int] = Field(
-        default=[], description="one for all that is wrong, that of the command first: failures, delivery, alerts"
+        default=[],
+        description="exit codes of everything that is wrong, that of the command first: failures, delivery, alerts",
     )
 
 
@@ -178,7 +181,7 @@ class RaisedAlert(AlertCheck):
 
     audit: str = Field(description="name of the audit")
     run: str = Field(description="URI of the run")
-    text: str = Field(description="the alert in one sentence")
+    text: str = Field(description="alert in one sentence")
 
 
 class FailedAudit(AuditFailure):
@@ -192,28 +195,32 @@ class AlertNotice(Document):
 
     format: Literal["opacc-alert/1"] = Field(default="opacc-alert/1", description="name and version of this form")
     fleet: str = Field(description="name of the fleet")
-    text: str = Field(description="all of it in words, a line each: a chat's webhook shows it")
-    state: Literal["firing", "resolved"] = Field(default="firing", description="resolved: nothing is wrong any more")
-    made: str = Field(description="when: ISO 8601, UTC")
-    summary: str = Field(description="URI of the summary's page")
-    alerts: list[RaisedAlert] = Field(description="the alerts that are raised")
-    failures: list[FailedAudit] = Field(default=[], description="the audits that failed")
-    resolved: list[str] = Field(default=[], description="what was sent before and is over, a sentence each")
-    false_alarms: float | None = Field(
-        description="share of summaries with a false alert, at most; null: no limits are set"
+    text: str = Field(description="the whole notice as text, one line each, as a chat shows it")
+    state: Literal["firing", "resolved"] = Field(
+        default="firing", description="firing: something is wrong; resolved: nothing is wrong any more"
     )
-    guarantee: str | None = Field(description="what that promises, in words; null: no limits are set")
+    made: str = Field(description="time of the notice: ISO 8601, UTC")
+    summary: str = Field(description="URI of the page of the summary")
+    alerts: list[RaisedAlert] = Field(description="raised alerts")
+    failures: list[FailedAudit] = Field(default=[], description="failed audits")
+    resolved: list[str] = Field(
+        default=[], description="alerts and failures sent before that are over, one sentence each"
+    )
+    false_alarms: float | None = Field(
+        description="maximum share of summaries with a false alert; null: no limits are set"
+    )
+    guarantee: str | None = Field(description="error bound in words; null: no limits are set")
 
 
 class DeliveredItem(Part):
-    """An alert or a failure that a receiver knows of."""
+    """An alert or a failure that was sent to a receiver."""
 
-    about: str = Field(description="what it is about: URI of the run, or the error")
-    text: str = Field(description="what was sent")
+    about: str = Field(description="subject: URI of the run, or the error")
+    text: str = Field(description="text that was sent")
 
 
 class DeliveredAlerts(Document):
-    """What each receiver of alerts knows, so that nothing is sent twice."""
+    """Alerts sent to each receiver, so that nothing is sent twice."""
 
     remedy: ClassVar[str] = "delete it, and run `opacc fleet` again"
 
@@ -221,21 +228,21 @@ class DeliveredAlerts(Document):
         default="opacc-delivered/1", description="name and version of this form"
     )
     receivers: dict[str, dict[str, DeliveredItem]] = Field(
-        description="by SHA-256 of the receiver's address, then by audit and kind"
+        description="sent items by SHA-256 of the receiver's address, then by audit and kind"
     )
 
 
 class AccuracyHistory(Document):
-    """The estimates of the runs of an audit, over time."""
+    """Estimates of the runs of an audit over time."""
 
     format: Literal["opacc-history/1"] = Field(default="opacc-history/1", description="name and version of this form")
     name: str = Field(description="name of the audit")
     source: str = Field(description="URI of the output that holds its runs, or of the tables of estimates")
-    points: list[HistoryPoint] = Field(description="what each run stated, the oldest first")
+    points: list[HistoryPoint] = Field(description="estimates of the runs, oldest first")
     populations: list[HistoryPopulation] = Field(
-        default=[], description="the populations that the points are of: each is a series of its own"
+        default=[], description="populations of the points; each forms its own series"
     )
-    waiting: list[str] = Field(description="URIs of runs that have stated nothing yet")
+    waiting: list[str] = Field(description="URIs of runs without an estimate yet")
     failed: list[str] = Field(default=[], description="URIs of runs that failed before their first round")
     unread: list[str] = Field(description="files that cannot be read")
-    picture: str | None = Field(description="URI of the picture; null: none was asked for")
+    picture: str | None = Field(description="URI of the picture; null: not requested")

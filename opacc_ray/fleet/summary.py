@@ -26,13 +26,13 @@ def summarise(fleet: Fleet, done: Sequence[Ended], now: datetime | None = None) 
 
     Parameters
     ----------
-    done : what became of its audits, in their order, now or when they were last run
-    now : when; default: the time
+    done : outcome of each audit in order, of this run or the last one
+    now : time of the summary; default: the current time
 
     Returns
     -------
     FleetSummary
-        An audit that cannot be summarised has that as its failure.
+        If an audit cannot be summarised, the error is its failure.
     """
     now = now or datetime.now(UTC)
     rule = rule_of(fleet.alerts, [item.limits for item in fleet.audits]) if fleet.alerts else None

@@ -1,4 +1,4 @@
-"""The documents of a report.
+"""Documents of a report.
 
 | document | where |
 |---|---|
@@ -20,174 +20,177 @@ from opacc_ray.runs.run_documents import RunHeader
 
 
 class CoursePoint(Part):
-    """The estimate after a round."""
+    """Estimate after a round."""
 
     round: int = Field(ge=1, description="number of the round")
-    labels: int = Field(ge=1, description="labels of all rounds so far")
-    value: float = Field(description="the estimate")
-    low: float = Field(description="lower end of its interval")
-    high: float = Field(description="upper end of its interval")
-    anytime_low: float | None = Field(description="lower end of the interval that holds at any time; null: not yet")
-    anytime_high: float | None = Field(description="upper end of the interval that holds at any time; null: not yet")
+    labels: int = Field(ge=1, description="number of labels in all rounds so far")
+    value: float = Field(description="estimate")
+    low: float = Field(description="lower end of the interval")
+    high: float = Field(description="upper end of the interval")
+    anytime_low: float | None = Field(description="lower end of the anytime-valid interval; null: not yet known")
+    anytime_high: float | None = Field(description="upper end of the anytime-valid interval; null: not yet known")
 
 
 class ConfidenceBin(Part):
-    """The examples of the pool with a confidence in [low, high), the last bin with its upper end."""
+    """Examples of the pool with a confidence in [low, high); the last bin includes its upper end."""
 
-    low: float = Field(ge=0, le=1, description="least confidence of the bin")
+    low: float = Field(ge=0, le=1, description="lower end of the bin")
     high: float = Field(ge=0, le=1, description="upper end of the bin")
-    pool: int = Field(ge=0, description="examples of the pool in it")
-    confidence: float = Field(ge=0, le=1, description="their mean confidence")
-    labels: int = Field(ge=0, description="labels in it")
-    accuracy: float | None = Field(description="estimated accuracy in it; null: no label")
-    accuracy_low: float | None = Field(description="lower end of its interval")
-    accuracy_high: float | None = Field(description="upper end of its interval")
+    pool: int = Field(ge=0, description="number of examples of the pool in the bin")
+    confidence: float = Field(ge=0, le=1, description="mean confidence of these examples")
+    labels: int = Field(ge=0, description="number of labels in the bin")
+    accuracy: float | None = Field(description="estimated accuracy in the bin; null: no label")
+    accuracy_low: float | None = Field(description="lower end of the interval")
+    accuracy_high: float | None = Field(description="upper end of the interval")
 
 
 class ClassFailures(Part):
-    """A predicted class: the failures that the model's confidence lets one expect, and those that labels show."""
+    """Failures among the examples of a predicted class: expected from the confidence, and estimated from labels."""
 
-    name: str = Field(description="the predicted class")
-    pool: int = Field(ge=0, description="examples of the pool that the model takes for it")
-    expected: float = Field(ge=0, le=1, description="mean of 1 - confidence over them")
-    labels: int = Field(ge=0, description="labels among them")
-    found: float | None = Field(description="estimated share of failures among them; null: no label")
-    found_low: float | None = Field(description="lower end of its interval")
-    found_high: float | None = Field(description="upper end of its interval")
+    name: str = Field(description="predicted class")
+    pool: int = Field(ge=0, description="number of examples of the pool with this prediction")
+    expected: float = Field(ge=0, le=1, description="mean of 1 - confidence over these examples")
+    labels: int = Field(ge=0, description="number of labels of these examples")
+    found: float | None = Field(description="estimated share of failures; null: no label")
+    found_low: float | None = Field(description="lower end of the interval")
+    found_high: float | None = Field(description="upper end of the interval")
 
 
 class Reliability(Part):
-    """The confidence of the model compared with its labels."""
+    """Confidence of the model, compared with the labels."""
 
     mean_confidence: float = Field(ge=0, le=1, description="mean confidence over the pool")
     without_labels: dict[str, float] = Field(
-        default={}, description="accuracy as the confidence alone has it, by the name of the guess; no estimate"
+        default={}, description="accuracy predicted from confidences without labels, by method; not an estimate"
     )
-    bins: list[ConfidenceBin] = Field(description="bins of confidence, with about as many labels each")
-    classes: list[ClassFailures] = Field(description="predicted classes, most expected failures first")
+    bins: list[ConfidenceBin] = Field(description="bins of confidence with about equally many labels")
+    classes: list[ClassFailures] = Field(description="predicted classes, by falling number of expected failures")
 
 
 class ConfusionCell(Part):
-    """How often the pool has one class and the model says one."""
+    """Estimated share of the pool with one true and one predicted class."""
 
-    true: str = Field(description="what it is")
-    predicted: str = Field(description="what the model says")
+    true: str = Field(description="true class")
+    predicted: str = Field(description="predicted class")
     share: float = Field(description="estimated share of the pool")
-    standard_error: float = Field(ge=0, description="its estimated standard error")
-    labels: int = Field(ge=1, description="labels of that kind")
+    standard_error: float = Field(ge=0, description="estimated standard error of the share")
+    labels: int = Field(ge=1, description="number of labels in the cell")
 
 
 class LabelledValue(Part):
     """A labelled example of a regression."""
 
     id: str = Field(description="id of the example")
-    label: float = Field(description="what it is")
-    prediction: float = Field(description="what the model says")
-    outcome: float = Field(ge=0, le=1, description="what that scores")
+    label: float = Field(description="label")
+    prediction: float = Field(description="prediction of the model")
+    outcome: float = Field(ge=0, le=1, description="score of the prediction")
 
 
 class Misprediction(Part):
     """A labelled example that the model got wrong."""
 
     id: str = Field(description="id of the example")
-    round: int = Field(ge=1, description="the round that chose it")
-    prediction: str = Field(description="what the model says")
-    label: str = Field(description="what it is")
-    confidence: float | None = Field(description="confidence of the prediction; null: not known")
-    outcome: float = Field(ge=0, le=1, description="what the prediction scores")
-    not_shown: str | None = Field(description="why the page has no picture of it; null: it has")
+    round: int = Field(ge=1, description="round that selected it")
+    prediction: str = Field(description="predicted class or value")
+    label: str = Field(description="label")
+    confidence: float | None = Field(description="confidence of the prediction; null: unknown")
+    outcome: float = Field(ge=0, le=1, description="score of the prediction")
+    not_shown: str | None = Field(description="why the page shows no picture of it; null: it shows one")
 
 
 class Gallery(Part):
     """Mispredicted labelled examples."""
 
-    total: int = Field(ge=0, description="mispredicted examples among the labelled ones")
-    order: str = Field(description="which come first")
-    examples: list[Misprediction] = Field(description="the first of them")
+    total: int = Field(ge=0, description="number of mispredicted examples among the labelled ones")
+    order: str = Field(description="order of the examples")
+    examples: list[Misprediction] = Field(description="first mispredicted examples")
 
 
 class ExcludedExample(Part):
     """An example that could not be used."""
 
     id: str = Field(description="id of the example")
-    reason: str = Field(description="why")
+    reason: str = Field(description="why it could not be used")
 
 
 class DrawnBy(Part):
-    """How a round was drawn."""
+    """Method and parameters that drew a round."""
 
     round: int = Field(ge=1, description="number of the round")
-    method: str = Field(description="the sampling method")
-    title: str = Field(description="what that is")
+    method: str = Field(description="name of the sampling method")
+    title: str = Field(description="description of the method")
     seed: int = Field(description="seed of the draw")
-    parameters: dict[str, str] = Field(description="its parameters, as JSON")
-    replicates: int = Field(ge=0, description="parts of the pool that it was drawn from apart; 0: the whole pool")
+    parameters: dict[str, str] = Field(description="parameters of the method, as JSON")
+    replicates: int = Field(ge=0, description="number of replicates; 0: drawn from the whole pool at once")
 
 
 class RunReport(Document):
-    """The content of the page of a report."""
+    """Content of the page of a report."""
 
     remedy: ClassVar[str] = "make it again with `opacc report`"
 
     format: Literal["opacc-report/1"] = Field(default="opacc-report/1", description="name and version of this form")
     run: str = Field(description="URI of the run")
-    track: str | None = Field(description="the track whose rounds it rests on; null: the first one")
+    track: str | None = Field(description="track whose rounds it uses; null: the main one")
     name: str = Field(description="name of the audit")
-    measure: str = Field(description="what is stated: the accuracy, or the score of a regression")
+    measure: str = Field(description="measure that is estimated: accuracy, or the score of a regression")
     state: Literal["complete", "partial", "without labels"] = Field(
-        description="whether all labels are in, some, or none; examples that nobody could tell are in"
+        description="whether all, some or no examples are answered; can't tell is an answer"
     )
-    answer: str = Field(description="the result in one sentence")
-    worth: str | None = Field(description="what the labels are worth beside a simple random sample, in a sentence")
+    answer: str = Field(description="result in one sentence")
+    worth: str | None = Field(description="gain over a simple random sample, in one sentence")
     waits_for: str | None = Field(description="what the run waits for; null: nothing")
-    warnings: list[str] = Field(default=[], description="reasons to doubt that this is the model that is meant")
-    pool_size: int = Field(ge=0, description="examples in the pool")
-    rounds: list[RoundCounts] = Field(description="every round in numbers")
-    drawn: list[DrawnBy] = Field(description="how each round was drawn")
+    warnings: list[str] = Field(default=[], description="reasons to doubt that this is the intended model")
+    pool_size: int = Field(ge=0, description="number of examples in the pool")
+    rounds: list[RoundCounts] = Field(description="numbers of every round")
+    drawn: list[DrawnBy] = Field(description="method and parameters of each round")
     history: list[HistorySource] | None = Field(
-        default=None, description="what was known before the first label; empty: nothing was found; null: not asked for"
+        default=None,
+        description="sources of labels before the first round; empty: none were found; null: not requested",
     )
-    estimate: AccuracyEstimate | None = Field(
-        description="the estimate, whose confusion is below; null: no label is in"
-    )
+    estimate: AccuracyEstimate | None = Field(description="estimate of the accuracy or score; null: no labels yet")
     confusion: list[ConfusionCell] | None = Field(
-        description="cells of the confusion matrix that a label is in, the largest share first; null: a regression"
+        description="cells of the confusion matrix that have labels, by falling share; null: a regression"
     )
-    course: list[CoursePoint] = Field(description="the estimate after each round")
+    course: list[CoursePoint] = Field(description="estimate after each round")
     widths: WidthCourse | None = Field(
-        default=None, description="half-widths of the interval against labels, those so far and forecast ones"
+        default=None, description="half-widths of the interval by number of labels, so far and forecast"
     )
-    reliability: Reliability | None = Field(description="confidence beside accuracy; null: the features have none")
+    reliability: Reliability | None = Field(
+        description="confidence compared with accuracy; null: the features have no confidence"
+    )
     values: list[LabelledValue] | None = Field(description="labels of a regression; null: a classification")
-    gallery: Gallery | None = Field(description="mispredicted examples; null: no label is in")
-    excluded: list[ExcludedExample] = Field(description="the first examples that could not be used")
-    num_excluded: int = Field(ge=0, description="examples that could not be used")
+    gallery: Gallery | None = Field(description="mispredicted examples; null: no labels yet")
+    excluded: list[ExcludedExample] = Field(description="first examples that could not be used")
+    num_excluded: int = Field(ge=0, description="number of examples that could not be used")
     characterization: Characterization | None = Field(
-        default=None, description="what the pool covers, as `opacc characterize` last found; null: it has not been run"
+        default=None, description="last result of `opacc characterize`; null: it has not been run"
     )
-    header: RunHeader = Field(description="the run: spec, digests, versions, commit")
+    header: RunHeader = Field(description="spec, digests, versions and commit of the run")
     made_with: str = Field(description="version of opacc_ray that made the report")
 
 
 class WrittenReport(Document):
-    """The files of a report."""
+    """Files of a report."""
 
     format: Literal["opacc-report-files/1"] = Field(
         default="opacc-report-files/1", description="name and version of this form"
     )
     run: str = Field(description="URI of the run")
-    answer: str = Field(description="the result in one sentence")
-    state: Literal["complete", "partial", "without labels"] = Field(description="whether all labels are in")
-    files: list[str] = Field(description="URIs of the page, the document and the summary")
-    tracked: list[str] = Field(default=[], description="where the numbers were logged")
-    warnings: list[str] = Field(default=[], description="what could not be logged")
+    answer: str = Field(description="result in one sentence")
+    state: Literal["complete", "partial", "without labels"] = Field(
+        description="whether all, some or no examples are answered"
+    )
+    files: list[str] = Field(description="URIs of the page, the JSON document and the summary")
+    tracked: list[str] = Field(default=[], description="trackers to which the numbers were logged")
+    warnings: list[str] = Field(default=[], description="reasons why something could not be logged")
 
 
 class WrittenCharacterization(Document):
-    """The files of a characterisation, and what it says."""
+    """Files and result of a characterisation."""
 
     format: Literal["opacc-characterization-files/1"] = Field(
         default="opacc-characterization-files/1", description="name and version of this form"
     )
-    characterization: Characterization = Field(description="what the data sets cover")
-    files: list[str] = Field(description="URIs of the document, the page and the summary")
+    characterization: Characterization = Field(description="coverage of the data sets")
+    files: list[str] = Field(description="URIs of the JSON document, the page and the summary")

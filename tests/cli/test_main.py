@@ -306,6 +306,14 @@ def test_no_help_line_is_cut_off(told) -> None:
             assert first in " ".join(out.split())
 
 
+@pytest.mark.parametrize("group", ["labels", "runs", "features"])
+def test_no_line_of_a_group_is_cut_off(group: str, told) -> None:
+    _, out, _ = told(group, "--help")
+    text = " ".join(out.split())
+    for command in application.commands[group].commands.values():
+        assert f"{command.name} {' '.join(command.help.split())}" in text
+
+
 def _pairs(items: list[str]) -> list[tuple[str, str]]:
     return list(zip(items[::2], items[1::2], strict=True))
 

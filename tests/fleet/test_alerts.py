@@ -111,22 +111,22 @@ def test_a_pair_of_models_needs_far_fewer_labels() -> None:
     assert alone <= 15
 
 
-def test_a_sequence_keeps_the_share_over_all_looks_where_the_interval_does_not() -> None:
-    """After each of 15 rounds of 20 labels somebody looks, and stops at the first alert."""
+def test_a_sequence_keeps_the_share_over_all_analyses_where_the_interval_does_not() -> None:
+    """Analyse after each of 15 rounds of 20 labels, and stop at the first alert."""
     rng, repetitions = np.random.default_rng(7), 100
     pool, outcome = opacc.Pool(prediction=np.zeros(POOL)), pool_of(0.9, np.random.default_rng(8))
     spec = AlertSpec(min_accuracy=0.9, false_alarms=0.1)
     rule = rule_for(spec, 1)
     sequence = rule_for(spec.model_copy(update={"decided_by": "sequence"}), 1)
-    assert "over all looks" in sequence.guarantee
-    assert "one look" in rule.guarantee
+    assert "for all analyses of the labels of its runs together" in sequence.guarantee
+    assert "for one analysis of the labels of each run" in rule.guarantee
     by_interval = by_sequence = 0
     for _ in range(repetitions):
         chosen = opacc.select(pool, method="srs", budget=300, seed=int(rng.integers(1 << 30)))
         answers = outcome[chosen.index]
-        looks = [stated(int(answers[:n].sum()), n, rule.level) for n in range(20, 301, 20)]
-        by_interval += any(least_accuracy(rule, look).raised for look in looks)
-        last = confidence_sequence(chosen, answers, rule.level)  # lies inside those of all looks before
+        analyses = [stated(int(answers[:n].sum()), n, rule.level) for n in range(20, 301, 20)]
+        by_interval += any(least_accuracy(rule, one).raised for one in analyses)
+        last = confidence_sequence(chosen, answers, rule.level)  # inside those of all earlier analyses
         by_sequence += least_accuracy(sequence, last).raised
     assert by_interval > 0.1 * repetitions
     assert by_sequence <= 0.1 * repetitions

@@ -146,11 +146,14 @@ def test_a_round_that_waits_for_labels_is_said_to(tmp_path: Path) -> None:
     assert report.estimate.missing == 18
 
 
-def test_where_nobody_could_tell_it_says_so(tmp_path: Path) -> None:
+def test_answers_of_cant_tell_alone_are_stated(tmp_path: Path) -> None:
     run = write_run(tmp_path)
     ids = verbs.select(run, "srs", 25, {}).ids
     import_labels(run, "back.csv", ("id,label\n" + "".join(f"{id},?\n" for id in ids)).encode())
-    with pytest.raises(LabelError, match=r"has a label: on 25 nobody could tell; draw others with `opacc next`"):
+    with pytest.raises(
+        LabelError,
+        match=r"^All 25 answers are \"can't tell\", so there is nothing to estimate\. Draw more with `opacc next`",
+    ):
         accuracy.estimate(run)
     assert status(run).waits_for.startswith("another round: all answers so far are")
     report, _ = gather(run)
