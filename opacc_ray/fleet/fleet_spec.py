@@ -38,10 +38,10 @@ class AlertLimits(Section):
     """The limits of an audit."""
 
     min_accuracy: float | None = Field(
-        default=None, gt=0, lt=1, description="raise it where the accuracy is surely below this"
+        default=None, gt=0, lt=1, description="raise an alert if the interval of the accuracy is below this"
     )
     max_drop: float | None = Field(
-        default=None, ge=0, lt=1, description="raise it where the accuracy has surely dropped by more than this"
+        default=None, ge=0, lt=1, description="raise an alert if the interval of the drop is above this"
     )
 
     @property
@@ -62,15 +62,15 @@ class AlertSpec(AlertLimits):
         default=0.05,
         gt=0,
         le=0.5,
-        description="share of summaries with any alert, at most, while every audit is as accurate as it should be",
+        description="maximum probability that a summary raises a false alert",
     )
     decided_by: Literal["interval", "sequence"] = Field(
         default="interval",
-        description="interval: one look at the labels of each run; sequence: a look after every round or label",
+        description="interval: valid for one analysis of each run; sequence: for analyses after every round or label",
     )
     to: str | list[str] | None = Field(
         default=None,
-        description="who gets alerts and failures: URL of a webhook, s3:// or file, or $NAME of a variable with one",
+        description="receivers of alerts and failures: URL of a webhook, s3:// URI, file, or $NAME of a variable",
     )
 
     @property
@@ -85,7 +85,7 @@ class Override(Section):
     models: list[str] | None = Field(default=None, description="names of models; default: all")
     pools: list[str] | None = Field(default=None, description="names of pools; default: all")
     spec: dict[str, Any] = Field(default={}, description="any keys of a spec; later overrides win")
-    alerts: AlertLimits | None = Field(default=None, description="limits in place of the fleet's; null: not asked")
+    alerts: AlertLimits | None = Field(default=None, description="limits instead of the fleet's; null: the same limits")
 
     def is_for(self, model: str, pool: str) -> bool:
         return (self.models is None or model in self.models) and (self.pools is None or pool in self.pools)
@@ -94,18 +94,18 @@ class Override(Section):
 class FleetSpec(Section):
     """The spec of a fleet."""
 
-    name: str = Field(description="of the fleet; of a product of models and pools, audits are named NAME-MODEL-POOL")
-    output: str = Field(description="where all runs and the summary go: s3://bucket/prefix, or a folder")
-    spec: dict[str, Any] = Field(default={}, description="what all audits have: any keys of a spec")
+    name: str = Field(description="name of the fleet; audits of models and pools are named NAME-MODEL-POOL")
+    output: str = Field(description="folder of all runs and the summary: s3://bucket/prefix, or a local one")
+    spec: dict[str, Any] = Field(default={}, description="settings of all audits: any keys of a spec")
     models: dict[str, dict[str, Any]] = Field(default={}, description="name -> section model of a spec")
     pools: dict[str, dict[str, Any]] = Field(default={}, description="name -> section pool of a spec")
-    overrides: list[Override] = Field(default=[], description="what some pairs have of their own")
+    overrides: list[Override] = Field(default=[], description="settings of some pairs of a model and a pool")
     audits: list[dict[str, Any]] = Field(
         default=[],
-        description="instead of models and pools: the keys of each audit's spec, its name among them, and its alerts",
+        description="instead of models and pools: keys of the spec of each audit, with its name and its alerts",
     )
-    concurrency: int = Field(default=2, ge=1, description="audits that are worked on at a time")
-    alerts: AlertSpec | None = Field(default=None, description="when to raise the alarm; default: never")
+    concurrency: int = Field(default=2, ge=1, description="number of audits that run at a time")
+    alerts: AlertSpec | None = Field(default=None, description="limits that raise alerts; default: none")
 
     @field_validator("name")
     @classmethod
