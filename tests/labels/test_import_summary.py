@@ -51,8 +51,9 @@ def test_a_file_of_an_older_round_is_what_is_reported(run: Run, capsys: pytest.C
     second = file_of(run, "l2.csv", ids_of(run, 2), annotator="ann")
     assert lines(capsys, "labels", "import", run.uri, second) == [
         "l2.csv     40 labels taken (ann), for round 2",
-        "round     asked  labelled  missing  can't tell",
-        "2            40        40        -           -",
+        "round     asked  labelled  missing  can't tell  given up",
+        "1            30        27        -           -         3",
+        "2            40        40        -           -         -",
         f"labels by  unknown 27 ({home(run)}/l1.csv), 'ann' 40 ({home(run)}/l2.csv)",
         f"next: opacc estimate {run.uri}",
     ]
@@ -80,9 +81,10 @@ def test_a_file_of_another_track_shows_that_track(run: Run, capsys: pytest.Captu
     found = lines(capsys, "labels", "import", run.uri, file_of(run, "css.csv", only))
     assert found[0] == f"css.csv   {len(only)} labels taken, for round 1 of track css-20"
     [now] = read_rounds(run.along("css-20"))
-    tracks = {line.split()[1]: line.split() for line in found[2:4]}
-    assert tracks["main"][:5] == ["2", "main", "40", "-", "40"]
-    assert tracks["css-20"][:4] == ["1", "css-20", "20", str(now.labelled.sum())]
+    first, second, other = (line.split() for line in found[2:5])
+    assert first == ["1", "main", "30", "27", "-", "-", "3"]
+    assert second[:5] == ["2", "main", "40", "-", "40"]
+    assert other[:4] == ["1", "css-20", "20", str(now.labelled.sum())]
 
 
 def test_a_repeated_import_reports_the_first_one_and_its_time(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,9 +106,10 @@ def test_a_withdrawal_names_the_file_the_labels_and_the_rounds(run: Run, capsys:
     assert found == [
         f"withdrawn  40 labels of {home(run)}/l2.csv (kept as {kept}), for round 2; "
         "kept in the log, ignored from now on",
-        "round     asked  labelled  missing  can't tell",
-        "2            40         -       40           -",
-        "3            50         -       50           -",
+        "round     asked  labelled  missing  can't tell  given up",
+        "1            30        27        -           -         3",
+        "2            40         -       40           -         -",
+        "3            50         -       50           -         -",
         "later      round 3 used them to choose examples; the choice stays",
     ]
     first, *_ = lines(capsys, "labels", "import", run.uri, home(run) / "l2.csv")

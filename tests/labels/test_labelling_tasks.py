@@ -199,7 +199,7 @@ def test_the_next_command_can_be_pasted_wherever_the_run_lies(
     for command in (["select", run.uri, "--method", "srs", "--budget", "9"], ["manifest", run.uri, "--to", "csv"]):
         out = ["--out", str(tmp_path / "tasks")] if command[0] == "manifest" else []
         assert main([*command, *out]) == 0
-        (said,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("next ")]
+        (said,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("next: ")]
         assert shlex.split(said.partition("opacc ")[2]) == ["labels", "import", run.uri, "FILE"]
 
 
