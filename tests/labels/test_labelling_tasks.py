@@ -196,11 +196,12 @@ def test_the_next_command_can_be_pasted_wherever_the_run_lies(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = drawn_run(str(tmp_path / "my home"))
-    for command in (["select", run.uri, "--method", "srs", "--budget", "9"], ["manifest", run.uri, "--to", "csv"]):
-        out = ["--out", str(tmp_path / "tasks")] if command[0] == "manifest" else []
-        assert main([*command, *out]) == 0
+    drawn = ["select", run.uri, "--method", "srs", "--budget", "9"]
+    written = ["manifest", run.uri, "--to", "csv", "--out", str(tmp_path / "tasks")]
+    for command, step in ((drawn, ["label", run.uri]), (written, ["labels", "import", run.uri, "FILE"])):
+        assert main(command) == 0
         (said,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("next: ")]
-        assert shlex.split(said.partition("opacc ")[2]) == ["labels", "import", run.uri, "FILE"]
+        assert shlex.split(said) == ["next:", "opacc", *step]
 
 
 # -- files that people fill in --------------------------------------------------------------------------------
