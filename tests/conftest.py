@@ -44,8 +44,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(f"{len(skipped)} tests were skipped{advice}")
 
 
-OTHER_PROCESSES = {"s3", "moto_endpoint", "ray_cluster", "chromium"}
-"""Fixtures that start a process or a server: tests that use one get the marker `processes`."""
+STARTERS = {"s3", "moto_endpoint", "ray_cluster", "chromium", "rclone", "moto"}
+"""Fixtures, and parameters of fixtures, that start a process or a server: tests with one get the marker `processes`."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -54,13 +54,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     The files with most of these tests come first: else one worker ends with them while another waits.
     """
     for item in items:
-        if OTHER_PROCESSES & set(getattr(item, "fixturenames", ())):
+        if STARTERS & {*getattr(item, "fixturenames", ()), *_parameters(item)}:
             item.add_marker("processes")
     heavy = Counter(item.path for item in items if _is_heavy(item))
     items.sort(key=lambda item: -heavy[item.path])
     if config.getoption("--fast"):
         config.hook.pytest_deselected(items=[item for item in items if _is_heavy(item)])
         items[:] = [item for item in items if not _is_heavy(item)]
+
+
+def _parameters(item: pytest.Item) -> list[str]:
+    """Return the parameters of a test and its fixtures that are texts."""
+    values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return [value for value in values if isinstance(value, str)]
 
 
 def _is_heavy(item: pytest.Item) -> bool:

@@ -72,6 +72,7 @@ def test_make_targets_exist() -> None:
     assert named - targets == set()
 
 
+@pytest.mark.processes
 def test_every_target_is_in_the_help() -> None:
     makefile = (ROOT / "Makefile").read_text()
     [phony] = re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)

@@ -293,6 +293,7 @@ def test_refuses_what_cannot_be_done_in_one_sentence(pool: Pool, given, message:
     assert not re.search(r"[.!?]\s", str(caught.value))
 
 
+@pytest.mark.processes
 def test_numba_loads_where_it_is_used() -> None:
     check = "import opacc_ray as o, sys; o.select(o.Pool(ids='abc'), 'srs', 2); print('numba' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
