@@ -108,6 +108,7 @@ def test_wilson_solves_its_equation() -> None:
         assert abs(0.3 - bound) == pytest.approx(z * np.sqrt(bound * (1 - bound) / 50))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [50, 100, 200])
 def test_stratified_interval_covers(budget: int) -> None:
     """2,000 repetitions; fails under the 1e-4 quantile of a 95 % interval's hits."""

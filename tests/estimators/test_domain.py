@@ -173,6 +173,7 @@ def test_classes_and_strata_by_hand() -> None:
     assert matrix.num.tolist() == [[1, 1], [0, 1]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["srs", "css", "sups", "deepest", "rhcs"])
 def test_class_intervals_cover(method: str, pool: Pool, outcome, truth) -> None:
     """500 repetitions of four classes; fails under the 1e-4 quantile of a 95 % interval's hits in any of them."""
@@ -270,6 +271,7 @@ def test_costs_by_class_and_by_confusion() -> None:
     assert 0 < cost.low < cost.value < cost.high < 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["srs", "css"])
 def test_cost_intervals_cover(method: str, pool: Pool, outcome, truth) -> None:
     """Rare dear errors; 500 repetitions; fails under the 1e-4 quantile of a 95 % interval's hits."""

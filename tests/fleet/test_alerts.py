@@ -111,6 +111,7 @@ def test_a_pair_of_models_needs_far_fewer_labels() -> None:
     assert alone <= 15
 
 
+@pytest.mark.slow
 def test_a_sequence_keeps_the_share_over_all_looks_where_the_interval_does_not() -> None:
     """After each of 15 rounds of 20 labels somebody looks, and stops at the first alert."""
     rng, repetitions = np.random.default_rng(7), 100

@@ -180,6 +180,7 @@ def test_the_sample_resembles_the_pool_more_than_a_random_one(objective: str) ->
     assert found - least < 0.5 * (min(random) - least)
 
 
+@pytest.mark.slow
 def test_estimates_vary_less_than_random_ones_and_have_no_bias() -> None:
     rng = np.random.default_rng(11)
     hidden = np.maximum(rng.normal(size=(800, 4)), 0)
