@@ -162,6 +162,7 @@ def test_other_methods_spend_their_level_over_rounds() -> None:
     assert confidence_sequence(first, outcomes[0]).low == one.low
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["css", "neyman"])
 def test_the_truth_is_hardly_ever_excluded_over_rounds(method: str) -> None:
     """100 runs of three rounds; fails above the 1 - 1e-4 quantile of what a level of 95 % allows."""

@@ -202,6 +202,7 @@ def test_ces_says_what_its_interval_rests_on() -> None:
     assert (estimate.value, estimate.low, estimate.high) == (plain.value, plain.low, plain.high)
 
 
+@pytest.mark.slow
 def test_no_interval_is_narrow_where_few_failures_are_expected() -> None:
     """The numbers of docs/intervals.md: half-widths of 200 labels over 1.96 standard deviations.
 

@@ -335,6 +335,7 @@ def test_an_error_may_cost_nothing_or_less_than_one() -> None:
     assert cost.value == pytest.approx(0.25)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["sups", "rhcs", "two_ups"])
 def test_cost_and_difference_are_covered_where_most_fail(method: str) -> None:
     """100 repetitions; bounded by the weighted failures alone they cover in 70 to 84 %."""

@@ -167,6 +167,7 @@ def test_interval_that_spends_twice_alpha_would_be_found_out(monkeypatch: pytest
     assert sum(stop.error for stop in stops) > binom.ppf(1 - 1e-4, 1000, 0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["srs", "css", "neyman"])
 def test_labels_are_few_more_than_planned_in_advance_and_the_interval_holds(method: str) -> None:
     """50 runs on a pool of 4,000 with a tenth of failures; half of them within 15 % of what a plan takes."""
