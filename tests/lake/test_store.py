@@ -170,7 +170,8 @@ def test_a_store_travels_without_its_client(store: Store) -> None:
     assert len(packed) < 300
     assert pickle.loads(packed) == store
     assert pickle.loads(packed).read("a") == b"x"
-    assert repr(store).count(os.environ.get("AWS_SECRET_ACCESS_KEY", "-")) == 0
+    secret = os.environ.get("AWS_SECRET_ACCESS_KEY")
+    assert secret is None or secret not in repr(store)
 
 
 @pytest.mark.processes

@@ -30,6 +30,8 @@ from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
+pytestmark = pytest.mark.processes
+
 NUM = 8
 
 
@@ -214,7 +216,6 @@ def test_a_large_picture_comes_smaller_and_whole(tmp_path: Path) -> None:
         assert content.startswith(b"This picture cannot be shown.")
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize("content", [b"no picture", None])
 def test_errors_are_logged_and_the_page_gets_no_id_or_path(tmp_path: Path, content: bytes | None) -> None:
     run = run_to_label(str(tmp_path), 1, CLASSES)
@@ -239,7 +240,6 @@ def test_errors_are_logged_and_the_page_gets_no_id_or_path(tmp_path: Path, conte
     assert logged.count(id) == 1
 
 
-@pytest.mark.processes
 def test_a_pool_without_pictures_is_not_served(tmp_path: Path) -> None:
     (tmp_path / "pool").mkdir()
     pq.write_table(pa.table({"said": [0, 1, 1]}), tmp_path / "pool" / "part.parquet")
@@ -273,7 +273,6 @@ def told(*options: str, **environment: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-@pytest.mark.processes
 def test_what_cannot_be_served_is_refused_in_one_sentence(site: Site, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -287,7 +286,6 @@ def test_what_cannot_be_served_is_refused_in_one_sentence(site: Site, tmp_path: 
     assert told(str(tmp_path))[0] == 5
 
 
-@pytest.mark.processes
 def test_without_its_packages_the_error_names_what_to_install(site: Site, tmp_path: Path) -> None:
     (tmp_path / "uvicorn.py").write_text("raise ModuleNotFoundError(\"No module named 'uvicorn'\", name='uvicorn')")
     path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
@@ -295,7 +293,6 @@ def test_without_its_packages_the_error_names_what_to_install(site: Site, tmp_pa
     assert (code, said) == (2, "opacc: opacc label needs uvicorn: pip install 'opacc_ray[page]'\n")
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize("serving", [False, True])
 def test_sigterm_ends_it_with_its_own_code(tmp_path: Path, serving: bool) -> None:
     run = run_to_label(str(tmp_path), 2, CLASSES)
