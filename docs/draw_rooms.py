@@ -1,9 +1,9 @@
-"""Draw docs/rooms.svg: the rooms of the package, floor by floor, as import-linter checks them.
+"""Draw docs/rooms.svg: the packages of opacc_ray, layer by layer, as import-linter checks them.
 
     python docs/draw_rooms.py
 
-Floors and the rooms on them are the layers of the contract in pyproject.toml, captions the first words of each room's
-docstring, and the libraries that a room alone may import those of the other contracts.
+Layers are those of the contract in pyproject.toml, and captions the first words of each package's docstring. Libraries
+that only one package may import are those of the other contracts.
 """
 
 import ast
@@ -43,9 +43,9 @@ PLACES = {
         ),
     ),
 }
-"""Where the code of each room runs: colour and rooms."""
+"""Where the code runs: colour and packages."""
 
-WIDTH, LEFT, FLOOR, GAP = 1000, 60, 58, 12
+WIDTH, LEFT, BOX, GAP = 1000, 60, 58, 12
 
 
 def main() -> None:
@@ -55,27 +55,27 @@ def main() -> None:
 def picture() -> str:
     """The SVG."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    floors = [[room.strip() for room in layer.split("|")] for layer in _layers(contracts)]
+    layers = [[package.strip() for package in layer.split("|")] for layer in _layers(contracts)]
     libraries = _libraries(contracts)
-    legend = len(floors) * (FLOOR + GAP) + 40
+    legend = len(layers) * (BOX + GAP) + 40
     height = legend + 24 * len(PLACES) + 10
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
         'font-family="system-ui, sans-serif">',
-        "<title>opacc_ray: each room imports only what is below it</title>",
+        "<title>opacc_ray: each package imports only what is below it</title>",
         "<style>.n{font-weight:600;font-size:16px;fill:#202124}.c{font-size:12.5px;fill:#3c4043}</style>",
         '<defs><marker id="m" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         '<path d="M0 0 L8 4 L0 8z" fill="#5f6368"/></marker></defs>',
         f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>',
         f'<path d="M34 20 V{legend - 44}" fill="none" stroke="#5f6368" stroke-width="2" marker-end="url(#m)"/>',
         f'<text transform="translate(22 {legend // 2}) rotate(-90)" text-anchor="middle" class="c">'
-        "imports go down, never up, never to a room on the same floor</text>",
+        "imports go down, never up, never to a package in the same layer</text>",
     ]
-    for number, rooms in enumerate(floors):
-        width = (WIDTH - LEFT - 12 - GAP * (len(rooms) - 1)) / len(rooms)
-        for place, room in enumerate(rooms):
-            x, y = LEFT + place * (width + GAP), 14 + number * (FLOOR + GAP)
-            lines += _box(room, x, y, width, libraries.get(room, []))
+    for number, packages in enumerate(layers):
+        width = (WIDTH - LEFT - 12 - GAP * (len(packages) - 1)) / len(packages)
+        for place, package in enumerate(packages):
+            x, y = LEFT + place * (width + GAP), 14 + number * (BOX + GAP)
+            lines += _box(package, x, y, width, libraries.get(package, []))
     for number, (text, (colour, _)) in enumerate(PLACES.items()):
         y = legend + 24 * number
         lines.append(
@@ -86,29 +86,29 @@ def picture() -> str:
 
 
 def _layers(contracts: list[dict[str, Any]]) -> list[str]:
-    """From the top floor to the ground."""
+    """Return the layers from top to bottom."""
     [found] = [contract["layers"] for contract in contracts if contract["type"] == "layers"]
     return list(found)
 
 
 def _libraries(contracts: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """Libraries that only these rooms may import: `opacc_ray.cluster.* -> ray` gives cluster: ray."""
+    """Libraries that only these packages may import: `opacc_ray.cluster.* -> ray` gives cluster: ray."""
     found = defaultdict(list)
     for contract in contracts:
         if contract["type"] == "forbidden":
             for arrow in contract.get("ignore_imports", []):
                 source, library = arrow.split(" -> ")
-                room = source.split(".")[1]
-                if library not in found[room]:
-                    found[room].append(library)
+                package = source.split(".")[1]
+                if library not in found[package]:
+                    found[package].append(library)
     return dict(found)
 
 
-def _box(room: str, x: float, y: int, width: float, libraries: list[str]) -> list[str]:
-    name = f"{room}/" if (ROOT / "opacc_ray" / room).is_dir() else f"{room}.py"
-    caption = textwrap.wrap(_caption(room), int((width - 156) / 6.6), max_lines=2, placeholder=" …")
+def _box(package: str, x: float, y: int, width: float, libraries: list[str]) -> list[str]:
+    name = f"{package}/" if (ROOT / "opacc_ray" / package).is_dir() else f"{package}.py"
+    caption = textwrap.wrap(_caption(package), int((width - 156) / 6.6), max_lines=2, placeholder=" …")
     lines = [
-        f'<rect x="{x:.0f}" y="{y}" width="{width:.0f}" height="{FLOOR}" rx="10" fill="{_colour(room)}" '
+        f'<rect x="{x:.0f}" y="{y}" width="{width:.0f}" height="{BOX}" rx="10" fill="{_colour(package)}" '
         'stroke="#5f6368"/>',
         f'<text x="{x + 14:.0f}" y="{y + (27 if libraries else 35)}" class="n">{name}</text>',
     ]
@@ -120,16 +120,16 @@ def _box(room: str, x: float, y: int, width: float, libraries: list[str]) -> lis
     return lines
 
 
-def _colour(room: str) -> str:
-    for colour, rooms in PLACES.values():
-        if room in rooms:
+def _colour(package: str) -> str:
+    for colour, packages in PLACES.values():
+        if package in packages:
             return colour
-    raise SystemExit(f"room {room} has no place in {Path(__file__).name}: say in PLACES where its code runs")
+    raise SystemExit(f"package {package} has no place in {Path(__file__).name}: add it to PLACES")
 
 
-def _caption(room: str) -> str:
+def _caption(package: str) -> str:
     """The first sentence of its docstring, without markup."""
-    base = ROOT / "opacc_ray" / room
+    base = ROOT / "opacc_ray" / package
     path = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
     text = " ".join((ast.get_docstring(ast.parse(path.read_text())) or "").split("\n\n")[0].split())
     return re.sub(r":\w+:|`", "", text).partition(". ")[0].rstrip(".")

@@ -1,6 +1,6 @@
 """Entry point for `ray job submit -- python jobs/audit.py SPEC.yaml`: the audit of one spec on the job's cluster.
 
-Ray flattens exit codes, so the result also lies in the run's prefix: `opacc status RUN` reads it.
+Ray flattens exit codes, so the result is also in the run's prefix: `opacc status RUN` reads it.
 """
 
 import sys

@@ -28,79 +28,66 @@ ISOLATED = {
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--fast", action="store_true", help="skip tests that are slow, or start a process, server or Ray")
+    parser.addoption("--fast", action="store_true", help="leave out tests marked `slow` or `processes`")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.option.loadscopereorder = False  # of xdist, which begins with the files of many tests: those take no time
-    if config.getoption("--fast"):
-        config.option.reportchars = ""  # the reasons of a thousand skips
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """End with one line on what was skipped, and how to run it."""
     skipped = terminalreporter.stats.get("skipped", [])
     browser = sum("no browser is installed" in str(report.longrepr) for report in skipped)
-    if skipped and not terminalreporter.config.getoption("--fast"):
+    if skipped:
         advice = f", {browser} of them because {NO_BROWSER}" if browser else ""
         terminalreporter.write_line(f"{len(skipped)} tests were skipped{advice}")
 
 
-LONG = 1.0
-"""Seconds of a test that --fast leaves out from the next time on."""
-
-TAKEN: dict[str, float] = {}
-"""Seconds of each test of this session."""
+STARTERS = {"s3", "moto_endpoint", "ray_cluster", "chromium", "rclone", "moto"}
+"""Fixtures, and parameters of fixtures, that start a process or a server: tests with one get the marker `processes`."""
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    if not item.config.getoption("--fast"):
-        return
-    cache = getattr(item.config, "cache", None)
-    taken = cache.get("opacc/long", {}).get(item.nodeid) if cache else None
-    if item.get_closest_marker("slow") or taken:
-        pytest.skip(f"took {taken:.1f} s" if taken else "slow")
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark tests by their fixtures; with --fast, keep those without `processes` and `slow`.
 
-
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    TAKEN[report.nodeid] = TAKEN.get(report.nodeid, 0) + report.duration
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Keep which tests take long; with workers, the session that collects their reports does it."""
-    cache = getattr(session.config, "cache", None)
-    if cache and not hasattr(session.config, "workerinput"):
-        cache.set(
-            "opacc/long", cache.get("opacc/long", {}) | {name: taken for name, taken in TAKEN.items() if taken > LONG}
-        )
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that start processes, or are slow: else one worker ends with them while another waits."""
+    The files with most of these tests come first: else one worker ends with them while another waits.
+    """
+    for item in items:
+        if STARTERS & {*getattr(item, "fixturenames", ()), *_parameters(item)}:
+            item.add_marker("processes")
     heavy = Counter(item.path for item in items if _is_heavy(item))
     items.sort(key=lambda item: -heavy[item.path])
+    if config.getoption("--fast"):
+        config.hook.pytest_deselected(items=[item for item in items if _is_heavy(item)])
+        items[:] = [item for item in items if not _is_heavy(item)]
+
+
+def _parameters(item: pytest.Item) -> list[str]:
+    """Return the parameters of a test and its fixtures that are texts."""
+    values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return [value for value in values if isinstance(value, str)]
 
 
 def _is_heavy(item: pytest.Item) -> bool:
-    is_slow = item.get_closest_marker("slow") is not None
-    return is_slow or "ray_cluster" in getattr(item, "fixturenames", ())
+    return any(item.get_closest_marker(name) for name in ("processes", "slow"))
 
 
 @pytest.fixture(scope="session", autouse=True)
 def without_processes(request: pytest.FixtureRequest) -> Iterator[None]:
-    """With --fast, skip a test as soon as it starts a process: Ray, an S3 server, a browser, a command line."""
+    """With --fast, fail a test that starts a process and does not have the marker."""
     with pytest.MonkeyPatch.context() as patch:
         if request.config.getoption("--fast"):
-            patch.setattr(subprocess.Popen, "__init__", _skip_unless_quick(subprocess.Popen.__init__))
+            patch.setattr(subprocess.Popen, "__init__", _refusing(subprocess.Popen.__init__))
         yield
 
 
-def _skip_unless_quick(start: Callable[..., None]) -> Callable[..., None]:
+def _refusing(start: Callable[..., None]) -> Callable[..., None]:
     def started(self: Any, command: Any, *arguments: Any, **options: Any) -> None:
         program = Path(command if isinstance(command, str) else command[0]).name
         if program not in ("git", "lscpu", "uname"):  # which the package asks for its version and the machine
             self._child_created = False  # for Popen.__del__
-            pytest.skip(f"starts {program}")
+            pytest.fail(f"starts {program}: mark this test with pytest.mark.processes")
         start(self, command, *arguments, **options)
 
     return started

@@ -72,6 +72,7 @@ def test_make_targets_exist() -> None:
     assert named - targets == set()
 
 
+@pytest.mark.processes
 def test_every_target_is_in_the_help() -> None:
     makefile = (ROOT / "Makefile").read_text()
     [phony] = re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
@@ -108,7 +109,7 @@ def test_the_picture_is_of_the_contract_that_is_checked() -> None:
     assert draw_rooms.PICTURE.read_text() == draw_rooms.picture(), "run: make docs"
 
 
-def test_the_picture_shows_every_room() -> None:
+def test_the_picture_shows_every_package() -> None:
     drawn = set(re.findall(r'class="n">(\w+)(?:/|\.py)<', draw_rooms.PICTURE.read_text()))
     folders = {path.parent.name for path in (ROOT / "opacc_ray").glob("*/__init__.py")}
     files = {path.stem for path in (ROOT / "opacc_ray").glob("*.py")} - {"__init__", "__main__"}

@@ -8,6 +8,7 @@ import pytest
 HEAVY = ("ray", "torch", "boto3", "pyarrow", "pydantic", "sklearn")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("statement", "unwanted"),
     [

@@ -183,6 +183,7 @@ def test_an_estimate_shows_itself_as_html(run: Run) -> None:
     assert "<svg" not in as_html(stated.model_copy(update={"high": 25.0}))
 
 
+@pytest.mark.processes
 def test_the_example_runs(run: Run, tmp_path: Path) -> None:
     truth = tmp_path / "truth.csv"
     truth.write_text("id,label\n" + "".join(f"{key},{CLASSES[TRUTH[i]]}\n" for i, key in enumerate(KEYS)))

@@ -42,6 +42,7 @@ def metadata(wheel: ZipFile) -> Message:
     return Parser().parsestr(wheel.read(name).decode())
 
 
+@pytest.mark.processes
 def test_the_wheel_holds_the_package_and_nothing_else(wheel: ZipFile) -> None:
     held = {name for name in wheel.namelist() if ".dist-info/" not in name}
     modules = {str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*.py")}
@@ -57,12 +58,14 @@ def test_every_folder_of_the_package_is_a_package() -> None:
     assert [str(folder) for folder in folders if not (folder / "__init__.py").exists()] == []
 
 
+@pytest.mark.processes
 def test_the_wheel_brings_its_licence_and_its_command(wheel: ZipFile) -> None:
     names = {name.partition(".dist-info/")[2]: name for name in wheel.namelist() if ".dist-info/" in name}
     assert wheel.read(names["licenses/LICENSE"]) == (ROOT / "LICENSE").read_bytes()
     assert f"opacc = {PROJECT['scripts']['opacc']}" in wheel.read(names["entry_points.txt"]).decode()
 
 
+@pytest.mark.processes
 def test_the_metadata_says_what_it_is_and_where(metadata: Message) -> None:
     assert metadata["Version"] == opacc_ray.__version__
     assert metadata["License-Expression"] == "Apache-2.0"

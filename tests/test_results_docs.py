@@ -256,6 +256,7 @@ def run_writer(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
 
 
+@pytest.mark.processes
 def test_one_command_measures_writes_and_copies(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     correct = rng.random(250) < 0.8
@@ -280,6 +281,7 @@ def test_one_command_measures_writes_and_copies(tmp_path: Path) -> None:
     assert page == f"before\n<!-- results:ces -->\n{content}<!-- /results -->\nafter\n"
 
 
+@pytest.mark.processes
 def test_a_script_that_fails_writes_nothing(tmp_path: Path) -> None:
     done = run_writer("--root", str(tmp_path), "ces", str(tmp_path))
     assert done.returncode != 0

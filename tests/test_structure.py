@@ -5,12 +5,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 
 MOST = 92
 """Files that `opacc estimate` goes through on a run of features; the goal is 60."""
 
 
+@pytest.mark.processes
 def test_estimate_goes_through_few_files(tmp_path: Path) -> None:
     code = (
         "import json, sys; from pathlib import Path; sys.path.insert(0, 'benchmarks'); import structure; "

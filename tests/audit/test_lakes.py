@@ -151,6 +151,7 @@ def write_features(home: str, outputs: dict[str, np.ndarray], **more: Any) -> No
         store.write(f"{start}.parquet", parquet(table, row_group_size=20))
 
 
+@pytest.mark.processes
 def test_stored_outputs_are_audited_by_commands_without_ray_or_torch(
     bucket: str, outputs: dict[str, np.ndarray], tmp_path: Path
 ) -> None:

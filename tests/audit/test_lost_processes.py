@@ -50,6 +50,7 @@ def test_shard_that_always_kills_its_actor_fails_by_name(spec) -> None:
     assert run.rounds() == []
 
 
+@pytest.mark.processes
 def test_killed_driver_resumes_with_the_missing_shards_only(
     spec, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

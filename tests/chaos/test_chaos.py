@@ -23,11 +23,13 @@ def run(*arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.processes
 def test_disturbed_audits_end_in_the_bytes_of_an_undisturbed_one() -> None:
     """Kills and SIGTERM of driver and actor, a hang, a node that is lost; storage that fails; by fixed seeds."""
     assert "6 runs, seeds 0 to 5: 6 ended in the undisturbed bytes." in run("chaos", "6", "0")
 
 
+@pytest.mark.processes
 def test_actor_pool_grows_and_shrinks_with_the_cluster() -> None:
     said = run("chaos.growth")
     assert "the cluster has room for 2 actors; 1 more start" in said

@@ -175,6 +175,7 @@ def model(batch):
 """
 
 
+@pytest.mark.processes
 def test_what_a_model_prints_stays_out_of_the_result(tmp_path: Path) -> None:
     (tmp_path / "noisy.py").write_text(NOISY)
     (tmp_path / "pool").mkdir()
@@ -248,6 +249,7 @@ def test_error_is_no_longer_than_a_screen(told) -> None:
     assert len(told("status", "/nowhere/" + "y" * 100_000)[2]) < 2100 > len(err)
 
 
+@pytest.mark.processes
 def test_name_that_is_no_unicode_is_one_sentence(tmp_path: Path) -> None:
     path = os.fsencode(tmp_path) + b"/spec-\xff.yaml"
     for flag in ([], ["--json"]):
@@ -337,6 +339,7 @@ def test_opacc_alone_shows_the_help_and_is_wrong_usage(told) -> None:
     assert err.startswith("Usage: opacc ")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("words", "expected"),
     [("opacc est", ["estimate"]), ("opacc labels i", ["import"]), ("opacc select x --method ney", ["neyman"])],
@@ -351,6 +354,7 @@ def test_shell_completes_commands_and_methods(words: str, expected: list[str]) -
 # -- a reader that goes away -----------------------------------------------------------------------------
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("arguments", [["status", "RUN", "--json"], ["status", "RUN"], ["--help"], ["rum", "--json"]])
 def test_closed_pipe_ends_quietly(arguments: list[str], tmp_path: Path) -> None:
     run = copy_golden_run(tmp_path)

@@ -124,6 +124,7 @@ def test_memory_that_always_runs_out_names_the_shard_and_the_fix(with_model: Cal
         extracted(with_model("spoiled", {"how": "memory", "times": 9}, actors=1))
 
 
+@pytest.mark.processes
 def test_sigterm_ends_a_run_as_an_interruption_does(spec: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     content = spec(model={"function": "numpy_model:slow"})
     run, _ = verbs.start(parse_spec(content, "spec"))

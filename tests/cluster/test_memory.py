@@ -28,6 +28,7 @@ def memory_used() -> int:
     return int(utils.get_used_memory())
 
 
+@pytest.mark.processes
 def test_an_actor_killed_for_memory_costs_its_shards_one_try(
     spec: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:

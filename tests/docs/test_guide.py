@@ -12,7 +12,7 @@ def test_its_files_and_commands_are_found() -> None:
     text = GUIDE.read_text()
     assert set(files(text)) == {"pictures.py", "models.py", "train.py", "spec.yaml", "annotate.py"}
     assert [item.line.split()[1] for item in commands(text) if item.line.startswith("opacc")] == [
-        *("check", "run", "status", "labels", "estimate", "next", "labels", "estimate", "next"),
+        *("check", "run", "status", "labels", "estimate", "estimate", "next", "labels", "estimate", "next"),
         *("select", "labels", "estimate", "export", "run", "features", "runs"),
     ]
 

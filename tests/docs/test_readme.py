@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 README = (Path(__file__).parents[2] / "README.md").read_text()
 NUMBER = re.compile(r"\d+(?:\.(\d+))?")
 
@@ -21,6 +23,7 @@ def assert_same_up_to_the_last_digit(printed: str, shown: str) -> None:
         assert abs(float(found[0]) - float(expected[0])) < 1.5 * unit, (printed, shown)
 
 
+@pytest.mark.processes
 def test_the_snippet_prints_what_the_readme_shows(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", block("python")], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

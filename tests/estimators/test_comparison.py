@@ -102,6 +102,7 @@ def test_a_pool_labelled_in_full_leaves_none() -> None:
     assert (difference.low, difference.value, difference.high) == (0.25, 0.25, 0.25)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "budget"), [("srs", 40), ("srs", 150), ("css", 40), ("sups", 40), ("sups", 150), ("deepest", 150)]
 )
@@ -134,6 +135,7 @@ def test_an_estimate_outside_of_its_interval_counts_as_its_end() -> None:
     assert (found.low, found.high) == (pytest.approx(0.1 - 0.0041**0.5), pytest.approx(0.1 + 0.05))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("now", "before"), [(0.9, 0.95), (0.99, 0.99)])
 def test_a_change_between_two_samples_covers(now: float, before: float) -> None:
     rng, hits = np.random.default_rng(2), 0

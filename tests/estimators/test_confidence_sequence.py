@@ -40,6 +40,7 @@ def _ever_excluded(stream: DrawSequence | None, true: float) -> bool:
     return below or largest_capital(stream.mirrored(), 1 - true) >= TAIL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.01, 0.1, 0.5])
 @pytest.mark.parametrize("method", ["srs", "sups", "deepest"])
 def test_the_truth_is_hardly_ever_excluded_between_20_and_400_labels(method: str, rate: float) -> None:
@@ -82,6 +83,7 @@ def test_the_capital_of_every_gambler_is_fair_over_all_orders_of_a_tiny_pool() -
         assert np.mean(capital) == pytest.approx(1, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_unequal_draws_are_fair_whatever_was_drawn_before() -> None:
     """E[g_k | before] = N·m - D_k, for both draws with and without replacement, and in a second round."""
     pool, outcome = _pool(0.2)
@@ -160,6 +162,7 @@ def test_other_methods_spend_their_level_over_rounds() -> None:
     assert confidence_sequence(first, outcomes[0]).low == one.low
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["css", "neyman"])
 def test_the_truth_is_hardly_ever_excluded_over_rounds(method: str) -> None:
     """100 runs of three rounds; fails above the 1 - 1e-4 quantile of what a level of 95 % allows."""

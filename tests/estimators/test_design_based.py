@@ -108,6 +108,7 @@ def test_wilson_solves_its_equation() -> None:
         assert abs(0.3 - bound) == pytest.approx(z * np.sqrt(bound * (1 - bound) / 50))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [50, 100, 200])
 def test_stratified_interval_covers(budget: int) -> None:
     """2,000 repetitions; fails under the 1e-4 quantile of a 95 % interval's hits."""
@@ -201,6 +202,7 @@ def test_ces_says_what_its_interval_rests_on() -> None:
     assert (estimate.value, estimate.low, estimate.high) == (plain.value, plain.low, plain.high)
 
 
+@pytest.mark.slow
 def test_no_interval_is_narrow_where_few_failures_are_expected() -> None:
     """The numbers of docs/intervals.md: half-widths of 200 labels over 1.96 standard deviations.
 

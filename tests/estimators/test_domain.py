@@ -173,6 +173,7 @@ def test_classes_and_strata_by_hand() -> None:
     assert matrix.num.tolist() == [[1, 1], [0, 1]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["srs", "css", "sups", "deepest", "rhcs"])
 def test_class_intervals_cover(method: str, pool: Pool, outcome, truth) -> None:
     """500 repetitions of four classes; fails under the 1e-4 quantile of a 95 % interval's hits in any of them."""
@@ -270,6 +271,7 @@ def test_costs_by_class_and_by_confusion() -> None:
     assert 0 < cost.low < cost.value < cost.high < 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["srs", "css"])
 def test_cost_intervals_cover(method: str, pool: Pool, outcome, truth) -> None:
     """Rare dear errors; 500 repetitions; fails under the 1e-4 quantile of a 95 % interval's hits."""
@@ -333,6 +335,7 @@ def test_an_error_may_cost_nothing_or_less_than_one() -> None:
     assert cost.value == pytest.approx(0.25)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["sups", "rhcs", "two_ups"])
 def test_cost_and_difference_are_covered_where_most_fail(method: str) -> None:
     """100 repetitions; bounded by the weighted failures alone they cover in 70 to 84 %."""

@@ -150,6 +150,7 @@ def test_a_price_that_is_not_sensible_is_told_in_one_sentence() -> None:
 # -- what it comes to ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("failures", "goal", "first"), [(0.06, 0.03, 60), (0.1, 0.05, 60), (0.04, 0.02, 100), (0.3, 0.05, 30)]
 )
@@ -159,12 +160,14 @@ def test_stated_interval_excludes_the_truth_in_five_percent_at_most(failures: fl
     assert sum(stop.error for stop in stops) <= binom.ppf(1 - 1e-4, 1000, 0.05)
 
 
+@pytest.mark.slow
 def test_interval_that_spends_twice_alpha_would_be_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interim_analyses, "INTERIM_SHARE", 2.2)
     stops = [until.as_it_is(np.random.default_rng(seed), 0.3, 0.05, 30) for seed in range(1000)]
     assert sum(stop.error for stop in stops) > binom.ppf(1 - 1e-4, 1000, 0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["srs", "css", "neyman"])
 def test_labels_are_few_more_than_planned_in_advance_and_the_interval_holds(method: str) -> None:
     """50 runs on a pool of 4,000 with a tenth of failures; half of them within 15 % of what a plan takes."""

@@ -151,6 +151,7 @@ class TestValues:
         [text] = about_values(predicted, self.truth, np.ones(60), outcome)
         assert text.startswith("the model is no better than chance: labels and predictions have a rank correlation of")
 
+    @pytest.mark.slow
     def test_useful_models_are_not_doubted(self) -> None:
         for seed in range(300):
             rng = np.random.default_rng(seed)

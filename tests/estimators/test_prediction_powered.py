@@ -204,6 +204,7 @@ def test_by_hand() -> None:
     )
 
 
+@pytest.mark.slow
 def test_assistance_saves_labels(pool: Pool, outcome) -> None:
     """400 samples: less error than the design by itself, tuned nearly as good as full strength, and next to no bias."""
     errors = []
@@ -218,6 +219,7 @@ def test_assistance_saves_labels(pool: Pool, outcome) -> None:
     assert abs(np.mean(errors, axis=0)[2]) < 0.2 * np.sqrt(plain)
 
 
+@pytest.mark.slow
 def test_a_worthless_prediction_does_little_harm(pool: Pool, outcome) -> None:
     """Of random numbers tuning leaves it out, and the error is that of the design within 5 %."""
     worthless = np.random.default_rng(2).uniform(pool.confidence.min(), 1, pool.size)

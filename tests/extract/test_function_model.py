@@ -97,6 +97,7 @@ def test_an_output_alone_is_enough_where_no_hidden_layer_is_asked_for(tmp_path: 
     assert extract(spec, tmp_path)["output"].shape == (10, 4)
 
 
+@pytest.mark.processes
 def test_torch_is_not_imported_for_a_function(tmp_path: Path) -> None:
     code = f"""
 import sys

@@ -258,6 +258,7 @@ main(["fleet", sys.argv[1], "--no-trial"])
 """
 
 
+@pytest.mark.processes
 def test_a_process_that_was_killed_is_a_failure(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write_fleet(fleet.home, concurrency=1)
     ended = subprocess.run([sys.executable, "-c", KILLED, str(file)], capture_output=True, timeout=120)

@@ -6,12 +6,14 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 from infra_files import INFRA
 
 ROOT = INFRA.parent
 DOCKERFILE = (INFRA / "Dockerfile").read_text()
 
 
+@pytest.mark.processes
 def test_hadolint_finds_nothing() -> None:
     linter = Path(sys.executable).with_name("hadolint")
     asked = [linter, "--failure-threshold", "info", INFRA / "Dockerfile"]
@@ -34,6 +36,7 @@ def test_what_it_copies_exists_and_is_sent_to_the_builder() -> None:
     assert [name for name in copied if not (ROOT / name).exists()] == []
 
 
+@pytest.mark.processes
 def test_it_pins_the_versions_that_are_tested() -> None:
     """What its sed makes of the lock: a version for each dependency of the package but torch."""
     [pattern] = re.findall(r"sed -n '(.*)' lock.txt", DOCKERFILE)

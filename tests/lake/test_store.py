@@ -170,9 +170,11 @@ def test_a_store_travels_without_its_client(store: Store) -> None:
     assert len(packed) < 300
     assert pickle.loads(packed) == store
     assert pickle.loads(packed).read("a") == b"x"
-    assert repr(store).count(os.environ.get("AWS_SECRET_ACCESS_KEY", "-")) == 0
+    secret = os.environ.get("AWS_SECRET_ACCESS_KEY")
+    assert secret is None or secret not in repr(store)
 
 
+@pytest.mark.processes
 def test_a_store_works_in_another_process(bucket: str) -> None:
     store = open_store(bucket)
     store.write("a", b"x")
@@ -221,6 +223,7 @@ def test_readers_never_see_half_an_object(store: Store) -> None:
         assert seen.result() > 0
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("served", [False, True])
 def test_a_listing_has_every_page(s3: LocalS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served: bool) -> None:
     numbers = [f"{i:04d}" for i in range(1300)]

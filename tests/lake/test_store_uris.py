@@ -40,6 +40,7 @@ def test_uris_that_name_no_object(uri: str) -> None:
         split(uri)
 
 
+@pytest.mark.processes
 def test_folders_need_no_boto3(tmp_path: Path) -> None:
     script = (
         "import sys; from opacc_ray.lake.store_uris import open_store; store = open_store(sys.argv[1]);"

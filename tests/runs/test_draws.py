@@ -88,6 +88,7 @@ def test_of_commands_that_draw_a_round_at_once_one_does_and_the_others_are_told(
     accuracy.estimate(run)
 
 
+@pytest.mark.processes
 def test_processes_that_draw_at_once_end_in_one_round(run: Run) -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-m", "opacc_ray", "next", run.uri, "--json", "--budget"]

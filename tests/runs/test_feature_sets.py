@@ -377,6 +377,7 @@ def test_link_of_a_header_leads_nowhere_else(spec: Any) -> None:
 # -- without a cluster -----------------------------------------------------------------------------------
 
 
+@pytest.mark.processes
 def test_second_audit_of_a_pool_extracts_nothing_and_starts_no_ray(spec: Any, tmp_path: Path) -> None:
     """As a command in a process of its own, in which Ray is not even imported; nor is torch where nothing is tried."""
     run_spec(spec())

@@ -180,6 +180,7 @@ def test_the_sample_resembles_the_pool_more_than_a_random_one(objective: str) ->
     assert found - least < 0.5 * (min(random) - least)
 
 
+@pytest.mark.slow
 def test_estimates_vary_less_than_random_ones_and_have_no_bias() -> None:
     rng = np.random.default_rng(11)
     hidden = np.maximum(rng.normal(size=(800, 4)), 0)
@@ -293,6 +294,7 @@ def test_refuses_what_cannot_be_done_in_one_sentence(pool: Pool, given, message:
     assert not re.search(r"[.!?]\s", str(caught.value))
 
 
+@pytest.mark.processes
 def test_numba_loads_where_it_is_used() -> None:
     check = "import opacc_ray as o, sys; o.select(o.Pool(ids='abc'), 'srs', 2); print('numba' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)

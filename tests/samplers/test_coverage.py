@@ -95,6 +95,7 @@ def test_labels_go_by_the_shares_evenly_over_classes_and_spread_over_pairs(share
     assert len(pairs) == 12  # each class beside each other one
 
 
+@pytest.mark.slow
 def test_estimates_have_no_bias_and_intervals_hold_the_truth() -> None:
     pool, outcome = pool_of(3000, seed=3)
     drawn = [opacc.select(pool, "coverage", 100, seed=seed) for seed in range(400)]

@@ -47,6 +47,7 @@ def draw_thinned(
 
 
 class TestDraw:
+    @pytest.mark.slow
     def test_probabilities_hold_on_a_thinned_pool(self) -> None:
         rng = np.random.default_rng(2)
         probability = inclusion_probabilities(rng.gamma(0.4, 1, 120), 15)
@@ -59,6 +60,7 @@ class TestDraw:
         error = np.abs(share - probability)
         assert (error <= 5 * np.sqrt(probability * (1 - probability) / 3000) + 1e-12).all()
 
+    @pytest.mark.slow
     def test_totals_are_nearly_those_of_the_pool(self) -> None:
         """Draws that are independent of each other spread them three times as far, or more."""
         rng = np.random.default_rng(3)

@@ -39,6 +39,7 @@ class TestExact:
             ]
             np.testing.assert_allclose(chosen.design.draw_probability, expected, rtol=1e-12)
 
+    @pytest.mark.slow
     def test_samples_come_as_often_as_their_probability(self, rule: str) -> None:
         view, task = view_of(Pool(confidence=CONFIDENCE)), Task(3, deepest.Parameters(rule=rule), NO_PREVIOUS)
         rng, repetitions = np.random.default_rng(5), 6000
@@ -146,6 +147,7 @@ class TestDesign:
         q = chosen.design.draw_probability[:12].tolist()
         assert first.value == pytest.approx(reference.estimate(1 - outcome[:12], q, 80), abs=1e-12)
 
+    @pytest.mark.slow
     def test_missing_labels_leave_little_bias(self) -> None:
         rng = np.random.default_rng(2)
         pool = Pool(confidence=np.linspace(0.3, 1, 60))
@@ -170,6 +172,7 @@ class TestDesign:
         assert peak < 6 * 8 * size
 
 
+@pytest.mark.slow
 def test_interval_covers_where_failures_are_rare_and_confident() -> None:
     """Student's interval on the z covers in about half of these samples."""
     rng = np.random.default_rng(8)

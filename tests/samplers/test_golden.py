@@ -55,6 +55,7 @@ def assert_near(found: dict[str, Any], expected: dict[str, Any]) -> None:
         assert found[name] == (item if isinstance(item, str) else pytest.approx(item, rel=1e-9)), name
 
 
+@pytest.mark.processes
 def test_labels_come_back_in_another_process() -> None:
     replay = (
         "import sys, opacc_ray as opacc\n"

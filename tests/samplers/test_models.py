@@ -76,6 +76,7 @@ def test_each_model_keeps_most_of_what_its_own_draw_would_gain(models: Models) -
     assert all(one < 1.25 * own for one, own in zip(together, alone, strict=True))
 
 
+@pytest.mark.slow
 def test_all_intervals_hold_together(models: Models) -> None:
     """Accuracies of three models and their differences, with 120 labels in two rounds or by SRS; 80 audits each."""
     truth, repetitions = models.outcomes.mean(axis=1), 80

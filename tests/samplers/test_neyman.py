@@ -75,6 +75,7 @@ def all_rounds(view: View, previous: Previous, num: int, number: int) -> list[tu
 
 
 class TestDrawing:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "quarters", [(1, 2, 2, 3, 2, 2), (3, 3, 3, 3), (1, 1, 1, 1, 4, 2, 2), (2, 2, 2, 2), (3, 2, 3, 1, 3)]
     )
@@ -92,6 +93,7 @@ class TestDrawing:
         assert [found[sample] for sample in expected] == pytest.approx(list(expected.values()), abs=1e-12)
         assert all(len(sample) == probability.sum() for sample in found)
 
+    @pytest.mark.slow
     def test_probabilities_and_spread_on_a_large_pool(self) -> None:
         rng = np.random.default_rng(3)
         size = rng.gamma(0.3, 1, 200)
@@ -136,6 +138,7 @@ class TestUnbiased:
         mean = sum(share * opacc.estimate(drawn, outcome[drawn.index]).value for share, drawn in rounds)
         assert mean == pytest.approx(outcome.mean(), abs=1e-12)
 
+    @pytest.mark.slow
     def test_two_rounds_over_all_samples(self) -> None:
         """The second design depends on the first labels, and the combination is unbiased all the same."""
         pool, _ = make_pool(7, 2)

@@ -29,6 +29,7 @@ def price_of(plan: WholePlan) -> float:
 
 
 class TestPrecision:
+    @pytest.mark.slow
     @pytest.mark.parametrize(("num", "useless"), [(50, False), (100, False), (200, False), (100, True)])
     def test_interval_covers(self, num: int, useless: bool) -> None:
         pool, outcome = make_pool(4000, 7, useless=useless)
@@ -68,6 +69,7 @@ class TestPrecision:
         p = predict_failure(read_signals(view_of(pool), 6), labelled, 1 - outcome[labelled]).failure
         assert p[prediction <= 1].min() > 0.5 > 0.1 > p[prediction > 1].mean()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("price", [0.02, 0.05, 0.1])
     def test_a_useless_predictor_costs_its_price(self, price: float) -> None:
         """For any confidence: failures independent of p, averaged over random places of the failures."""
@@ -141,6 +143,7 @@ class TestPrecision:
         plan = whole_plan(view_of(pool), Task(100, neyman.Parameters(), previous))
         assert exact_variance(plan, 1 - failure) < 0.8 * failure.var() / 100
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("sizes", [(30,), (3, 6, 9, 12), (40, 60)], ids=str)
     def test_interval_of_scores_holds_where_large_losses_are_rare(self, sizes: tuple[int, ...]) -> None:
         """1 in 50 loses all, the others next to nothing; 100 samples, fails above the 1 - 1e-4 quantile of 95 %."""

@@ -79,6 +79,7 @@ class TestRounds:
         assert drawn.design.predicted_failure.sum() < 1
         assert opacc.estimate(drawn, np.ones(100)).low <= 0.025 ** (1 / 100)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("level", "least"), [(0.95, 0.924), (0.99, 0.978)])
     def test_rare_failures_anywhere_are_covered(self, level: float, least: float) -> None:
         """One failure in the sample does not exclude a rate of one in a thousand."""
@@ -119,6 +120,7 @@ class TestRounds:
         result = combine_rounds(*audit(pool, outcome, (20, 20, 20), seed=1), 0.95)
         assert (result.low, result.value, result.high) == pytest.approx([outcome.mean()] * 3)
 
+    @pytest.mark.slow
     def test_rounds_that_nearly_exhaust_the_pool_rest_on_the_last(self) -> None:
         """What is left unlabelled after the last round decides the error, and not the first round's."""
         pool, outcome = make_pool(200, 3)

@@ -78,6 +78,7 @@ def test_a_round_without_variance_has_all_the_weight() -> None:
     assert weights_by_variance([0.2, 0.0]).tolist() == [0, 1]
 
 
+@pytest.mark.slow
 def test_late_labels_improve_the_estimate_of_the_first_rounds() -> None:
     """Errors are below those of the rounds by themselves, without a bias to speak of, and the intervals hold."""
     view, outcome = make_pool(2000, 4)

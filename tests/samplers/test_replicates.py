@@ -153,6 +153,7 @@ def test_deepreduce_stops_itself_in_every_part(pool: Pool) -> None:
     assert (np.bincount(chosen.design.replicate) > 5).all()
 
 
+@pytest.mark.slow
 def test_ces_replicates_cover() -> None:
     """300 repetitions; fails under the 1e-4 quantile of a 95 % interval's hits."""
     rng = np.random.default_rng(7)
@@ -255,6 +256,7 @@ def test_rounds_say_all_that_they_rest_on() -> None:
     assert "replicates" in (replicated.reason or "")
 
 
+@pytest.mark.slow
 def test_classes_costs_and_differences_are_covered_with_few_replicates() -> None:
     """150 repetitions of 3 replicates; without Student's quantile they cover in 82 to 89 %."""
     rng = np.random.default_rng(11)
@@ -276,6 +278,7 @@ def test_classes_costs_and_differences_are_covered_with_few_replicates() -> None
     assert (hits >= binom.ppf(1e-3, 150, 0.95)).all()
 
 
+@pytest.mark.slow
 def test_rounds_of_few_replicates_are_as_unsure_as_they() -> None:
     """200 repetitions of two rounds of 2 replicates; with the labels' degrees of freedom they cover in 84 %."""
     outcome = (np.random.default_rng(12).random(2000) < 0.7).astype(float)

@@ -147,6 +147,7 @@ def test_control_characters_never_reach_the_terminal(
     assert not [character for character in EVIL[:-1] if character in said and not character.isprintable()]
 
 
+@pytest.mark.processes
 def test_pipe_that_is_closed_or_a_folder_is_one_sentence(
     run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

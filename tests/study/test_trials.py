@@ -81,6 +81,7 @@ class TestCode:
             keys.add(cell.key)
         assert len(keys) == 3
 
+    @pytest.mark.processes
     def test_it_is_all_that_a_trial_loads(self) -> None:
         loaded = "import sys, opacc_ray.study.trials; print(*(name for name in sys.modules if 'opacc_ray.' in name))"
         done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)

@@ -30,6 +30,8 @@ from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
+pytestmark = pytest.mark.processes
+
 NUM = 8
 
 
