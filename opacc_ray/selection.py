@@ -36,7 +36,7 @@ Content = dict[str, tuple[str, str]]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Selection:
-    """n examples of a pool of N, in the order of their choice."""
+    """Chosen examples of a pool, n of N, in the order of choice."""
 
     method: str
     parameters: dict[str, Any]

@@ -234,7 +234,7 @@ def test_a_regression_of_another_framework_is_audited(bucket: str, outputs: dict
         ({"output": "logits"}, {"output": "probabilities"}, "model.output is probabilities, and a row"),
         ({"output": "answer"}, {}, "the column 'answer' is string, not numbers or lists of numbers"),
         ({"output": "logits", "confidence": "percent"}, {}, "outside [0, 1]; divide a percentage by 100"),
-        ({"output": ["logits", "score"]}, {}, "of several columns of output each holds one number a row"),
+        ({"output": ["logits", "score"]}, {}, "with several columns, each must hold one number per row"),
         ({"output": "logits", "hidden": "ragged"}, {}, "hidden ('ragged') holds lists of different lengths"),
     ],
 )
@@ -266,7 +266,7 @@ def test_stored_features_that_do_not_fit_are_one_sentence(
         ),
         (
             {"pool": {"uri": "home", "format": "features", "columns": {"output": "o"}}},
-            "pool.columns.hidden to its column, or compare the output, if it is there, with layer=output",
+            "pool.columns.hidden to its column, or compare the output layer with layer=output",
         ),
         ({"sample": {"method": "deepest", "budget": 9, "auxiliary": "dsa"}}, "add reference"),
         ({"extract": {"features": ["hidden", "output"]}}, "has output, which the stored features lack: set pool"),

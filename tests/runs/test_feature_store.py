@@ -268,7 +268,7 @@ def test_directions_that_are_damaged_are_made_again(wide: Run, damage: Any, capl
     wide.features.write(kept, damage(data))
     verbs.select(wide, "srs", 20, {})
     assert draw(wide) == first
-    assert "it is made again" in caplog.text
+    assert "it is computed again" in caplog.text
     assert wide.features.read(kept) == data
 
 
