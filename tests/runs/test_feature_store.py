@@ -98,7 +98,7 @@ def sealed_index(**content: Any) -> str:
     [
         ("{", "index.json is not JSON"),
         ('{"format": "opacc-index/9"}', 'index.json has format "opacc-index/9"; this version reads "opacc-index/2"'),
-        (sealed_index(), "index.json: key 'features' is missing; add it"),
+        (sealed_index(), "index.json: key 'features' is missing; "),
         ("[]", "index.json holds a list, not a JSON object"),
         (
             sealed_index(features={}, bad=[]),
