@@ -83,7 +83,7 @@ def test_every_round_of_a_run_is_drawn_for_all_models_and_knows_how_each_did(run
     assert [line[:10].strip() for line in lines[:8]] == [
         *("model 1", "model 2", "model 3", "1 - 2", "1 - 3", "2 - 3", "best", "together")
     ]
-    assert lines[7].endswith("all differences hold with 95 %")
+    assert lines[7].endswith("all differences hold with 95 % confidence")
 
 
 def test_a_method_for_one_model_serves_it_alone_and_compares_all(run: Run, others: list[Run]) -> None:
