@@ -286,8 +286,8 @@ def test_advice_to_compare_another_layer_of_stored_features_works(bucket: str, o
     with pytest.raises(SpecError) as caught:
         verbs.select(run, "ces", 40, {})
     assert str(caught.value).endswith(
-        "not hidden; set pool.columns.hidden to its column in a spec and run that, or compare the output, if it is "
-        "there, with layer=output"
+        "not hidden; set pool.columns.hidden to its column in a spec and run that, or compare the output layer "
+        "with layer=output"
     )
     assert len(verbs.select(run, "ces", 40, {"layer": "output"})) == 40
 
