@@ -103,7 +103,7 @@ def edits(content: Any) -> Iterator[Any]:
 
 def test_predictions_of_other_examples_are_refused(home: Path) -> None:
     replace(home, PREDICTIONS, (home / "rounds" / "2" / "predictions.parquet").read_bytes())
-    with pytest.raises(DataError, match=r"of round 1 of .* hold different examples; restore both"):
+    with pytest.raises(DataError, match=r"of round 1 of .* have different examples; restore both"):
         state(home)
 
 

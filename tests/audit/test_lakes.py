@@ -235,7 +235,7 @@ def test_a_regression_of_another_framework_is_audited(bucket: str, outputs: dict
         ({"output": "logits"}, {"output": "probabilities"}, "model.output is probabilities, and a row"),
         ({"output": "answer"}, {}, "the column 'answer' is string, not numbers or lists of numbers"),
         ({"output": "logits", "confidence": "percent"}, {}, "outside [0, 1]; divide a percentage by 100"),
-        ({"output": ["logits", "score"]}, {}, "of several columns of output each holds one number a row"),
+        ({"output": ["logits", "score"]}, {}, "with several columns, each must hold one number per row"),
         ({"output": "logits", "hidden": "ragged"}, {}, "hidden ('ragged') holds lists of different lengths"),
     ],
 )
@@ -267,7 +267,7 @@ def test_stored_features_that_do_not_fit_are_one_sentence(
         ),
         (
             {"pool": {"uri": "home", "format": "features", "columns": {"output": "o"}}},
-            "pool.columns.hidden to its column, or compare the output, if it is there, with layer=output",
+            "pool.columns.hidden to its column, or compare the output layer with layer=output",
         ),
         ({"sample": {"method": "deepest", "budget": 9, "auxiliary": "dsa"}}, "add reference"),
         ({"extract": {"features": ["hidden", "output"]}}, "has output, which the stored features lack: set pool"),
@@ -287,8 +287,8 @@ def test_advice_to_compare_another_layer_of_stored_features_works(bucket: str, o
     with pytest.raises(SpecError) as caught:
         verbs.select(run, "ces", 40, {})
     assert str(caught.value).endswith(
-        "not hidden; set pool.columns.hidden to its column in a spec and run that, or compare the output, if it is "
-        "there, with layer=output"
+        "not hidden; set pool.columns.hidden to its column in a spec and run that, or compare the output layer "
+        "with layer=output"
     )
     assert len(verbs.select(run, "ces", 40, {"layer": "output"})) == 40
 

@@ -196,7 +196,7 @@ def test_what_no_source_file_shows_is_found_by_extracting_examples_again(
     [said] = [message for message in caplog.messages if "extracting again" in message]
     assert said.startswith("example 'a.npy:")
     assert "has another output than is stored: the difference is " in said
-    assert "and 0.1% is allowed; no source file has changed, so some data or setting of the model has" in said
+    assert "and 0.1 % is allowed; no source file has changed, so data or settings of the model have" in said
     caplog.clear()
     again, made = audit()
     assert (again.uri, made) == (new.uri, [])

@@ -84,7 +84,7 @@ def test_a_pool_of_features_has_nothing_to_plan(spec: Callable[..., dict[str, An
     columns = {"id": "id", "confidence": "score", "prediction": "class"}
     content = spec(pool={"uri": "s3://scans/table", "format": "features", "columns": columns})
     del content["model"]
-    with pytest.raises(SpecError, match=r"spec.yaml: the pool holds features, so nothing is extracted"):
+    with pytest.raises(SpecError, match=r"spec.yaml: the pool contains features, so nothing is extracted"):
         plan_run(parse_spec(content | {"sample": {"method": "css", "budget": 9}}, "spec"), "spec.yaml")
 
 

@@ -183,7 +183,7 @@ def test_a_column_of_the_pool_is_the_prior_of_every_example(tmp_path: Path) -> N
         ({}, "has no number in the column 'judge', which pool.columns.prior names"),
         ({"judge": np.where(np.arange(N) == 7, np.nan, 1.0)}, "judge of '007.png' is nan; give each example a number"),
         ({"judge": np.array([None if i == 7 else 1.0 for i in range(N)])}, "judge of '007.png' is null"),
-        ({"judge": np.array(["bad"] * N)}, "pool.columns.prior: 'judge' is string; name a column of numbers"),
+        ({"judge": np.array(["bad"] * N)}, "pool.columns.prior: 'judge' is string; name a column with one number"),
     ],
 )
 def test_a_column_that_is_no_prior_is_refused_before_anything_is_written(

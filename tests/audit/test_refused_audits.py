@@ -72,7 +72,7 @@ def damaged(bucket: str) -> str:
 
 def test_image_that_does_not_decode_is_named(spec, damaged: str) -> None:
     content = spec(pool={"uri": damaged, "format": "images"}, model={"function": "numpy_model:random"})
-    refused(content, DataError, r"'031\.png'.*are no image.*on_bad_item")
+    refused(content, DataError, r"'031\.png'.*not an image.*on_bad_item")
 
 
 def test_image_that_does_not_decode_is_excluded_and_counted(spec, damaged: str) -> None:

@@ -17,6 +17,7 @@ import opacc_ray as opacc
 from opacc_ray.audit import accuracy, several_models, verbs
 from opacc_ray.audit.checks import check
 from opacc_ray.cli import texts
+from opacc_ray.cli.layout import terminal_text
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, OpaccError, SpecError
 from opacc_ray.labels import label_actions
@@ -78,11 +79,11 @@ def test_every_round_of_a_run_is_drawn_for_all_models_and_knows_how_each_did(run
         found.models[1].accuracy,
         found.differences[0].difference,
     )
-    lines = texts.comparison(found).splitlines()
+    lines = terminal_text(texts.comparison(found)).splitlines()
     assert [line[:10].strip() for line in lines[:8]] == [
         *("model 1", "model 2", "model 3", "1 - 2", "1 - 3", "2 - 3", "best", "together")
     ]
-    assert lines[7].endswith("all differences hold with 95%")
+    assert lines[7].endswith("all differences hold with 95 % confidence")
 
 
 def test_a_method_for_one_model_serves_it_alone_and_compares_all(run: Run, others: list[Run]) -> None:

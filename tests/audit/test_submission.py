@@ -73,7 +73,7 @@ def test_run_of_a_cluster_with_other_libraries_is_found_again(spec: Spec, monkey
 
 def test_spec_that_does_not_fit_its_data_is_refused_and_nothing_written(spec: Spec) -> None:
     wanting = spec.model_copy(update={"sample": spec.sample.model_copy(update={"budget": 6})})
-    with pytest.raises(SpecError, match="holds 5 examples; give at most 5"):
+    with pytest.raises(SpecError, match="has 5 examples; set at most 5"):
         submit(wanting, Order(address="http://127.0.0.1:1"), print)
     empty = spec.model_copy(update={"pool": spec.pool.model_copy(update={"uri": "/nowhere"})})
     with pytest.raises(StorageError, match="cannot list /nowhere"):

@@ -206,7 +206,10 @@ def make_rest(estimate: AccuracyEstimate) -> list[Document]:
     run = "s3://bucket/audits/golden-00000000"
     return [
         LabelSession(run=run, saved=3, done=2, total=4, different=0),
-        DemoResult(run=run, folder="demo", seconds=9.5, true_accuracy=0.7, estimate=estimate, ces=stated, srs=stated),
+        DemoResult(
+            run=run, report="demo/report.html", folder="demo", seconds=9.5, true_accuracy=0.7, estimate=estimate,
+            ces=stated, srs=stated,
+        ),
         Submission(
             id="golden-00000000", run=run, found=False, status="FAILED", modules=["user.py"], ended="failed",
             exit_code=5, waits_for=None, error="the pool is empty",

@@ -98,7 +98,7 @@ def sealed_index(**content: Any) -> str:
     [
         ("{", "index.json is not JSON"),
         ('{"format": "opacc-index/9"}', 'index.json has format "opacc-index/9"; this version reads "opacc-index/2"'),
-        (sealed_index(), "index.json: key 'features' is missing; add it"),
+        (sealed_index(), "index.json: key 'features' is missing; "),
         ("[]", "index.json holds a list, not a JSON object"),
         (
             sealed_index(features={}, bad=[]),
@@ -268,7 +268,7 @@ def test_directions_that_are_damaged_are_made_again(wide: Run, damage: Any, capl
     wide.features.write(kept, damage(data))
     verbs.select(wide, "srs", 20, {})
     assert draw(wide) == first
-    assert "it is made again" in caplog.text
+    assert "it is computed again" in caplog.text
     assert wide.features.read(kept) == data
 
 
