@@ -183,7 +183,7 @@ def test_what_cannot_serve_several_models_is_refused(
 
 def test_models_of_other_examples_are_refused(models: Models) -> None:
     small = opacc.Pool(confidence=np.full(N - 1, 0.9))
-    with pytest.raises(SpecError, match=f"pool 2 holds {N - 1} examples and the first {N}"):
+    with pytest.raises(SpecError, match=f"pool 2 has {N - 1} examples and the first has {N}"):
         opacc.select([models.pools[0], small], budget=20)
     named = opacc.Pool(ids=[f"x{i}" for i in range(N)], confidence=np.full(N, 0.9))
     with pytest.raises(DataError, match=r"in the first pool and 'x.* in pool 2"):
