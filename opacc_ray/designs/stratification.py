@@ -26,7 +26,7 @@ def kmeans_1d(values: NDArray[np.float64], num: int) -> NDArray[np.int64]:
     centred = values - values.mean()  # squares of large values would cancel
     count = np.bincount(cell)
     used = np.flatnonzero(count)  # (B,)
-    total, squares = (np.bincount(cell, weights=own)[used] for own in (centred, centred**2))
+    total, squares = (np.bincount(cell, weights=own)[used].astype(np.float64) for own in (centred, centred**2))
     starts = _best_starts(_costs(count[used], total, squares), min(num, len(used)))
     found: NDArray[np.int64] = np.searchsorted(used[starts], cell, side="right") - 1
     return found
