@@ -189,7 +189,7 @@ def test_models_of_other_examples_are_refused(models: Models) -> None:
     with pytest.raises(DataError, match=r"in the first pool and 'x.* in pool 2"):
         opacc.select([models.pools[0], named], budget=20)
     drawn = opacc.select(models.pools, budget=20)
-    with pytest.raises(LabelError, match="outcomes of 2 models, and there are 3"):
+    with pytest.raises(LabelError, match="outcomes of 2 models instead of 3"):
         opacc.select(models.pools, budget=20, previous=[(drawn, models.outcomes[:2, drawn.index])])
     with pytest.raises(SpecError, match="2 pools of 1200 examples, for 3 models"):
         opacc.compare(drawn, models.outcomes[:, drawn.index], pools=models.pools[:2])
