@@ -6,6 +6,7 @@
 Each verb runs as a process of its own, as a user runs it; its memory is the most that was resident at a time.
 """
 
+import argparse
 import contextlib
 import os
 import pickle
@@ -128,4 +129,9 @@ def _label(run: Run, number: int) -> None:
 
 
 if __name__ == "__main__":
-    {"bytes": count_bytes, "memory": measure_memory, "index": index, "command": command}[sys.argv[1]](*sys.argv[2:])
+    tasks = {"bytes": count_bytes, "memory": measure_memory, "index": index, "command": command}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("task", choices=tasks, help="index and command are run by the other two")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    given = parser.parse_args()
+    tasks[given.task](*given.arguments)

@@ -4,10 +4,10 @@ One thread reads ahead with 16 others and decodes; the main one computes, with o
 have the channels last in memory where the last argument says so, else not.
 """
 
+import argparse
 import io
 import os
 import queue
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 BEGUN = time.monotonic()
 
 
-def main(bucket: str, prefix: str, factory: str, batch: int, layout: str = "contiguous_format") -> None:
+def main(bucket: str, prefix: str, factory: str, batch: int, layout: str) -> None:
     import numpy as np
     import throughput_model
     import torch
@@ -79,4 +79,12 @@ def _images(bucket: str, prefix: str) -> Iterator:
 
 if __name__ == "__main__":
     os.environ.pop("OMP_NUM_THREADS", None)
-    main(*sys.argv[1:4], int(sys.argv[4]), *sys.argv[5:])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("bucket")
+    parser.add_argument("prefix")
+    parser.add_argument("factory", help="function of throughput_model")
+    parser.add_argument("batch", type=int)
+    parser.add_argument(
+        "layout", nargs="?", default="contiguous_format", choices=["contiguous_format", "channels_last"]
+    )
+    main(**vars(parser.parse_args()))

@@ -1,6 +1,6 @@
 """PNGs in a folder through Ray Data: read_images, one actor with the model, write_parquet. Needs pandas."""
 
-import sys
+import argparse
 
 import numpy as np
 import ray
@@ -23,6 +23,11 @@ class Predictor:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("images", help="folder of PNGs")
+    parser.add_argument("written", help="folder for the outputs")
+    given = parser.parse_args()
     ray.init(address="local", include_dashboard=False, log_to_driver=False)
-    images = ray.data.read_images(sys.argv[1], include_paths=True)
-    images.map_batches(Predictor, batch_size=256, compute=ray.data.ActorPoolStrategy(size=1)).write_parquet(sys.argv[2])
+    images = ray.data.read_images(given.images, include_paths=True)
+    outputs = images.map_batches(Predictor, batch_size=256, compute=ray.data.ActorPoolStrategy(size=1))
+    outputs.write_parquet(given.written)

@@ -6,7 +6,7 @@ index if the classes have no names. :func:`outcomes` compares labels with predic
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,28 +23,6 @@ from opacc_ray.samplers.estimate import estimate as estimate_from_outcomes
 from opacc_ray.samplers.models import Pools, listed
 from opacc_ray.samplers.select import select as select_by_outcomes
 from opacc_ray.selection import Selection
-
-
-@dataclass(frozen=True, eq=False)
-class LabelledEstimate(Estimate):
-    """An estimate, and how many labels of a simple random sample would be as precise.
-
-    ``effective_size`` is None where it is unknown: too few failures were seen, or the interval is not design-based.
-    """
-
-    effective_size: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the estimate as JSON types, without ``effective_size``."""
-        return {item.name: getattr(self, item.name) for item in fields(Estimate)}
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Estimate) and all(
-            getattr(self, item.name) == getattr(other, item.name) for item in fields(Estimate)
-        )
-
-    def __hash__(self) -> int:
-        return hash(tuple(self.to_dict().values()))
 
 
 def select(
@@ -117,7 +95,7 @@ def estimate(
     prediction: ArrayLike | None = None,
     pool: Pool | View | None = None,
     history: History | None = None,
-) -> LabelledEstimate:
+) -> Estimate:
     """Estimate the accuracy on the pool that ``selection`` was drawn from.
 
     Parameters
@@ -135,9 +113,9 @@ def estimate(
 
     Returns
     -------
-    LabelledEstimate
-        Value and interval. ``reason`` says why an interval is not design-based, or that labels contradict the
-        confidence.
+    Estimate
+        Value and interval, with ``effective_size``. ``reason`` says why an interval is not design-based, or that labels
+        contradict the confidence.
 
     Raises
     ------
@@ -157,8 +135,7 @@ def estimate(
     elif isinstance(outcome, Sequence) and len(outcome) == len(selection):
         given = [_outcomes_of(part, own, [pool]) for part, own in zip(selection, outcome, strict=True)]
     found = estimate_from_outcomes(selection, given, level, prediction=prediction, pool=pool, history=history)
-    size = baseline(selection, given, found).effective_size
-    return LabelledEstimate(**{item.name: getattr(found, item.name) for item in fields(found)}, effective_size=size)
+    return replace(found, effective_size=baseline(selection, given, found).effective_size)
 
 
 def outcomes(selection: Selection, labels: Any, pool: Pool | View) -> Outcome:

@@ -36,7 +36,7 @@ Content = dict[str, tuple[str, str]]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Selection:
-    """Chosen examples of a pool, n of N, in the order of choice."""
+    """The n chosen examples, of a pool of N, in the order of their choice."""
 
     method: str
     parameters: dict[str, Any]
@@ -111,7 +111,7 @@ class Selection:
         return pd.DataFrame(columns, index=pd.RangeIndex(1, len(self) + 1, name="order"))
 
     def to_json(self) -> bytes:
-        """Return the content of :meth:`to_dict` as JSON bytes."""
+        """Return the bytes of a JSON file, from which ``from_json`` restores the selection."""
         return json.dumps(self.to_dict(), indent=1, allow_nan=False).encode() + b"\n"
 
     def save(self, path: str | Path) -> None:
@@ -132,7 +132,7 @@ class Selection:
 
     @classmethod
     def from_json(cls, data: bytes, source: str) -> "Selection":
-        """Restore what :meth:`to_json` returned; raise DataError as :meth:`from_dict` does."""
+        """Restore what ``to_json`` returned; raise DataError, with ``source`` as its name, for anything else."""
         try:
             content = json.loads(data)
         except (ValueError, RecursionError) as error:

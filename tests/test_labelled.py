@@ -1,5 +1,6 @@
 """Labels in Python: names of classes are compared with predictions as the command line does it."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -108,3 +109,11 @@ def test_labels_need_predictions_to_compare_with() -> None:
 
 def test_an_unknown_effective_size_is_none() -> None:
     assert opacc.estimate(BOTH, ["cat", "dog"], pool=NAMES).effective_size is None
+
+
+def test_effective_size_does_not_take_part_in_equality_or_documents() -> None:
+    found = opacc.estimate(CHOSEN, LABELS, pool=POOL)
+    assert found == replace(found, effective_size=None)
+    assert hash(found) == hash(replace(found, effective_size=None))
+    assert "effective_size" not in found.to_dict()
+    assert "effective_size" not in opacc.compare(CHOSEN, [OUTCOME, OUTCOME]).to_dict()["models"][0]

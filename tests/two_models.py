@@ -20,7 +20,7 @@ class Pair:
     num_second_better: int
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return asdict(self) | {name: getattr(self, name).to_dict() for name in ("first", "second", "difference")}
 
 
 def compare(rounds: Selection | Sequence[Selection], first: Any, second: Any, level: float = 0.95) -> Pair:

@@ -7,8 +7,6 @@ depend on the size of the pool; clusters end where cells end.
 Legend: N values, B cells, K clusters, H strata, n labels.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,43 +16,19 @@ CELLS = 1000
 """Number of cells of equal width over the range of the values."""
 
 
-class Cells(NamedTuple):
-    """The cells between the least value and the greatest."""
-
-    low: float
-    high: float
-
-    def of(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the cell of each value, (N,) in 0 .. CELLS - 1."""
-        if self.low == self.high:
-            return np.zeros(len(values), dtype=np.int64)
-        return np.minimum((values - self.low) / (self.high - self.low) * CELLS, CELLS - 1).astype(np.int64)
-
-
 def kmeans_1d(values: NDArray[np.float64], num: int) -> NDArray[np.int64]:
     """Return the cluster of each value (N,), numbered by increasing value: at most ``num`` clusters, none empty.
 
     The sum of squared distances to the clusters' means is minimal, up to the width of a cell.
     """
-    cell = Cells(float(values.min()), float(values.max())).of(values)
-    centred, nothing = values - values.mean(), np.zeros(CELLS)  # squares of large values would cancel
-    total, squares = tally(cell, centred, nothing), tally(cell, centred**2, nothing)
-    return best_clusters(np.bincount(cell, minlength=CELLS), total, squares, num)[cell]
-
-
-def tally(cell: NDArray[np.integer], values: NDArray[np.float64], before: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Add ``values`` (N,) to ``before`` (cells,) by their cells, one after the other."""
-    cells = np.concatenate([np.arange(len(before)), cell])
-    return np.bincount(cells, weights=np.concatenate([before, values])).astype(np.float64)
-
-
-def best_clusters(
-    count: NDArray[np.int64], total: NDArray[np.float64], squares: NDArray[np.float64], num: int
-) -> NDArray[np.int64]:
-    """Return the cluster of each cell, from the count, the sum and the sum of squares of its values: (cells,) each."""
+    low, high = float(values.min()), float(values.max())
+    cell = np.minimum((values - low) / ((high - low) or 1.0) * CELLS, CELLS - 1).astype(np.int64)  # (N,)
+    centred = values - values.mean()  # squares of large values would cancel
+    count = np.bincount(cell)
     used = np.flatnonzero(count)  # (B,)
-    starts = _best_starts(_costs(count[used], total[used], squares[used]), min(num, len(used)))
-    found: NDArray[np.int64] = np.searchsorted(used[starts], np.arange(len(count)), side="right") - 1
+    total, squares = (np.bincount(cell, weights=own)[used].astype(np.float64) for own in (centred, centred**2))
+    starts = _best_starts(_costs(count[used], total, squares), min(num, len(used)))
+    found: NDArray[np.int64] = np.searchsorted(used[starts], cell, side="right") - 1
     return found
 
 

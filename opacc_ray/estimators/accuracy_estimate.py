@@ -1,7 +1,7 @@
 """Define the estimate that every estimator returns, how it is shown, and the checks of outcomes."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from numbers import Real
 from typing import Any, NamedTuple, Protocol
@@ -29,6 +29,10 @@ class Estimate:
     ``value`` is between ``low`` and ``high``: an unbiased estimate outside of them is moved to the nearer end, and
     ``reason`` reports it. ``low`` .. ``high`` covers the accuracy with probability ``level`` where ``design_based`` is
     true; otherwise ``reason`` states the assumption of the interval.
+
+    ``effective_size`` is the number of labels of a simple random sample that would be as precise. Only
+    :func:`opacc_ray.estimate` sets it; it is None where it is unknown: too few failures were seen, or the interval is
+    not design-based. Equality and :meth:`to_dict` ignore it.
     """
 
     value: float
@@ -40,14 +44,17 @@ class Estimate:
     n: int
     design_based: bool
     reason: str | None = None
+    effective_size: float | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("value", "standard_error", "low", "high", "level"):  # NumPy numbers are not JSON types
             object.__setattr__(self, name, float(getattr(self, name)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON types, under the names of the attributes."""
-        return asdict(self)
+        """Return JSON types, under the names of the attributes, without ``effective_size``."""
+        content = asdict(self)
+        del content["effective_size"]
+        return content
 
     def _repr_html_(self) -> str:
         return as_html(self)

@@ -194,6 +194,10 @@ class Difference:
     num_second_better: int
     num_unlike: int | None = None  # examples of the pool with different predictions; None: not known
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON types, under the names of the attributes."""
+        return asdict(self) | {"difference": self.difference.to_dict()}
+
 
 @dataclass(frozen=True)
 class SeveralModels:
@@ -205,7 +209,11 @@ class SeveralModels:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON types, under the names of the attributes."""
-        return asdict(self)
+        return {
+            "models": [item.to_dict() for item in self.models],
+            "best": list(self.best),
+            "differences": [item.to_dict() for item in self.differences],
+        }
 
 
 def compare_by_design(

@@ -168,9 +168,9 @@ def test_one_clear_sentence_for_each_thing_that_cannot_be() -> None:
     with pytest.raises(DataError, match=r"there are 5 labels for 12 examples"):
         Grouped(view_of(twelve()), 3, np.zeros(5, dtype=np.int64))
     wide = find_clusters(Grouped(view_of(Pool(hidden=np.ones((3, 5)), prediction=[0, 1, 2])), 3))
-    with pytest.raises(DataError, match=r"2 neurons here and 5 in the reference; give a reference that the same model"):
+    with pytest.raises(DataError, match=r"2 neurons here and 5 in the reference; give a reference with features"):
         measure(Grouped(view_of(twelve()), 3), Regions(), wide)
-    with pytest.raises(DataError, match=r"predicts 0\.5, which is none of 3 classes"):
+    with pytest.raises(DataError, match=r"predicts 0\.5, which is not one of the 3 classes, 0 to 2"):
         measure(Grouped(view_of(Pool(hidden=np.ones((3, 5)), prediction=[0.5, 1, 2])), 3), Regions())
     with pytest.raises(DataError, match="class 1 is not finite"):
         find_clusters(Grouped(view_of(Pool(hidden=[[1.0], [np.nan], [2.0]], prediction=[0, 1, 2])), 3))

@@ -111,6 +111,7 @@ def test_a_pair_of_models_needs_far_fewer_labels() -> None:
     assert alone <= 15
 
 
+@pytest.mark.slow
 def test_a_sequence_keeps_the_share_over_all_analyses_where_the_interval_does_not() -> None:
     """Analyse after each of 15 rounds of 20 labels, and stop at the first alert."""
     rng, repetitions = np.random.default_rng(7), 100

@@ -184,13 +184,13 @@ def test_what_cannot_serve_several_models_is_refused(
 
 def test_models_of_other_examples_are_refused(models: Models) -> None:
     small = opacc.Pool(confidence=np.full(N - 1, 0.9))
-    with pytest.raises(SpecError, match=f"pool 2 holds {N - 1} examples and the first {N}"):
+    with pytest.raises(SpecError, match=f"pool 2 has {N - 1} examples and the first has {N}"):
         opacc.select([models.pools[0], small], budget=20)
     named = opacc.Pool(ids=[f"x{i}" for i in range(N)], confidence=np.full(N, 0.9))
     with pytest.raises(DataError, match=r"in the first pool and 'x.* in pool 2"):
         opacc.select([models.pools[0], named], budget=20)
     drawn = opacc.select(models.pools, budget=20)
-    with pytest.raises(LabelError, match="outcomes of 2 models, and there are 3"):
+    with pytest.raises(LabelError, match="outcomes of 2 models instead of 3"):
         opacc.select(models.pools, budget=20, previous=[(drawn, models.outcomes[:2, drawn.index])])
     with pytest.raises(SpecError, match="2 pools of 1200 examples, for 3 models"):
         opacc.compare(drawn, models.outcomes[:, drawn.index], pools=models.pools[:2])

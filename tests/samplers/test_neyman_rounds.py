@@ -69,7 +69,7 @@ class TestRounds:
         result = opacc.estimate(few, outcome[few.index])
         assert result.design_based
         assert result.reason is not None
-        assert "fewer than 3 of the labelled examples were foreseen to fail" in result.reason
+        assert "fewer than 3 of the labelled examples were predicted to fail" in result.reason
         assert opacc.estimate(enough, outcome[enough.index]).reason is None
 
     def test_without_observed_or_foreseen_failures_the_bound_is_exact(self) -> None:

@@ -179,7 +179,7 @@ def test_refuses_what_cannot_be_split(num: int, budget: int, message: str, pool:
 def test_refuses_labels_of_one_replicate_only(pool: Pool) -> None:
     chosen = _draw(pool, "srs", 2, 40, seed=1)
     part = chosen.restrict(chosen.design.replicate == 0)
-    with pytest.raises(LabelError, match="two are needed"):
+    with pytest.raises(LabelError, match="only 1 replicate has labels, and a variance needs two"):
         opacc.estimate(part, np.ones(20))
 
 

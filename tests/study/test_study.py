@@ -172,12 +172,12 @@ class TestOnRay:
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (["--method", "srs", "--budget", "300"], 2, "budget=300: case full holds 300 examples; give less"),
+        (["--method", "srs", "--budget", "300"], 2, "budget=300: case full holds 300 examples; give a smaller budget"),
         (["--method", "neyman:rounds=5", "--budget", "3"], 2, "budget=3 in rounds=5 .* gives batches of"),
         (
             ["--method", "lure", "--budget", "1"],
             2,
-            "budget=1 of method 'lure': .* give at least 2, or leave the method",
+            "budget=1 of method 'lure': .* give at least 2, or remove the method",
         ),
         (["--method", "ssr", "--budget", "3"], 2, "no method 'ssr'; did you mean 'ssrs'"),
         (
