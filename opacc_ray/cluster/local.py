@@ -1,4 +1,4 @@
-"""A local Ray in a process of its own, which can start while the command does other work. Ray is not imported here.
+"""A local Ray in a process of its own, which can start while the command does other work.
 
 Ray takes seconds to start, and a run has other work first: a trial of the model, for example. A command that runs one
 audit opens :func:`ahead`; code that finds that actors will be needed calls :func:`begin`; code that needs them takes
@@ -194,6 +194,8 @@ def started() -> Iterator[str]:
     own = _AHEAD.get() or _Ahead()
     found, own.ray = own.ray or LocalRay(), None
     try:
+        import ray  # noqa: F401  while it starts, since the caller needs both
+
         address = found.address()
         _USED.append(found)
         yield address

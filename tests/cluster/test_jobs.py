@@ -208,7 +208,7 @@ def test_the_line_of_ray_that_comes_late_is_not_the_reason_of_a_failure() -> Non
     [
         (
             f'exec "{sys.executable}" -I -S "$@"',
-            ["the Python of the cluster has no opacc_ray; install it", "or send it along with --module opacc_ray"],
+            ["the Python of the cluster has no opacc_ray; install it", "or add --module opacc_ray, and submit again"],
         ),
         (
             'for i in $(seq 500); do echo "line $i of the log"; done; echo "here is why"; exit 3',
