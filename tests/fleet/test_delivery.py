@@ -251,8 +251,8 @@ def test_a_summary_remembers_failures_until_the_audit_succeeds(fleet: Fleet) -> 
 
 KILLED = """
 import os, signal, sys
-from opacc_ray.audit import steps
-steps.run = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+from opacc_ray.audit import verbs
+verbs.run = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 from opacc_ray.cli.main import main
 main(["fleet", sys.argv[1], "--no-trial"])
 """
