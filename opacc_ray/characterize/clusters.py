@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.characterize.classes import Grouped, blocks, other_width, part_classes
 from opacc_ray.errors import DataError
+from opacc_ray.parts.cache import key_of
 from opacc_ray.pool import Pool
 
 SUMS_AT_ONCE = 1 << 25
@@ -66,6 +67,8 @@ def find_clusters(data: Grouped, at_once: int = SUMS_AT_ONCE) -> Clusters:
 def centroid_distances(data: Grouped, centroid: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the distance of each example of ``data`` from the centroid of its class, (N,); centroid (C, m).
 
+    They are measured once per data set: characterisation and the sampler `coverage` ask for them after `find_clusters`.
+
     Raises
     ------
     DataError
@@ -74,7 +77,8 @@ def centroid_distances(data: Grouped, centroid: NDArray[np.float64]) -> NDArray[
     width = width_of(data)
     if width != centroid.shape[1]:
         raise other_width(width, centroid.shape[1])
-    return np.concatenate(data.map(part_distances, centroid))
+    key = key_of(centroid, "predicted" if data.label is None else data.label)
+    return data.view.once("centroid distances", key, lambda: np.concatenate(data.map(part_distances, centroid)))
 
 
 def part_nums(part: Pool, label: NDArray[np.int64] | None, num_classes: int) -> NDArray[np.int64]:
