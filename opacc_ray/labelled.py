@@ -52,13 +52,16 @@ def select(
         whose design has none
     history : what is known before the first label, for methods that use it. Give the same history to all rounds and to
         the estimate
-    progress : called as ``progress(done, total)`` after each step of methods that choose step by step (ces, deepreduce)
+    progress : called as ``progress(done, total)``, in this thread, after each step of methods that choose step by step
+        (ces, deepreduce): ``done`` examples are chosen of ``total``, the budget or None. An exception that it raises
+        ends the selection
     parameters : parameters of the method, see `opacc methods METHOD`
 
     Returns
     -------
     Selection
-        The examples in order of choice, with the design that the estimate needs.
+        The examples in order of choice, with the design that the estimate needs. Its facts contain a ``notice`` if the
+        labels of earlier rounds contradict the confidence.
 
     Raises
     ------
@@ -68,14 +71,15 @@ def select(
     LabelError
         The labels do not fit the earlier rounds, or all examples are labelled.
     DataError
-        The pool lacks a feature, a value is not finite, or ids differ from those of an earlier round or another pool.
+        The pool lacks a feature, a value is not finite, or ids or their order differ from an earlier round or another
+        pool.
     """
     pools = listed(pool)
     rounds = previous
     if isinstance(previous, Sequence) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in previous):
         rounds = [(selection, _outcomes_of(selection, given, pools)) for selection, given in previous]
     return select_by_outcomes(
-        pools if len(pools) > 1 else pools[0] if pools else pools,
+        pools,
         method,
         budget,
         seed,
@@ -108,7 +112,7 @@ def estimate(
     prediction : (N,) expected outcomes in [0, 1] of the whole pool, such as the model's confidence, for a
         prediction-powered estimate
     pool : the pool. `neyman` uses its features and all labels to predict the outcomes of unlabelled examples, which
-        makes the estimate more precise
+        makes the estimate more precise. Without it, each round is estimated separately, which is exactly unbiased
     history : as given to :func:`select`; only with ``pool``
 
     Returns

@@ -97,6 +97,10 @@ class Task(NamedTuple):
     history: History = NO_HISTORY
     others: tuple[OtherModel, ...] = ()  # in addition to the model of the view
 
+    def free(self, size: int) -> NDArray[np.int64]:
+        """Return the examples of a pool of ``size`` that earlier rounds have not labelled, sorted."""
+        return np.delete(np.arange(size), self.previous.chosen)
+
 
 class Draw(NamedTuple):
     """A sample with the design that drew it."""

@@ -143,7 +143,7 @@ def plan(view: View, task: Task) -> Plan:
     near = centroid_distances(data, clusters.centroid) <= (regions.radius * clusters.reach)[classes]
     region = np.where(is_near(confidence, regions), BOUNDARY, np.where(near, CENTROID, BETWEEN))
     cell = region * data.num_classes + classes
-    free = np.delete(np.arange(view.size), labelled)
+    free = task.free(view.size)
     size = np.bincount(cell[free], minlength=3 * data.num_classes)
     other = np.concatenate(data.map(part_strongest_other))
     ordered = free[np.lexsort((confidence[free], other[free], cell[free]))]

@@ -57,7 +57,7 @@ def needs(parameters: Parameters) -> tuple[str, ...]:
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """Order by confidence, cut the strata, share the budget, and draw each stratum's share."""
     assert task.budget is not None
-    free = np.delete(np.arange(view.size), task.previous.chosen)
+    free = task.free(view.size)
     ordered = free[np.argsort(-view.column("confidence")[free], kind="stable")]  # most confident first
     cuts = np.round(np.cumsum(task.parameters.fractions)[:-1] * len(free)).astype(np.int64)
     sizes = np.diff(cuts, prepend=0, append=len(free))

@@ -1,4 +1,4 @@
-"""Accuracy from a labelled sample: :func:`estimate`, the way in for users."""
+"""Estimate the accuracy from the outcomes of a sample."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,37 +29,11 @@ def estimate(
     pool: Pool | View | None = None,
     history: History | None = None,
 ) -> Estimate:
-    """Accuracy on the pool that ``selection`` was drawn from.
+    """Estimate the accuracy on the pool of ``selection`` from outcomes (n,), or from a list with those of each round.
 
-    Parameters
-    ----------
-    selection : what :func:`opacc_ray.select` returned, or ``Selection.load`` of what it saved; or a list of them, one
-        per round
-    outcome : (n,) 1 correct, 0 misprediction, or a score in [0, 1]; aligned with ``selection.index``; for rounds a list
-    level : confidence level of the interval, in (0, 1)
-    prediction : (N,) in [0, 1] of every example of the pool, in its order: the outcome to expect, such as the model's
-        confidence. As far as it is right, it saves labels; see :mod:`opacc_ray.estimators.prediction_powered`
-    pool : the pool with its features, from which `neyman` with ``combine="labels"`` predicts what is not labelled by
-        all labels (:mod:`opacc_ray.samplers.neyman.regression`). Without it each round is estimated by itself, which is
-        exactly unbiased and less precise. Other methods have no use for it
-    history : what was known before the first label, as the selection was given it; only with ``pool``
-
-    Returns
-    -------
-    Estimate
-        Value and interval of the selection's own design; for rounds, of all of them together. Its ``reason`` says if
-        the labels contradict the confidence (:mod:`opacc_ray.estimators.plausibility`).
-
-    Raises
-    ------
-    LabelError
-        If the outcomes are not n numbers in [0, 1], or rounds are missing.
-    DataError
-        If the predictions are not N numbers in [0, 1], the pool calls a chosen example by another id, or a pool or
-        prediction without ids is that of the selection in another order.
-    SpecError
-        If there are predictions for a selection by ``neyman``, which has its own, or the pool has another size than the
-        one that it was drawn from.
+    Arguments and errors are those of :func:`opacc_ray.labelled.estimate`, which also accepts labels and adds the
+    effective sample size. Without ``pool``, rounds are combined by their designs alone. With it, those of `neyman` with
+    ``combine="labels"`` are combined by :mod:`opacc_ray.samplers.neyman.regression`.
     """
     selections, view = [selection] if isinstance(selection, Selection) else list(selection), None
     if prediction is not None:

@@ -45,7 +45,7 @@ def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     assert task.budget is not None
     labelled, outcome = task.previous
     stratum = kmeans_1d(auxiliary.read(view, task.parameters.auxiliary).score(), task.parameters.strata)  # (N,)
-    free, num = np.delete(np.arange(view.size), labelled), int(stratum.max()) + 1
+    free, num = task.free(view.size), int(stratum.max()) + 1
     sizes = np.bincount(stratum[free], minlength=num)
     counted = np.bincount(stratum[labelled], minlength=num)
     failures = np.bincount(stratum[labelled], weights=1 - outcome, minlength=num).astype(np.float64)

@@ -11,23 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
-from opacc_ray.parts.view import View
-from opacc_ray.samplers import auxiliary
 from opacc_ray.samplers.base import Draw, Task
 
 
-def draw_probabilities(view: View, name: str, floor: float, labelled: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return p (N,), proportional to the auxiliary variable ``name``: 0 for the examples ``labelled`` (k,), 1 in sum.
-
-    Raises as :func:`opacc_ray.samplers.auxiliary.read`.
-    """
-    score = auxiliary.read(view, name).score()
-    score[labelled] = 0
-    mean = score.sum() / (view.size - len(labelled))
-    np.maximum(score, floor * mean if mean > 0 else 1.0, out=score)
-    score[labelled] = 0
-    score /= score.sum()
-    return score
+def draw_probabilities(score: NDArray[np.float64], floor: float, labelled: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return p (N,), proportional to ``score`` (N,): 0 for the examples ``labelled`` (k,), 1 in sum."""
+    probability = score.copy()
+    probability[labelled] = 0
+    mean = probability.sum() / (len(score) - len(labelled))
+    np.maximum(probability, floor * mean if mean > 0 else 1.0, out=probability)
+    probability[labelled] = 0
+    probability /= probability.sum()
+    return probability
 
 
 def draw_independent(rng: np.random.Generator, probability: NDArray[np.float64], task: Task) -> Draw:

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from opacc_ray.designs.drawing import line_lengths
 from opacc_ray.designs.rao_hartley_cochran import RaoHartleyCochran
 from opacc_ray.parts.view import View
+from opacc_ray.samplers import auxiliary
 from opacc_ray.samplers.base import Draw, Task
 from opacc_ray.samplers.proportional import draw_probabilities
 from opacc_ray.samplers.sups import Parameters, needs
@@ -42,8 +43,9 @@ def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """Split into groups and draw one example of each."""
     assert task.budget is not None
     parameters, labelled = task.parameters, task.previous.chosen
-    free = np.delete(np.arange(view.size), labelled)
-    probability = draw_probabilities(view, parameters.auxiliary, parameters.floor, labelled)[free]
+    free = task.free(view.size)
+    score = auxiliary.read(view, parameters.auxiliary).score()
+    probability = draw_probabilities(score, parameters.floor, labelled)[free]
     shuffled = _random_order(len(free), view.size, int(rng.integers(1 << 63)))
     length = line_lengths(probability, 1)[shuffled]
     end = np.cumsum(length)

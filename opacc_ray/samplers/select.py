@@ -1,4 +1,4 @@
-"""Choice of the examples to label: the public function :func:`select` runs a method on a pool."""
+"""Choose the examples to label: :func:`select` checks a request and runs a method on a pool."""
 
 import json
 import math
@@ -43,42 +43,9 @@ def select(
     progress: Report = unreported,
     **parameters: Any,
 ) -> Selection:
-    """Choose ``budget`` examples of the pool to label.
+    """Choose ``budget`` examples of the pool to label, after ``previous`` rounds with outcomes.
 
-    Parameters
-    ----------
-    pool : the examples with the features that the method needs; or several pools of the same examples in the same
-        order, each with the features of another model, to choose labels for all of them (`neyman`)
-    method : a name of ``opacc_ray.samplers.METHODS``
-    budget : number of labels, at most the number of unlabelled examples
-    seed : a whole number, at least 0; the same seed, pool and parameters give the same selection
-    previous : (selection, outcome) of every earlier round; their examples are not chosen again, except by `srs` with
-        replacement. For several models the outcomes are (models, n)
-    replicates : choose independently from so many random parts of the pool, each with its share of the budget; their
-        spread gives an interval to methods whose design gives none
-    history : data known before the first label, for methods that use it: labels of other examples, columns that may
-        predict failures; the same for all rounds and for the estimate. For several models one for all, or one for each
-    progress : called as ``progress(done, total)`` after each step by methods that choose step by step (ces,
-        deepreduce), in this thread: ``done`` examples are chosen of ``total``, the budget or None. An exception that it
-        raises ends the selection
-    parameters : those of the method; see its module
-
-    Returns
-    -------
-    Selection
-        Examples in order of choice, with the design that the estimate needs. Its facts contain a ``notice`` if the
-        labels of earlier rounds contradict the confidence (:mod:`opacc_ray.estimators.plausibility`).
-
-    Raises
-    ------
-    SpecError
-        Unknown method or parameter, a negative seed, a budget that does not fit the pool, or an argument of another
-        type.
-    LabelError
-        The outcomes do not fit the earlier rounds, or all examples are labelled.
-    DataError
-        The pool lacks a feature, a value is not finite, or ids or their order differ from an earlier round or another
-        pool.
+    Arguments, facts and errors are those of :func:`opacc_ray.labelled.select`, which also accepts labels.
     """
     sampler, views = find_method(method), views_of(listed(pool))
     view = views[0]

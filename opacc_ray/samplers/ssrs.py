@@ -51,7 +51,7 @@ def needs(parameters: Parameters) -> tuple[str, ...]:
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """Cut the strata, share the budget, and draw."""
     assert task.budget is not None
-    free = np.delete(np.arange(view.size), task.previous.chosen)
+    free = task.free(view.size)
     score = auxiliary.read(view, task.parameters.auxiliary).score()[free]
     stratum = kmeans_1d(score, task.parameters.strata)
     sizes = np.bincount(stratum)

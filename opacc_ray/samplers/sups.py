@@ -42,6 +42,5 @@ def needs(parameters: Parameters) -> tuple[str, ...]:
 
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """Draw n examples independently, in proportion to their scores."""
-    parameters = task.parameters
-    probability = draw_probabilities(view, parameters.auxiliary, parameters.floor, task.previous.chosen)
-    return draw_independent(rng, probability, task)
+    score = auxiliary.read(view, task.parameters.auxiliary).score()
+    return draw_independent(rng, draw_probabilities(score, task.parameters.floor, task.previous.chosen), task)

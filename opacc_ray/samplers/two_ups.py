@@ -49,10 +49,11 @@ def needs(parameters: Parameters) -> tuple[str, ...]:
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """Draw n examples independently in two stages: those of SUPS, with the mean score of the stratum."""
     parameters, labelled = task.parameters, task.previous.chosen
-    stratum = kmeans_1d(auxiliary.read(view, parameters.auxiliary).score(), parameters.strata)  # (N,)
-    score = draw_probabilities(view, parameters.auxiliary, parameters.floor, labelled)
+    score = auxiliary.read(view, parameters.auxiliary).score()
+    stratum = kmeans_1d(score, parameters.strata)  # (N,)
     sizes = np.bincount(stratum) - np.bincount(stratum[labelled], minlength=int(stratum.max()) + 1)
-    mean = np.bincount(stratum, weights=score) / np.maximum(sizes, 1)
+    total = np.bincount(stratum, weights=draw_probabilities(score, parameters.floor, labelled))  # A_h / A
+    mean = total / np.maximum(sizes, 1)
     probability = mean[stratum]
     probability[labelled] = 0
     return draw_independent(rng, probability, task)

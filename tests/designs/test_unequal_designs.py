@@ -31,8 +31,7 @@ outcomes = pytest.mark.parametrize("outcome", [OUTCOME, SCORE], ids=["0/1", "sco
 
 
 def _p(floor: float = 0.2) -> list[float]:
-    view = view_of(Pool(confidence=CONFIDENCE))
-    return draw_probabilities(view, "confidence", floor, NO_PREVIOUS.chosen).tolist()
+    return draw_probabilities(1 - CONFIDENCE, floor, NO_PREVIOUS.chosen).tolist()
 
 
 def _moments(

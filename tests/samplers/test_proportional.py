@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from opacc_ray.parts.view import LocalParts, View, view_of
+from opacc_ray.parts.view import LocalParts, View
 from opacc_ray.pool import Pool
 from opacc_ray.samplers.base import NO_PREVIOUS, Draw, Task
 from opacc_ray.samplers.proportional import draw_independent, draw_probabilities
@@ -27,8 +27,7 @@ def cut_view(cuts: list[int]) -> View:
 
 
 def probabilities(scores: list[float], floor: float, labelled: list[int]) -> np.ndarray:
-    """Those of a pool with these scores: an LSA that is never negative is its own score."""
-    return draw_probabilities(view_of(Pool(lsa=scores)), "lsa", floor, np.array(labelled, dtype=np.int64))
+    return draw_probabilities(np.array(scores), floor, np.array(labelled, dtype=np.int64))
 
 
 class TestProbabilities:
@@ -67,7 +66,7 @@ class AlmostOne:
 
 
 def test_rounding_never_leads_to_an_example_of_probability_zero() -> None:
-    probability = draw_probabilities(cut_view([]), "dsa", 0.1, np.arange(950, N))
+    probability = draw_probabilities(DSA, 0.1, np.arange(950, N))
     assert drawn(AlmostOne(), probability, 3).chosen.tolist() == [949] * 3  # type: ignore[arg-type]
 
 
