@@ -144,7 +144,7 @@ def with_reference(change: Callable[[NDArray[np.float64], NDArray[np.float64]], 
 
 
 def with_confidence(change: Callable[[NDArray[np.float64]], NDArray[np.float64]], *, alone: bool) -> Aid:
-    """Another confidence, with the other features as they are or with nothing beside it."""
+    """Another confidence, with the other features as they are or without any."""
 
     def aid(case: Labelled, _: NDArray[np.float64]) -> Audited:
         features = {} if alone else features_of(case.pool)
@@ -185,17 +185,17 @@ AIDS: dict[str, Aid] = {
     "that reference, outcomes reversed": with_reference(lambda own, _: 1 - own),
     "that reference, outcomes of another model": with_reference(lambda _, other: other),
     "outcomes in random order: no feature helps": without_relation,
-    "confidence in random order, nothing beside it": with_confidence(mixed, alone=True),
+    "confidence in random order, no other feature": with_confidence(mixed, alone=True),
     "confidence constant": with_confidence(constant, alone=False),
-    "confidence constant, nothing beside it": with_confidence(constant, alone=True),
+    "confidence constant, no other feature": with_confidence(constant, alone=True),
     "1 - confidence": with_confidence(lambda own: 1 - np.minimum(own, 1), alone=False),
-    "1 - confidence, nothing beside it": with_confidence(lambda own: 1 - np.minimum(own, 1), alone=True),
+    "1 - confidence, no other feature": with_confidence(lambda own: 1 - np.minimum(own, 1), alone=True),
     "a third of the confidence": with_confidence(lambda own: own / 3, alone=False),
-    "a third of the confidence, nothing beside it": with_confidence(lambda own: own / 3, alone=True),
-    "confidence at random, .05 to .3, nothing beside it": with_confidence(uniform(0.05, 0.3), alone=True),
-    "confidence at random, .1 to .5, nothing beside it": with_confidence(uniform(0.1, 0.5), alone=True),
+    "a third of the confidence, no other feature": with_confidence(lambda own: own / 3, alone=True),
+    "confidence at random, .05 to .3, no other feature": with_confidence(uniform(0.05, 0.3), alone=True),
+    "confidence at random, .1 to .5, no other feature": with_confidence(uniform(0.1, 0.5), alone=True),
     "confidence reversed": with_confidence(reversed_order, alone=False),
-    "confidence reversed, nothing beside it": with_confidence(reversed_order, alone=True),
+    "confidence reversed, no other feature": with_confidence(reversed_order, alone=True),
 }
 
 

@@ -27,7 +27,7 @@ AS_IT_IS = "as it is"
 AIDS = (
     AS_IT_IS,
     "outcomes in random order: no feature helps",
-    "confidence in random order, nothing beside it",
+    "confidence in random order, no other feature",
     "confidence reversed",
 )
 COLUMNS = (
