@@ -90,7 +90,7 @@ bench: $(READY)  ## time the fast paths against plain transcriptions
 bench-gpu: $(READY)  ## time extraction on a GPU against a bare loop; skipped without a GPU
 	@PYTHONPATH=benchmarks $(BIN)/python benchmarks/gpu.py
 
-results: $(READY)  ## measure and write docs/results/NAME.md: make results NAME=speed [ARGUMENTS='…']
+results: $(READY)  ## measure and write docs/results/NAME.md: make results NAME=speed [ARGUMENTS='…'], or NAME=all ARGUMENTS=cases
 	$(BIN)/python benchmarks/write_results.py $(NAME) $(ARGUMENTS)
 
 docs: docs-pages docs-site  ## write the generated pages, then build the site

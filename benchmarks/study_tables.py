@@ -74,6 +74,7 @@ def methods(results: Results) -> Iterator[str]:
             f"\nOver all budgets ({budgets}), cases and our methods, design-based {100 * level:g} % intervals "
             f"covered in {100 * least:.1f} % or more."
         )
+    yield f"\nWith {budget} labels. {_repetitions(results)}"
 
 
 def neyman(results: Results) -> Iterator[str]:
@@ -125,7 +126,7 @@ def _means(results: Results, cells: dict[tuple[str, str, int], dict[str, Any]]) 
             f"\nWith {budget} labels, means of E over the {len(binary)} cases with classes: {stated}. In four rounds "
             f"the mean bias is {bias:+.3f} standard deviations of SRS, the intervals cover in "
             f"{100 * min(cell['coverage'] for cell in four):.1f} % or more, and half their width is {ratio:.2f} times "
-            f"{z:.2f} root mean squared errors. {results['spec']['repetitions']:,} repetitions."
+            f"{z:.2f} root mean squared errors. {_repetitions(results)}"
         )
 
 
@@ -138,6 +139,7 @@ def control(results: Results) -> Iterator[str]:
         for budget in results["spec"]["budgets"]:
             own = (_efficiency(cells.get((case, method, budget))) for case in cases)
             yield markdown.row([method, str(budget), *own])
+    yield f"\n{_repetitions(results)}"
 
 
 TABLES = {
@@ -145,6 +147,10 @@ TABLES = {
     "neyman": Table("jobs/study-neyman.yaml", neyman),
     "control": Table("jobs/study-control.yaml", control),
 }
+
+
+def _repetitions(results: Results) -> str:
+    return f"{results['spec']['repetitions']:,} repetitions."
 
 
 def _is_judged(cell: dict[str, Any]) -> bool:

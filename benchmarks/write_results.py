@@ -1,7 +1,10 @@
-"""Measure and write one document of docs/results, and copy its tables to the pages that quote them.
+"""Measure and write documents of docs/results, and copy their tables to the pages that quote them.
 
     python benchmarks/write_results.py NAME [ARGUMENTS of the script that measures it]
-    python benchmarks/write_results.py --copy           # copy the tables to the pages, measure nothing
+    python benchmarks/write_results.py all CASES        # every document of one commit on one machine, one after another
+    python benchmarks/write_results.py --copy           # copy texts and tables to the pages, measure nothing
+
+CASES is a folder that benchmarks/make_cases.py wrote.
 
     NAME        measured by                             arguments
     methods     study_tables.py, `opacc study`          CASES… [--repetitions R]: fully labelled .npz, .csv, .parquet
@@ -41,6 +44,26 @@ import documents
 
 import opacc_ray
 
+ALL = {
+    "methods": "{cases} --repetitions 200",
+    "neyman": "{cases} --repetitions 200",
+    "control": "{cases} --repetitions 200",
+    "misled": "{cases} --minutes 30",
+    "gap": "{cases}",
+    "prices": "{cases}",
+    "ces": "{cases} --repetitions 200",
+    "deepest": "{cases}",
+    "intervals": "{cases}/fashion.npz {cases}/CN5_MNIST.csv {cases}/LN5_MNIST.csv",
+    "coverage": "--minutes 24",
+    "until": "{cases}",
+    "speed": "",
+    "throughput": "",
+    "driver": "10000000×64:ces,deepest,neyman",
+    "characterize_scale": "--actors 1 2 4",
+    "chaos": "100 0",
+}
+"""Documents that `all` writes, with their arguments; the others need data that make_cases.py does not make."""
+
 PACKAGES = ("numpy", "scipy", "numba", "torch", "ray")
 
 
@@ -49,24 +72,35 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--copy", action="store_true", help="copy the tables to the pages, measure nothing")
     found.add_argument("--root", type=Path, default=documents.ROOT, help="folder whose pages are written")
     found.add_argument("--note", help="a sentence on how it was measured, such as what else the machine did")
-    found.add_argument("name", nargs="?", choices=documents.DOCUMENTS, metavar="NAME")
+    found.add_argument("name", nargs="?", choices=[*documents.DOCUMENTS, "all"], metavar="NAME")
     found.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS")
     return found
 
 
 def main() -> None:
     given = parser().parse_args()
-    if not given.copy:
-        if given.name is None:
-            parser().error(f"give a NAME of {', '.join(documents.DOCUMENTS)}, or --copy")
-        content = measure(given.name, given.arguments)
-        target = documents.path_of(given.name, given.root)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        command = shlex.join(["python", "benchmarks/write_results.py", given.name, *given.arguments])
-        target.write_text(documents.render(given.name, command, stamp(given.note), content))
-        print(f"wrote {target}", file=sys.stderr)
+    if given.name is None and not given.copy:
+        parser().error(f"give a NAME of {', '.join(documents.DOCUMENTS)}, or all, or --copy")
+    if given.name == "all":
+        if len(given.arguments) != 1:
+            parser().error("give the folder that benchmarks/make_cases.py wrote: all CASES")
+        for name, arguments in ALL.items():
+            write(name, arguments.format(cases=given.arguments[0]).split(), given)
+    elif given.name is not None:
+        write(given.name, given.arguments, given)
+    documents.rewrite_texts(given.root)
     for page in documents.copy_blocks(given.root):
         print(f"copied tables to {page}", file=sys.stderr)
+
+
+def write(name: str, arguments: list[str], given: argparse.Namespace) -> None:
+    """Measure one document and write it."""
+    content = measure(name, arguments)
+    target = documents.path_of(name, given.root)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    command = shlex.join(["python", "benchmarks/write_results.py", name, *arguments])
+    target.write_text(documents.render(name, command, stamp(given.note), content))
+    print(f"wrote {target}", file=sys.stderr)
 
 
 def measure(name: str, arguments: list[str]) -> str:
@@ -85,10 +119,17 @@ def measure(name: str, arguments: list[str]) -> str:
 
 def stamp(note: str | None) -> str:
     """When, on what kind of machine, and by which versions it was measured."""
-    versions = ", ".join([f"opacc_ray {opacc_ray.__version__}", *(f"{name} {version(name)}" for name in PACKAGES)])
+    own = f"opacc_ray {opacc_ray.__version__}{commit()}"
+    versions = ", ".join([own, *(f"{name} {version(name)}" for name in PACKAGES)])
     day = datetime.now(UTC).date().isoformat()
     words = f"Written {day} on {machine()}, by Python {platform.python_version()}, {versions}."
     return f"{words} {note}" if note else words
+
+
+def commit() -> str:
+    """The commit of the clone, in brackets; nothing outside of a clone."""
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=documents.ROOT, capture_output=True, text=True)
+    return f" ({done.stdout.strip()})" if not done.returncode else ""
 
 
 def machine() -> str:
