@@ -10,7 +10,7 @@ from opacc_ray.cli.options import RULE, TOOL, run_argument, track_option
 from opacc_ray.errors import LabelError
 
 if TYPE_CHECKING:
-    from opacc_ray.labels.formats.label_formats import Way
+    from opacc_ray.labels.label_rows import FormatName, Way
     from opacc_ray.spec import ConflictRule
 
 WAYS = click.Choice(["links", "copies", "thumbnails", "addresses"])
@@ -44,7 +44,7 @@ overlap_option = click.option(
 def manifest(
     uri: str,
     track: str | None,
-    tool: str,
+    tool: "FormatName",
     out: str | None,
     number: int | None,
     images: "Way | None",
@@ -120,7 +120,7 @@ def import_file(
     annotator: str | None,
     conflict: "ConflictRule | None",
     numbers_are_classes: bool,
-    tool: str | None,
+    tool: "FormatName | None",
     max_bytes: int,
 ) -> Answer:
     """Import labels: CSV or JSONL with id and label, or a tool's export.

@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from opacc_ray.errors import LabelError
-from opacc_ray.labels.formats.label_formats import parse
 from opacc_ray.labels.joining import Joined, is_local, time_of, votes_of
 from opacc_ray.labels.label_documents import AnsweredRound, ClassNumber, Overruling, RenamedRows, TrackRound, Votes
 from opacc_ray.labels.label_log import Returned
@@ -81,7 +80,7 @@ class RowCounts:
             A time is in the future; or, after all rows, some labels are numbers where only class names are allowed.
         """
         file = self._file
-        for row in parse(file.data, file.place):
+        for row in file.rows():
             self._count(row)
             if row.labelled_at:
                 self._check_time(row.labelled_at, row.place)

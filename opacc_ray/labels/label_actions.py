@@ -14,7 +14,7 @@ from typing import Any
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels import import_summary
 from opacc_ray.labels.answer_history import answers_of, chosen_ids
-from opacc_ray.labels.formats.label_formats import parse
+from opacc_ray.labels.formats.label_formats import format_of, parse
 from opacc_ray.labels.import_summary import LISTED, RowCounts
 from opacc_ray.labels.joining import Joined
 from opacc_ray.labels.label_documents import (
@@ -27,7 +27,7 @@ from opacc_ray.labels.label_documents import (
 )
 from opacc_ray.labels.label_log import LabelLog, Returned, keep_file, now_after, read_log, write_action
 from opacc_ray.labels.label_outcomes import have_numbers_for_names
-from opacc_ray.labels.label_rows import Label, checked_annotator
+from opacc_ray.labels.label_rows import Label, LabelFile, checked_annotator
 from opacc_ray.labels.labelled_rounds import Track, join_labels, read_rounds, read_tracks, reading_by
 from opacc_ray.labels.messages import few, quoted
 from opacc_ray.runs.run import Run, name_of_labels
@@ -70,7 +70,8 @@ def import_labels(
     key, model = name_of_labels(name, data), run.spec.model
     again = log.find(key, annotator)
     classes = _classes_by_number(model, numbers_are_classes, log)
-    file = again or Returned(len(log.actions) + 1, key, name, data, annotator, name, classes=classes)
+    form = format_of(LabelFile(name, data))
+    file = again or Returned(len(log.actions) + 1, key, name, data, form, annotator, name, classes=classes)
     counted = RowCounts(replace(file, place=name, annotator=annotator), now_after(log), model)
     rows = chain(_other_labels(log, file), counted.count(read_again=again is not None))
     joined = join_labels(tracks, rows, conflict or log.conflict, source=name)
@@ -113,6 +114,7 @@ def _keep(run: Run, log: LabelLog, file: Returned, conflict: ConflictRule | None
             action="import",
             at=_text(now_after(log)),
             file=file.name,
+            file_format=file.format,
             source=file.title[-200:],
             annotator=file.annotator,
             conflict=rule,
@@ -166,6 +168,7 @@ def correct(run: Run, id: str, label: str, annotator: str) -> LabelAction:
         action="correct",
         at=_text(now),
         file=name_of_labels("correction.jsonl", data),
+        file_format="jsonl",
         annotator=name,
         ids=[id],
         numbers_are_classes=log.numbers_are_classes if model.classes else None,

@@ -17,6 +17,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from opacc_ray.documents import Document, Part
+from opacc_ray.labels.label_rows import FormatName, Way
 from opacc_ray.runs.estimate_documents import ChangedObjects, RoundCounts
 from opacc_ray.runs.run_documents import UnusedRows
 from opacc_ray.spec import ConflictRule, ScoreSpec
@@ -48,6 +49,9 @@ class LabelAction(Document):
     )
     at: str = Field(description="time in ISO 8601, UTC")
     file: str | None = Field(default=None, description="file of labels, by the name under which it is kept")
+    file_format: FormatName | None = Field(
+        default=None, description="format of the file; null: it is recognised by the content"
+    )
     source: str | None = Field(default=None, description="own name of the file")
     annotator: str | None = Field(default=None, description="annotator named by the importer; null: as in the file")
     ids: list[str] = Field(default=[], description="examples that were corrected or withdrawn")
@@ -251,7 +255,7 @@ class LabellingTasks(Document):
     folder: str = Field(description="folder of the files, with the copies of images")
     files: list[str] = Field(description="URIs of tasks and configurations")
     examples: int = Field(ge=0, description="number of examples to label")
-    images: Literal["links", "copies", "thumbnails", "addresses"] = Field(
+    images: Way = Field(
         description="how images reach annotators: links that expire, copies, pictures inside the tasks, or plain URIs"
     )
     links_end: str | None = Field(description="time at which the links expire in ISO 8601, UTC; null without links")

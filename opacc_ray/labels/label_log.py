@@ -23,10 +23,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from opacc_ray.errors import DataError
-from opacc_ray.labels.formats.label_formats import parse
+from opacc_ray.labels.formats.label_formats import FORMATS, format_of
 from opacc_ray.labels.label_documents import LabelAction
 from opacc_ray.labels.label_outcomes import Score, name_by_number
-from opacc_ray.labels.label_rows import Label
+from opacc_ray.labels.label_rows import FormatName, Label, LabelFile
 from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.run import TRACKS, Run
 from opacc_ray.spec import ConflictRule, ScoreSpec, Spec
@@ -44,6 +44,7 @@ class Returned:
     order : its position among all actions; 0 if no action names it.
     name : digest of its content, the name under which it is kept.
     place : its name in messages.
+    format : its format, as recognised when it was imported; None: not recorded.
     withdrawn : whether the whole file is withdrawn.
     withdrawn_ids : examples whose answers in it are withdrawn.
     classes : class names if numbers in it are class indexes; None if numbers are labels.
@@ -53,6 +54,7 @@ class Returned:
     name: str
     place: str
     data: bytes
+    format: FormatName | None = None
     annotator: str | None = None
     source: str | None = None
     at: str | None = None
@@ -63,7 +65,12 @@ class Returned:
 
     def labels(self) -> Iterator[Label]:
         """Yield all labels of the file, withdrawn ones included."""
-        return map(self.label_of, parse(self.data, self.place))
+        return map(self.label_of, self.rows())
+
+    def rows(self) -> Iterator[Label]:
+        """Yield the rows as they are written, unanswered ones included; raises LabelError as `label_formats.parse`."""
+        file = LabelFile(self.place, self.data)
+        return FORMATS[self.format or format_of(file)].parse(file)
 
     def label_of(self, row: Label) -> Label:
         """Complete a row of the file: class names for class indexes, the file's annotator and its order."""
@@ -188,7 +195,7 @@ def _add(found: list[Returned], new: Returned, action: LabelAction) -> None:
         return
     for file in same:
         file.withdrawn = file.withdrawn or file.annotator is None
-    new.annotator, new.source, new.at = action.annotator, action.source, action.at
+    new.format, new.annotator, new.source, new.at = action.file_format, action.annotator, action.source, action.at
     new.is_correction = action.action == "correct"
     found.append(new)
 

@@ -15,6 +15,12 @@ from opacc_ray.errors import LabelError, shown
 from opacc_ray.labels.messages import quoted
 from opacc_ray.lake.examples import LONGEST_ID
 
+FormatName = Literal["label-studio", "cvat", "ground-truth", "jsonl", "csv"]
+"""Formats of label files: the keys of `formats.label_formats.FORMATS`."""
+
+Way = Literal["links", "copies", "thumbnails", "addresses"]
+"""How images reach annotators: links that expire, copies next to the tasks, pictures inside them, or the plain URIs."""
+
 Status = Literal["labelled", "unsure", "blank"]
 
 COLUMNS = ("id", "label", "annotator", "status", "run", "round", "labelled_at")

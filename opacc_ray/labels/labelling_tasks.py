@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from opacc_ray.errors import LabelError, SpecError, counted
 from opacc_ray.labels.example_files import ExampleFiles
-from opacc_ray.labels.formats.label_formats import FORMATS, Format, Way, link_to
+from opacc_ray.labels.formats.label_formats import FORMATS, Format, link_to
 from opacc_ray.labels.label_documents import AnnotatorShare, LabellingTasks
 from opacc_ray.labels.label_log import read_log
-from opacc_ray.labels.label_rows import Context, Task
+from opacc_ray.labels.label_rows import Context, FormatName, Task, Way
 from opacc_ray.labels.picture_rendering import THUMBNAIL, thumbnail
 from opacc_ray.lake.store import write_files
 from opacc_ray.lake.store_uris import Store, open_store
@@ -35,7 +35,7 @@ class Wanted(NamedTuple):
     ``overlap`` None: that of the run's spec. Without ``annotators``, all annotators label the same tasks.
     """
 
-    tool: str
+    tool: FormatName
     folder: str
     round: int | None = None
     images: Way | None = None
@@ -58,7 +58,9 @@ def write_tasks(run: Run, wanted: Wanted) -> LabellingTasks:
     DataError, StorageError
         An image cannot be read, or has no link.
     """
-    tool = _tool(wanted.tool)
+    if wanted.tool not in FORMATS:
+        raise SpecError(f"--to {wanted.tool} is unknown: use one of {', '.join(FORMATS)}")
+    tool = FORMATS[wanted.tool]
     number = _round(run, wanted.round)
     ids = waiting_ids(run, number)
     twice = _doubled(run, ids, wanted)
@@ -131,12 +133,6 @@ def context_of(run: Run) -> Context:
         return Context(None, model.task)
     names = tuple(model.classes) if model.classes else tuple(map(str, range(num))) if num else None
     return Context(names, model.task)
-
-
-def _tool(name: str) -> Format:
-    if name not in FORMATS:
-        raise SpecError(f"--to {name} is unknown: use one of {', '.join(FORMATS)}")
-    return FORMATS[name]
 
 
 def _round(run: Run, number: int | None) -> int:

@@ -358,6 +358,14 @@ def test_action_that_was_edited_is_named(run: Run) -> None:
     assert any("was changed since it was written" in fault.problem for fault in verify(run.uri).faults)
 
 
+def test_the_format_of_a_file_is_recognised_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    label_all(run)
+    label_actions.correct(run, ids_of(run)[0], "owl", "cy")
+    assert [action.file_format for action in read_log(run).actions] == ["csv", "jsonl"]
+    monkeypatch.setattr("opacc_ray.labels.label_log.format_of", None)  # calling it would raise TypeError
+    assert read_rounds(run)[0].labelled.all()
+
+
 # -- who wrote a file ------------------------------------------------------------------------------------
 
 

@@ -21,11 +21,8 @@ from urllib.parse import quote
 
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.labels.formats import csv_file, cvat, ground_truth, jsonl_file, label_studio
-from opacc_ray.labels.label_rows import Context, Label, LabelFile, Task
+from opacc_ray.labels.label_rows import Context, FormatName, Label, LabelFile, Task, Way
 from opacc_ray.labels.messages import quoted
-
-Way = Literal["links", "copies", "thumbnails", "addresses"]
-"""How images reach annotators: links that expire, copies next to the tasks, pictures inside them, or the plain URIs."""
 
 
 class Format(NamedTuple):
@@ -47,7 +44,7 @@ class Format(NamedTuple):
     copies: str = "images/"
 
 
-FORMATS: dict[str, Format] = {
+FORMATS: dict[FormatName, Format] = {
     "label-studio": Format(
         label_studio.looks_like,
         label_studio.parse,
@@ -83,14 +80,14 @@ def parse(data: bytes, name: str) -> Iterator[Label]:
     return FORMATS[format_of(file)].parse(file)
 
 
-def format_of(file: LabelFile) -> str:
-    """Return the key in `FORMATS` whose format a file has."""
+def format_of(file: LabelFile) -> FormatName:
+    """Recognise the format of a file by its content."""
     head = file.head()
     return next(name for name, form in FORMATS.items() if form.looks_like(head))
 
 
-def check_kind(data: bytes, name: str, expected: str) -> None:
-    """Raise LabelError if a file does not have the expected format, a key of `FORMATS`."""
+def check_kind(data: bytes, name: str, expected: FormatName) -> None:
+    """Raise LabelError if a file does not have the expected format."""
     file = LabelFile(name, data)
     found = format_of(file)
     if found != expected:

@@ -268,7 +268,7 @@ class LabelQueue:
         }
         data = json.dumps(fields, ensure_ascii=False).encode() + b"\n"
         name = name_of_labels("page.jsonl", data)
-        self._act(LabelAction(action="import", at=time, file=name, source=SOURCE))
+        self._act(LabelAction(action="import", at=time, file=name, file_format="jsonl", source=SOURCE))
         keep_file(self._run, self._round_of[id], "page.jsonl", data)
         return name
 
