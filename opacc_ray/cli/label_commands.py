@@ -171,7 +171,7 @@ def _read(file: str, most: int) -> bytes:
 def list_labels(uri: str, example: str | None) -> Answer:
     """List all answers: who, when, and which ones count."""
     from opacc_ray.cli import label_texts
-    from opacc_ray.labels.answer_history import list_answers
+    from opacc_ray.labels.label_actions import list_answers
     from opacc_ray.runs.run import Run
 
     found = list_answers(Run.open(uri), example)

@@ -15,7 +15,7 @@ from typing import Any
 
 from opacc_ray.errors import SpecError
 from opacc_ray.labels.label_outcomes import find_class, why_no_class
-from opacc_ray.labels.messages import quoted
+from opacc_ray.labels.label_rows import quoted
 from opacc_ray.spec import ModelSpec, read_yaml
 
 Costs = dict[str, float | dict[str, float]]

@@ -15,7 +15,7 @@ import numpy as np
 from opacc_ray.errors import DataError, StorageError
 from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.labels.formats import file_names
-from opacc_ray.labels.messages import quoted
+from opacc_ray.labels.label_rows import quoted
 from opacc_ray.labels.picture_rendering import Picture, render, render_array
 from opacc_ray.lake.examples import Example, Plan
 from opacc_ray.lake.pools import plan_shards, read_chosen

@@ -24,8 +24,7 @@ from typing import get_args
 from unicodedata import normalize
 
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.labels.label_rows import Label
-from opacc_ray.labels.messages import few, quoted
+from opacc_ray.labels.label_rows import Label, few, quoted
 from opacc_ray.spec import ConflictRule
 
 RULES: tuple[ConflictRule, ...] = get_args(ConflictRule)
@@ -134,18 +133,18 @@ def _read(answers: Sequence[Label], read: Callable[[str, str], str] | None) -> l
     """Return the answers with their labels in canonical form; those that a correction outranks stay as they are."""
     if read is None:
         return list(answers)
-    rank = max((row.correction for row in answers), default=0)
-    return [
-        row if row.label is None or row.correction < rank else row._replace(label=_read_one(row, row.label, read))
-        for row in answers
-    ]
+    rank, found = max((row.correction for row in answers), default=0), []
+    for row in answers:
+        try:
+            found.append(row if row.correction < rank else in_canonical_form(row, read))
+        except LabelError as error:
+            raise LabelError(f"{error} ({row.place})" if row.place else str(error)) from None
+    return found
 
 
-def _read_one(row: Label, text: str, read: Callable[[str, str], str]) -> str:
-    try:
-        return read(row.id, text)
-    except LabelError as error:
-        raise LabelError(f"{error} ({row.place})" if row.place else str(error)) from None
+def in_canonical_form(row: Label, read: Callable[[str, str], str]) -> Label:
+    """Return an answer with its label as ``read`` returns it; raises LabelError if the text is no label."""
+    return row if row.label is None else row._replace(label=read(row.id, row.label))
 
 
 def _refuse_other_runs(others: Mapping[tuple[str, str], int], run: str, source: str) -> None:

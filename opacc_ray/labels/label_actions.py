@@ -1,11 +1,12 @@
-"""Actions on the labels of a run: import a file, correct, withdraw, and set the rule for conflicts.
+"""Actions on the labels of a run: import a file, correct, withdraw, set the rule for conflicts; and list all answers.
 
-Every function writes one action to the log (`label_log.py`), and none changes an existing file.
+Every action is written to the log (`label_log.py`), and none changes an existing file.
 """
 
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from itertools import chain
@@ -13,12 +14,13 @@ from typing import Any
 
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels import import_summary
-from opacc_ray.labels.answer_history import answers_of, chosen_ids
 from opacc_ray.labels.formats.label_formats import format_of, parse
 from opacc_ray.labels.import_summary import LISTED, RowCounts
-from opacc_ray.labels.joining import Joined
+from opacc_ray.labels.joining import Joined, in_canonical_form, winning
 from opacc_ray.labels.label_documents import (
     Answered,
+    AnswerList,
+    AnswerState,
     ImportedLabels,
     LabelAction,
     Overruling,
@@ -27,9 +29,16 @@ from opacc_ray.labels.label_documents import (
 )
 from opacc_ray.labels.label_log import LabelLog, Returned, keep_file, now_after, read_log, write_action
 from opacc_ray.labels.label_outcomes import have_numbers_for_names
-from opacc_ray.labels.label_rows import Label, LabelFile, checked_annotator
-from opacc_ray.labels.labelled_rounds import Track, join_labels, read_rounds, read_tracks, reading_by
-from opacc_ray.labels.messages import few, quoted
+from opacc_ray.labels.label_rows import Label, LabelFile, checked_annotator, few, quoted
+from opacc_ray.labels.labelled_rounds import (
+    Track,
+    canonical_form,
+    ids_of,
+    join_labels,
+    read_rounds,
+    read_tracks,
+    reading_by,
+)
 from opacc_ray.runs.run import Run, name_of_labels
 from opacc_ray.spec import ConflictRule, ModelSpec
 
@@ -157,13 +166,13 @@ def correct(run: Run, id: str, label: str, annotator: str) -> LabelAction:
     """
     log = read_log(run)
     name, now = checked_annotator(annotator), now_after(log)
-    if id not in chosen_ids(run):
-        raise LabelError(f"{quoted(id)} was not selected in {run.uri}; list the ids with `opacc labels list`")
+    if id not in _chosen_ids(run):
+        raise _not_selected(run, id)
     fields = {"id": id, "label": label, "annotator": name, "labelled_at": _text(now), "run": run.name}
     data = json.dumps(fields, ensure_ascii=False).encode(errors="surrogatepass") + b"\n"
     model = run.spec.model
     read = reading_by(model, run.num_classes, numbers_are_classes=log.numbers_are_classes)
-    overruled = _overruled_by(_correction(data, read), answers_of(run, log, id), read)
+    overruled = _overruled_by(_correction(data, read), _answers_of(run, log, id), read)
     action = LabelAction(
         action="correct",
         at=_text(now),
@@ -185,7 +194,7 @@ def _correction(data: bytes, read: Callable[[str, str], str]) -> Label:
     (row,) = parse(data, "the correction")
     if row.status == "blank":
         raise LabelError(f"the correction of {quoted(row.id)} is empty: give a label, or ? for can't tell")
-    return row if row.label is None else row._replace(label=read(row.id, row.label))
+    return in_canonical_form(row, read)
 
 
 def _overruled_by(correction: Label, answers: Sequence[Answered], read: Callable[[str, str], str]) -> list[Overruling]:
@@ -234,11 +243,11 @@ def withdraw(run: Run, what: str) -> WithdrawnLabels:
 def _files_and_ids(run: Run, log: LabelLog, what: str) -> tuple[list[str], list[str]]:
     """Return the one file, or the one id, that a text names."""
     files = sorted({file.name for file in log.returned if not file.withdrawn and what in _names(file)})
-    ids = [what] if what in chosen_ids(run) else []
+    ids = [what] if what in _chosen_ids(run) else []
     if len(files) + len(ids) > 1:
         names = few([*files, *(["an id"] if ids else [])])
         raise LabelError(f"{quoted(what)} could be {names}; name a file as it is kept")
-    if ids and all(item.state == "withdrawn" for item in answers_of(run, log, what)):
+    if ids and all(item.state == "withdrawn" for item in _answers_of(run, log, what)):
         raise LabelError(f"{quoted(what)} has no label in {run.uri} that could be withdrawn")
     if not ids and not files:
         raise LabelError(f"{quoted(what)} is neither a selected id nor a file of {run.uri}; see `opacc labels list`")
@@ -298,3 +307,66 @@ def set_rule(run: Run, conflict: ConflictRule) -> LabelAction:
 
 def _text(time: datetime) -> str:
     return time.isoformat(timespec="microseconds")
+
+
+def list_answers(run: Run, id: str | None = None) -> AnswerList:
+    """List the answers to all examples or to one, withdrawn and overruled answers included.
+
+    Raises
+    ------
+    LabelError
+        The example was not selected.
+    """
+    log = read_log(run)
+    if id is not None and id not in _chosen_ids(run):
+        raise _not_selected(run, id)
+    return AnswerList(run=run.uri, conflict=log.conflict, answers=_answers_of(run, log, id))
+
+
+def _chosen_ids(run: Run) -> set[str]:
+    """Return the ids of all rounds of all tracks."""
+    return set(ids_of(read_tracks(run)))
+
+
+def _not_selected(run: Run, id: str) -> LabelError:
+    return LabelError(f"{quoted(id)} was not selected in {run.uri}; list the ids with `opacc labels list`")
+
+
+def _answers_of(run: Run, log: LabelLog, id: str | None) -> list[Answered]:
+    read = canonical_form(run)
+    by_id: dict[str, list[tuple[Returned, Label, Label | None]]] = {}
+    for file in log.returned:
+        for row in file.labels():
+            if row.status != "blank" and id in (None, row.id):
+                canonical = None
+                with suppress(LabelError):  # no label
+                    canonical = in_canonical_form(row, read)
+                by_id.setdefault(row.id, []).append((file, row, canonical))
+    return [item for given in by_id.values() for item in _with_states(given, log.conflict)]
+
+
+def _with_states(given: Sequence[tuple[Returned, Label, Label | None]], conflict: str) -> Iterator[Answered]:
+    """Yield the answers to one example, as written and in canonical form, each with whether it counts."""
+    valid = [label for file, row, label in given if label is not None and not file.is_withdrawn(row.id)]
+    texts: list[str | None] = [*winning(valid, conflict)] or [None]
+    rank = max((row.correction for row in valid), default=0)
+    for file, row, label in given:
+        state: AnswerState = "overruled"
+        if file.is_withdrawn(row.id):
+            state = "withdrawn"
+        elif label is None:
+            state = "no label"
+        elif label.correction == rank and label.label in texts:
+            state = "counts" if len(texts) == 1 else "in conflict"
+        yield Answered(
+            id=row.id,
+            label=row.label,
+            annotator=row.annotator,
+            labelled_at=row.labelled_at,
+            imported_at=file.at,
+            file=file.name,
+            source=file.source,
+            place=row.place,
+            correction=file.is_correction,
+            state=state,
+        )

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from opacc_ray.errors import LabelError
-from opacc_ray.labels.label_rows import is_cant_tell, whole_number
-from opacc_ray.labels.messages import few, quoted
+from opacc_ray.labels.label_rows import few, is_cant_tell, quoted, whole_number
 from opacc_ray.spec.model_spec import plain_name
 
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)  # unambiguous: linear time

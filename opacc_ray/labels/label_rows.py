@@ -7,12 +7,11 @@ means "can't tell": status ``unsure``, never a guess. (A class with such a name 
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from opacc_ray.errors import LabelError, shown
-from opacc_ray.labels.messages import quoted
 from opacc_ray.lake.examples import LONGEST_ID
 
 FormatName = Literal["label-studio", "cvat", "ground-truth", "jsonl", "csv"]
@@ -150,12 +149,24 @@ class LabelFile(NamedTuple):
             raise LabelError(f"{self.name} is not valid JSON ({reason}): export it again") from None
 
     def _first_undecodable(self) -> int:
-        for number, line in enumerate(io.BytesIO(self.data), start=1):
-            try:
-                line.decode()
-            except UnicodeDecodeError:
-                return number
+        try:
+            self.data.decode()
+        except UnicodeDecodeError as error:
+            return self.data.count(b"\n", 0, error.start) + 1
         return 1
+
+
+def few(texts: Sequence[str], separator: str = ", ", most: int = 5) -> str:
+    """Join the first texts for a message, and add how many more there are."""
+    more = [f"and {len(texts) - most} more"] if len(texts) > most else []
+    return separator.join([*texts[:most], *more])
+
+
+def quoted(text: str, most: int = 60) -> str:
+    """Return a text in quotes, with escapes for unprintable characters; a long one is cut."""
+    if len(text) <= most:
+        return repr(text)
+    return f"{text[: most - 10]!r}… ({len(text)} characters)"
 
 
 def checked_annotator(name: object) -> str:

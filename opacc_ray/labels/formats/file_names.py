@@ -7,9 +7,10 @@ folder, and no name needs quotes in a URL.
 
 import re
 from pathlib import PurePosixPath
+from urllib.parse import quote
 
 from opacc_ray.errors import DataError
-from opacc_ray.labels.messages import quoted
+from opacc_ray.labels.label_rows import quoted
 
 LONGEST = 240
 """Characters of a file name that every file system accepts."""
@@ -19,16 +20,11 @@ MADE = "~.png"
 
 def name_of(id: str, *, is_made: bool = False) -> str:
     """Return the file name of an example; raises DataError if its id is too long for one."""
-    text = "".join(_escaped(byte) for byte in id.encode())
+    text = quote(id, safe="").replace("~", "%7E").replace("%", "~")
     name = (f"~2E{text[1:]}" if text.startswith(".") else text) + MADE * is_made
     if len(name) > LONGEST:
         raise DataError(f"the id {quoted(id)} is too long for a file name; send links or thumbnails instead")
     return name
-
-
-def _escaped(byte: int) -> str:
-    character = chr(byte)
-    return character if re.fullmatch(r"[A-Za-z0-9._-]", character) else f"~{byte:02X}"
 
 
 def id_of(name: str) -> str:

@@ -3,11 +3,10 @@
 **Manifests** are the tasks of a round as CSV or JSON Lines: one row per example, with an empty label to fill in. The
 model's prediction is left out unless the spec asks for it: annotators who see it tend to agree with it (anchoring),
 which makes the model look better than it is. The design's strata and probabilities are left out for the same
-reason: they reveal how sure the model is. A note warns about files that changed or vanished after the model saw them.
-The bytes depend on the rows alone: rows are sorted, fields have a fixed order, and there is no time stamp.
+reason: they reveal how sure the model is. The bytes depend on the rows alone: there is no time stamp.
 
 **Labels** come back days later: in part, twice, by several people, edited in a spreadsheet. A file is recognised by its
-content. `label_rows.py` defines what a row means, and `joining.py` joins the rows of all files.
+content when it is imported, and the label log keeps its format.
 
 **A new format** is a file with ``looks_like(head)``, ``parse(file)`` and ``write(tasks, context)``, and one line in
 `FORMATS`.
@@ -21,8 +20,7 @@ from urllib.parse import quote
 
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.labels.formats import csv_file, cvat, ground_truth, jsonl_file, label_studio
-from opacc_ray.labels.label_rows import Context, FormatName, Label, LabelFile, Task, Way
-from opacc_ray.labels.messages import quoted
+from opacc_ray.labels.label_rows import Context, FormatName, Label, LabelFile, Task, Way, quoted
 
 
 class Format(NamedTuple):
@@ -57,9 +55,8 @@ FORMATS: dict[FormatName, Format] = {
     "jsonl": Format(
         jsonl_file.looks_like, jsonl_file.parse, jsonl_file.write, ("addresses", "links", "copies", "thumbnails")
     ),
-    "csv": Format(  # the last: it accepts every text
-        csv_file.looks_like, csv_file.parse, csv_file.write, ("addresses", "links", "copies")
-    ),
+    # the last: it accepts every text
+    "csv": Format(csv_file.looks_like, csv_file.parse, csv_file.write, ("addresses", "links", "copies")),
 }
 
 NOTES = {
