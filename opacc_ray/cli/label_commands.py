@@ -79,13 +79,13 @@ def manifest(
 def label(uri: str, track: str | None, annotator: str | None, port: int, host: str, overlap: float | None) -> Answer:
     """Label on a web page, until Ctrl-C; answers are saved at once."""
     from opacc_ray.cli import label_texts
-    from opacc_ray.labels.page.serve import Address, serve
+    from opacc_ray.labels.page.serve import serve
     from opacc_ray.runs.run import Run
 
     def announce(address: str) -> None:
         click.echo(f"label at   {address}\nend with   Ctrl-C; anyone with this address can label", err=True)
 
-    session = serve(Run.open(uri, track), Address(host, port), announce, annotator=annotator, overlap=overlap)
+    session = serve(Run.open(uri, track), host, port, announce, annotator=annotator, overlap=overlap)
     return Answer(session, label_texts.session(session))
 
 

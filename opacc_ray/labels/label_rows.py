@@ -9,9 +9,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any, Literal, NamedTuple
+from urllib.parse import quote
 
-from opacc_ray.errors import LabelError, shown
+from opacc_ray.errors import DataError, LabelError, shown
 from opacc_ray.lake.examples import LONGEST_ID
 
 FormatName = Literal["label-studio", "cvat", "ground-truth", "jsonl", "csv"]
@@ -27,6 +29,9 @@ COLUMNS = ("id", "label", "annotator", "status", "run", "round", "labelled_at")
 
 LONGEST = {"id": LONGEST_ID, "label": 1000, "annotator": 200, "status": 100, "run": 200, "round": 20, "labelled_at": 64}
 """Most characters of each column."""
+
+LONGEST_NAME, RENDERED = 240, "~.png"
+"""Characters of a file name that every file system accepts, and the suffix of a rendered picture."""
 
 LONGEST_LINE = 1 << 20
 """Most characters of a line: a longer one is no row of a table."""
@@ -231,3 +236,27 @@ def whole_number(text: str) -> int | None:
     """Parse "7", and "7.0", which some tools write for a column of numbers with gaps; None for other texts."""
     found = WHOLE.fullmatch(text)
     return int(found[1]) if found else None
+
+
+def name_of_copy(id: str, *, is_made: bool = False) -> str:
+    """Return the file name of a copied image, from which tools that keep no ids give the id back.
+
+    ASCII letters, digits, '-', '_' and '.' are kept; every other byte of the id in UTF-8, and a dot in front, becomes
+    '~' and two hexadecimal digits. A picture that was rendered, not copied, then ends in '~.png'. So no id leads out of
+    a folder, and no name needs quotes in a URL. Raises DataError if the id is too long for a file name.
+    """
+    text = quote(id, safe="").replace("~", "%7E").replace("%", "~")
+    name = (f"~2E{text[1:]}" if text.startswith(".") else text) + RENDERED * is_made
+    if len(name) > LONGEST_NAME:
+        raise DataError(f"the id {quoted(id)} is too long for a file name; send links or thumbnails instead")
+    return name
+
+
+def id_of_copy(name: str) -> str:
+    """Return the id that :func:`name_of_copy` encoded; any other name is its own id. Folders are left out."""
+    text = PurePosixPath(name.replace("\\", "/")).name.removesuffix(RENDERED)
+    plain = re.sub(rb"~([0-9A-F]{2})", lambda found: bytes.fromhex(found[1].decode()), text.encode())
+    try:
+        return plain.decode()
+    except UnicodeDecodeError:
+        return text

@@ -11,12 +11,11 @@ from shlex import quote
 from typing import NamedTuple
 
 from opacc_ray.errors import LabelError, SpecError, counted
-from opacc_ray.labels.example_files import ExampleFiles
+from opacc_ray.labels.example_files import THUMBNAIL, ExampleFiles, thumbnail
 from opacc_ray.labels.formats.label_formats import FORMATS, Format, link_to
 from opacc_ray.labels.label_documents import AnnotatorShare, LabellingTasks
 from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.label_rows import Context, FormatName, Task, Way
-from opacc_ray.labels.picture_rendering import THUMBNAIL, thumbnail
 from opacc_ray.lake.store import write_files
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs.pool_objects import find_changed

@@ -1,6 +1,6 @@
 """CVAT: images and label definitions for a task, and its export "CVAT for images 1.1" as it comes back.
 
-CVAT does not keep our ids. Labels come back with the name of the image, from which :mod:`.file_names` decodes the id. A
+CVAT does not keep our ids. Labels come back with the name of the image, from which `label_rows.id_of_copy` decodes the id. A
 class is a tag of an image, a number the attribute `value` of the tag `value`, and "can't tell" a tag of that name. An
 image without a tag is not answered yet. The export does not name the annotators.
 
@@ -13,8 +13,7 @@ from typing import Any
 from xml.parsers import expat
 
 from opacc_ray.errors import LabelError
-from opacc_ray.labels.formats.file_names import id_of
-from opacc_ray.labels.label_rows import Context, Label, LabelFile, Task, is_cant_tell, label_of, quoted
+from opacc_ray.labels.label_rows import Context, Label, LabelFile, Task, id_of_copy, is_cant_tell, label_of, quoted
 
 UNSURE, VALUE = "can't tell", "value"
 
@@ -115,5 +114,7 @@ class _Reader:
                 answers = " and ".join(quoted(text) for text in self._answers[:2])
                 what = f"{quoted(self._image)} has {len(self._answers)} tags, {answers}"
                 raise LabelError(f"{self._place()}: {what}: leave one")
-            self._labels.append(label_of({"id": id_of(self._image), "label": "".join(self._answers)}, self._place()))
+            self._labels.append(
+                label_of({"id": id_of_copy(self._image), "label": "".join(self._answers)}, self._place())
+            )
             self._image = None

@@ -22,7 +22,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from opacc_ray.errors import LabelError, OpaccError
+from opacc_ray.errors import LabelError
 from opacc_ray.labels.label_documents import LabelAction
 from opacc_ray.labels.label_log import FOLDER, KEPT, keep_file, now_after, read_log, write_action
 from opacc_ray.labels.label_outcomes import Score
@@ -47,22 +47,15 @@ GIVEN_UP = "Not used: the round was closed or drawn again without this example. 
 TAKEN = "Not saved: somebody else has labelled this example. Here is the next one."
 
 
-class TakenError(OpaccError):
+class TakenError(LabelError):
     """The example needs no answer any more."""
 
-    exit_code = 6
 
+class UnsureError(LabelError):
+    """An answer that is saved only if its annotator confirms ``over``, ``sure`` or both.
 
-class UnsureError(OpaccError):
-    """An answer that is saved only if its annotator confirms it.
-
-    Attributes
-    ----------
-    over : version of the annotator's own answer that it would replace; None if there is none.
-    sure : unlikely number to confirm; None if there is none.
+    ``over`` is the version of the annotator's own answer that it would replace, and ``sure`` an unlikely number.
     """
-
-    exit_code = 6
 
     def __init__(self, question: str, *, over: str | None = None, sure: str | None = None) -> None:
         super().__init__(question)
@@ -96,29 +89,23 @@ class LabelQueue:
         self._is_regression = run.spec.model.task == "regression"
         self._lock = threading.RLock()
         self._reserved: dict[str, tuple[int, float]] = {}  # annotator -> number of an example, and when it ends
-        self._saved = 0
-        self._round_of: dict[str, int] = {}
-        self.ids: list[str] = []  # by their numbers, which never change: browsers refer to examples by number
+        self.saved = 0  # answers by this process, undone ones included
+        self._round_of: dict[str, int] = {}  # in the order of choice
         self._load()
-
-    @property
-    def saved(self) -> int:
-        """Number of answers that this process has saved, undone ones included."""
-        return self._saved
 
     def _load(self) -> None:
         """Read the current state of the run."""
-        for number in self._run.rounds():
-            self._run.check_copies(number)
         log = read_log(self._run)
         share = log.overlap if self._overlap is None else self._overlap
-        chosen = {number: self._run.read_selection(number).ids for number in self._run.rounds()}
-        self._round_of |= {id: number for number, ids in chosen.items() for id in ids}
-        waiting = {number: waiting_ids(self._run, number) for number in chosen}
-        needed = {id for ids in waiting.values() for id in ids}
-        self.ids = list(dict.fromkeys([*self.ids, *(id for ids in chosen.values() for id in ids)]))
+        needed, twice = set[str](), set[str]()
+        for number in self._run.rounds():
+            self._run.check_copies(number)
+            self._round_of |= dict.fromkeys(self._run.read_selection(number).ids, number)
+            waiting = waiting_ids(self._run, number)
+            needed.update(waiting)
+            twice |= doubled(waiting, share, self._run.name)
+        self.ids = list(self._round_of)  # by their numbers, which never change: browsers refer to examples by number
         self._numbers = {id: number for number, id in enumerate(self.ids) if id in needed}
-        twice = frozenset[str]().union(*(doubled(ids, share, self._run.name) for ids in waiting.values()))
         self._needed = [(id in needed) + (id in twice) for id in self.ids]  # answers
         self._given: list[dict[str, Given]] = [{} for _ in self.ids]
         self._settled: set[int] = set()
@@ -198,8 +185,7 @@ class LabelQueue:
         Parameters
         ----------
         text : a label; None: "can't tell".
-        over : version of the annotator's own answer that they saw and want to replace.
-        sure : unlikely number that they confirmed.
+        over, sure : what the annotator confirmed, as in :class:`UnsureError`.
 
         Raises
         ------
@@ -228,7 +214,7 @@ class LabelQueue:
             given[annotator] = kept
             self._history.setdefault(annotator, []).append((number, kept.file))
             self._reserved.pop(annotator, None)
-            self._saved += 1
+            self.saved += 1
             if id in (self._run.read_closed(self._round_of[id]) or ()):  # closed since the last look
                 self._load()
                 raise TakenError(GIVEN_UP)
@@ -259,7 +245,7 @@ class LabelQueue:
         time = self._now()
         fields = {
             "id": id,
-            "label": self._text_of(label),
+            "label": self._written(label),
             "status": "unsure" if label is None else "labelled",
             "annotator": annotator,
             "labelled_at": time,
@@ -272,12 +258,10 @@ class LabelQueue:
         keep_file(self._run, self._round_of[id], "page.jsonl", data)
         return name
 
-    def _text_of(self, label: str | None) -> str | None:
+    def _written(self, label: str | None) -> str | None:
         """Return the label as written in a file; a class called "unsure" is written as its index."""
         classes = self._run.spec.model.classes
-        if label is not None and classes and is_cant_tell(label):
-            return str(classes.index(label))
-        return label
+        return str(classes.index(label)) if label is not None and classes and is_cant_tell(label) else label
 
     def undo(self, annotator: str) -> tuple[int, Given] | None:
         """Withdraw an annotator's last answer on this page, and reserve its example; None if there is none."""
@@ -307,8 +291,8 @@ class LabelQueue:
     def progress(self, annotator: str) -> Progress:
         """Return the progress of all annotators and of one."""
         with self._lock:
-            rows = zip(range(len(self.ids)), self._given, self._needed, strict=True)
-            done = sum(needed if i in self._settled else min(len(given), needed) for i, given, needed in rows)
+            rows = enumerate(zip(self._given, self._needed, strict=True))
+            done = sum(needed if i in self._settled else min(len(given), needed) for i, (given, needed) in rows)
             return Progress(done, sum(self._needed), sum(annotator in given for given in self._given))
 
     def num_different(self) -> int:
