@@ -11,7 +11,7 @@ from opacc_ray.labels.label_documents import AnsweredRound, ClassNumber, Overrul
 from opacc_ray.labels.label_log import Returned
 from opacc_ray.labels.label_outcomes import COUNTED, Score, find_class, have_numbers_for_names
 from opacc_ray.labels.label_rows import Label, few, quoted, whole_number
-from opacc_ray.labels.labelled_rounds import Track, labelled_rounds
+from opacc_ray.labels.labelled_rounds import Track, labelled_round
 from opacc_ray.runs.run_documents import UnusedRows
 from opacc_ray.spec import ModelSpec
 
@@ -45,7 +45,6 @@ class RowCounts:
         self._file, self._latest, self._model = file, now + CLOCKS_DIFFER, model
         self._numbers: Counter[int] = Counter()
         self._first_number: Label | None = None
-        self._times: dict[str, datetime | None] = {}
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of :class:`ImportedLabels` that describe the file."""
@@ -123,11 +122,7 @@ class RowCounts:
 
     def _check_time(self, text: str, place: str) -> None:
         """Count a text that is no time, or a time in an unknown zone; raises LabelError for a future time."""
-        if text not in self._times:
-            if len(self._times) > 10_000:
-                self._times.clear()
-            self._times[text] = time_of(text)
-        time = self._times[text]
+        time = time_of(text)
         if time is None:
             self._undated += 1
             self._first_undated = self._first_undated or text
@@ -156,11 +151,10 @@ def rounds_now(
     """Return all rounds of the first track, and the answered rounds of other tracks, in numbers."""
     wanted = {(item.track, item.round) for item in answers}
     return [
-        TrackRound(track=run.track, **item.counts().model_dump())
+        TrackRound(track=run.track, **labelled_round(run, item, joined, score).counts().model_dump())
         for run, selections in tracks
-        if run is tracks[0].run or run.track in {track for track, _ in wanted}
-        for item in labelled_rounds(run, selections, joined, score)
-        if run is tracks[0].run or (run.track, item.number) in wanted
+        for item in selections
+        if run is tracks[0].run or (run.track, item.round) in wanted
     ]
 
 

@@ -1,6 +1,6 @@
 """CVAT: images and label definitions for a task, and its export "CVAT for images 1.1" as it comes back.
 
-CVAT does not keep our ids. Labels come back with the name of the image, from which `label_rows.id_of_copy` decodes the id. A
+CVAT does not keep our ids. Labels come back with the name of the image, which has the id: `label_rows.id_of_copy`. A
 class is a tag of an image, a number the attribute `value` of the tag `value`, and "can't tell" a tag of that name. An
 image without a tag is not answered yet. The export does not name the annotators.
 
