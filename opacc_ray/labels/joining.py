@@ -50,20 +50,12 @@ class LabelConflict(LabelError):
 
 @dataclass(frozen=True)
 class Joined:
-    """The labels of a selection so far; each selected id is in one of the first three attributes.
+    """The labels of a selection so far, in its order; each selected id is in one of the first three attributes."""
 
-    Attributes
-    ----------
-    label : id → label, in the order of the selection.
-    unsure : ids whose answers are all "can't tell", in the order of the selection.
-    missing : ids without an answer, in the order of the selection.
-    answers : id → its distinct answers, in canonical form.
-    """
-
-    label: dict[str, str]
-    unsure: tuple[str, ...]
-    missing: tuple[str, ...]
-    answers: dict[str, list[Label]] = field(default_factory=dict, compare=False, repr=False)
+    label: dict[str, str]  # by id
+    unsure: tuple[str, ...]  # ids whose answers are all "can't tell"
+    missing: tuple[str, ...]  # ids without an answer
+    answers: dict[str, list[Label]] = field(default_factory=dict, compare=False, repr=False)  # in canonical form, by id
 
 
 def join(
@@ -211,12 +203,9 @@ def votes_of(answers: Sequence[Label]) -> list[Label]:
 
 
 def opinions_of(answers: Sequence[Label], read: Callable[[str, str], str]) -> Opinions:
-    """Return the last label of each named annotator for one example, without corrections.
+    """Return the last label of each named annotator for one example, without corrections and texts that are no label.
 
-    Parameters
-    ----------
-    answers : all answers to the example, as they were joined.
-    read : as in :func:`join`; texts that are no label are left out.
+    ``read`` is used as in :func:`join`.
     """
     found: Opinions = {}
     for row in votes_of([row for row in answers if not row.correction and row.annotator is not None]):

@@ -138,12 +138,10 @@ def _keep(run: Run, log: LabelLog, file: Returned, conflict: ConflictRule | None
 
 def _classes_by_number(model: ModelSpec, asked: bool | None, log: LabelLog) -> Sequence[str] | None:
     """Return the class names if numbers in a new file are class indexes, else None."""
-    refusal = None
-    if asked and model.task == "regression":
-        refusal = "labels of a regression are values"
-    elif asked and model.classes and have_numbers_for_names(tuple(model.classes)):
+    refusal = "labels of a regression are values" if model.task == "regression" else None
+    if model.classes and have_numbers_for_names(tuple(model.classes)):
         refusal = "a class has a number as its name, so numbers are names"
-    if refusal:
+    if asked and refusal:
         raise SpecError(f"--numbers-are-classes cannot be used: {refusal}; remove it")
     return model.classes if asked or (asked is None and log.numbers_are_classes) else None
 
@@ -159,10 +157,7 @@ def _other_labels(log: LabelLog, file: Returned) -> Iterator[Label]:
 def correct(run: Run, id: str, label: str, annotator: str) -> LabelAction:
     """Override an example's label; earlier answers stay in the log but are ignored.
 
-    Raises
-    ------
-    LabelError
-        The example was not selected, or the text is neither a label nor "can't tell".
+    Raises LabelError if the example was not selected, or if the text is neither a label nor "can't tell".
     """
     log = read_log(run)
     name, now = checked_annotator(annotator), now_after(log)
@@ -242,11 +237,13 @@ def withdraw(run: Run, what: str) -> WithdrawnLabels:
 
 def _files_and_ids(run: Run, log: LabelLog, what: str) -> tuple[list[str], list[str]]:
     """Return the one file, or the one id, that a text names."""
-    files = sorted({file.name for file in log.returned if not file.withdrawn and what in _names(file)})
+    there = [file for file in log.returned if not file.withdrawn]
+    names = [(file.name, file.place, file.title, file.title.rpartition("/")[2]) for file in there]
+    files = sorted({kept for kept, *others in names if what in (kept, *others)})
     ids = [what] if what in _chosen_ids(run) else []
     if len(files) + len(ids) > 1:
-        names = few([*files, *(["an id"] if ids else [])])
-        raise LabelError(f"{quoted(what)} could be {names}; name a file as it is kept")
+        found = few([*files, *(["an id"] if ids else [])])
+        raise LabelError(f"{quoted(what)} could be {found}; name a file as it is kept")
     if ids and all(item.state == "withdrawn" for item in _answers_of(run, log, what)):
         raise LabelError(f"{quoted(what)} has no label in {run.uri} that could be withdrawn")
     if not ids and not files:
@@ -283,18 +280,10 @@ def _withdrawn(run: Run, action: LabelAction, file: Returned, answers: Counter[s
     )
 
 
-def _names(file: Returned) -> set[str]:
-    """Return the names of a file: as it is kept, and as it came, with or without its folder."""
-    return {file.name, file.place, file.title, file.title.rpartition("/")[2]}
-
-
 def set_rule(run: Run, conflict: ConflictRule) -> LabelAction:
     """Set the rule for labels that differ, for every command from now on.
 
-    Raises
-    ------
-    LabelError
-        Labels are in conflict under the new rule; the rule is not changed.
+    Raises LabelError if labels are in conflict under the new rule, which is not set then.
     """
     log = read_log(run)
     for track in run.tracks():
@@ -312,10 +301,7 @@ def _text(time: datetime) -> str:
 def list_answers(run: Run, id: str | None = None) -> AnswerList:
     """List the answers to all examples or to one, withdrawn and overruled answers included.
 
-    Raises
-    ------
-    LabelError
-        The example was not selected.
+    Raises LabelError if the example was not selected.
     """
     log = read_log(run)
     if id is not None and id not in _chosen_ids(run):

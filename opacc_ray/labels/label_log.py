@@ -37,31 +37,20 @@ FOLDER, KEPT = "labels/", ".kept"
 
 @dataclass
 class Returned:
-    """A file that came back, for one annotator.
+    """A file that came back, for one annotator."""
 
-    Attributes
-    ----------
-    order : its position among all actions; 0 if no action names it.
-    name : digest of its content, the name under which it is kept.
-    place : its name in messages.
-    format : its format, as recognised when it was imported; None: not recorded.
-    withdrawn : whether the whole file is withdrawn.
-    withdrawn_ids : examples whose answers in it are withdrawn.
-    classes : class names if numbers in it are class indexes; None if numbers are labels.
-    """
-
-    order: int
-    name: str
-    place: str
+    order: int  # its position among all actions; 0 if no action names it
+    name: str  # digest of its content, the name under which it is kept
+    place: str  # its name in messages
     data: bytes
-    format: FormatName | None = None
+    format: FormatName | None = None  # as recognised when it was imported; None: not recorded
     annotator: str | None = None
     source: str | None = None
     at: str | None = None
     is_correction: bool = False
-    withdrawn: bool = False
-    withdrawn_ids: set[str] = field(default_factory=set)
-    classes: Sequence[str] | None = None
+    withdrawn: bool = False  # the whole file
+    withdrawn_ids: set[str] = field(default_factory=set)  # examples whose answers in it are withdrawn
+    classes: Sequence[str] | None = None  # class names if numbers in it are class indexes; None if numbers are labels
 
     def labels(self) -> Iterator[Label]:
         """Yield all labels of the file, withdrawn ones included."""
@@ -93,24 +82,14 @@ class Returned:
 
 @dataclass(frozen=True)
 class LabelLog:
-    """All actions on the labels of a run, and the files that came back.
+    """All actions on the labels of a run, and the files that came back."""
 
-    Attributes
-    ----------
-    actions : in their order.
-    returned : files in the order in which they came back.
-    conflict : rule for labels that differ.
-    score : score of a regression's predictions.
-    overlap : share of the examples that two annotators label.
-    numbers_are_classes : whether numbers in the next file are indexes of classes that have names.
-    """
-
-    actions: tuple[LabelAction, ...]
-    returned: tuple[Returned, ...]
-    conflict: ConflictRule
-    score: Score
-    overlap: float = 0.0
-    numbers_are_classes: bool = False
+    actions: tuple[LabelAction, ...]  # in their order
+    returned: tuple[Returned, ...]  # in the order in which they came back
+    conflict: ConflictRule  # rule for labels that differ
+    score: Score  # of a regression's predictions
+    overlap: float = 0.0  # share of the examples that two annotators label
+    numbers_are_classes: bool = False  # whether numbers in the next file are indexes of classes that have names
 
     def labels(self) -> Iterator[Label]:
         """Yield all labels that are not withdrawn."""
@@ -133,8 +112,12 @@ class LabelLog:
 def read_log(run: Run) -> LabelLog:
     """Read the actions and files of all tracks of a run."""
     keys = [entry.key for entry in run.store.list(FOLDER) if entry.key.endswith(".json")]
-    found = zip(keys, run.store.read_many(keys), strict=True)
-    actions = [_read_action(data, run.store.uri_of(key)) for key, data in found]
+    actions = []
+    for key, data in zip(keys, run.store.read_many(keys), strict=True):
+        uri = run.store.uri_of(key)
+        if not key.endswith(f"-{_digest(data)}.json"):
+            raise DataError(f"{uri} was changed since it was written: its name is not its digest; restore it")
+        actions.append(LabelAction.from_bytes(data, uri))
     files = [file for track in run.tracks() for number in track.rounds() for file in track.read_labels(number)]
     by_name = {key.rpartition("/")[2]: (key, data) for key, data in reversed(files)}
     stated, by_spec = run.spec.labels, [action for action in actions if action.action == "spec"]
@@ -153,12 +136,6 @@ def _last_set(name: str, actions: Sequence[LabelAction], stated: Any) -> Any:
     """Return the last value that some actions set for a rule, or the stated one if none did."""
     values = [getattr(action, name) for action in actions]
     return [stated, *(value for value in values if value is not None)][-1]
-
-
-def _read_action(data: bytes, source: str) -> LabelAction:
-    if not source.endswith(f"-{_digest(data)}.json"):
-        raise DataError(f"{source} was changed since it was written: its name is not its digest; restore it")
-    return LabelAction.from_bytes(data, source)
 
 
 def _digest(data: bytes) -> str:
@@ -223,33 +200,32 @@ def keep_file(run: Run, number: int, name: str, data: bytes) -> None:
 
 def lost_files(run: Run) -> dict[str, str]:
     """Return an error message, by URI, for each file of labels that was kept, is not withdrawn, and is missing."""
-    records = [entry.key for entry in run.store.list(FOLDER) if entry.key.endswith(KEPT)]
     there = {entry.key.rpartition("/")[2] for place in ("rounds/", TRACKS) for entry in run.store.list(place)}
-    kept = {key.removeprefix(FOLDER).removesuffix(KEPT): key for key in records}
-    gone = {name: key for name, key in kept.items() if name not in there}
+    kept = [entry.key.removeprefix(FOLDER) for entry in run.store.list(FOLDER) if entry.key.endswith(KEPT)]
+    gone = [name for name in (key.removesuffix(KEPT) for key in kept) if name not in there]
     actions = read_log(run).actions if gone else ()
     withdrawn = {action.file for action in actions if action.action == "withdraw"}
     found = {}
-    for name, key in gone.items():
-        if name not in withdrawn:
-            uri = run.store.uri_of(run.store.read(key).decode(errors="replace").strip())
-            what = next((_content_of(action) for action in reversed(actions) if action.file == name), "labels")
-            found[uri] = (
-                f"{uri} is lost, with {what}; restore it or import it again, or delete "
-                f"{run.store.uri_of(key)} to go on without it"
-            )
+    for name in sorted(set(gone) - withdrawn):
+        key = f"{FOLDER}{name}{KEPT}"
+        uri = run.store.uri_of(run.store.read(key).decode(errors="replace").strip())
+        what = next((_content_of(action) for action in reversed(actions) if action.file == name), "labels")
+        found[uri] = (
+            f"{uri} is lost, with {what}; restore it or import it again, or delete "
+            f"{run.store.uri_of(key)} to go on without it"
+        )
     return found
 
 
 def refuse_lost(run: Run, estimate: AccuracyEstimate | None = None) -> None:
     """Raise DataError if a file of labels is missing that was kept, or that an estimate used."""
     there = set(all_files(run)) if estimate else set()
-    lost = [key for key in (estimate.label_files if estimate else ()) if key not in there]
-    if lost:
-        raise DataError(
-            f"{run.store.uri_of(lost[0])} is lost, and the last estimate used it; restore it, or "
-            f"delete {run.estimate_key} to go on without it"
-        )
+    for key in estimate.label_files if estimate else ():
+        if key not in there:
+            raise DataError(
+                f"{run.store.uri_of(key)} is lost, and the last estimate used it; restore it, or "
+                f"delete {run.estimate_key} to go on without it"
+            )
     for text in lost_files(run).values():
         raise DataError(text)
 
@@ -262,10 +238,10 @@ def all_files(run: Run) -> list[str]:
 
 
 def _content_of(action: LabelAction) -> str:
-    """Describe the file that an action names."""
-    if action.action == "correct":
-        return f"the correction of {', '.join(map(repr, action.ids))} by {action.annotator} ({action.at[:19]} UTC)"
-    return f"the labels of {action.source!r} ({action.at[:19]} UTC)"
+    ids = ", ".join(map(repr, action.ids))
+    is_correction = action.action == "correct"
+    what = f"correction of {ids} by {action.annotator}" if is_correction else f"labels of {action.source!r}"
+    return f"the {what} ({action.at[:19]} UTC)"
 
 
 def adopt_rules(run: Run, spec: Spec) -> None:

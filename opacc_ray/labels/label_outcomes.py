@@ -34,11 +34,7 @@ def class_of(label_text: str, classes: Sequence[str] | None, num_classes: int | 
     """Return the index of the class that a label names.
 
     Only two kinds of class are named by their index: classes without names (`classes` None), below `num_classes` if
-    that is known; and a class whose name means "can't tell".
-
-    Raises
-    ------
-    LabelError : the label is no class.
+    that is known; and a class whose name means "can't tell". Raises LabelError if the label is no class.
     """
     index = find_class(label_text, classes)
     if index is None:
@@ -69,16 +65,10 @@ def canonical_number(value: float) -> str:
 
 @dataclass(frozen=True)
 class Score:
-    """Score of a predicted value: 1 minus a bounded loss, in [0, 1], defined for every error.
+    """Score of a predicted value: 1 minus a bounded loss, in [0, 1], defined for every error."""
 
-    Attributes
-    ----------
-    scale : smallest error whose score is 0: max(0, 1 − (error / scale)²).
-    within : if given, the score is 1 for errors of at most this, else 0.
-    """
-
-    scale: float = 1.0
-    within: float | None = None
+    scale: float = 1.0  # smallest error whose score is 0: max(0, 1 − (error / scale)²)
+    within: float | None = None  # if given, the score is 1 for errors of at most this, else 0
 
     @property
     def measure(self) -> str:

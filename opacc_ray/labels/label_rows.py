@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
@@ -49,62 +50,39 @@ ANSWERED = frozenset({"", "labelled", "labeled", "done", "completed"})
 
 @dataclass(frozen=True)
 class Task:
-    """One example to label.
+    """One example to label."""
 
-    Attributes
-    ----------
-    id : id of the example in the pool; labels come back with it.
-    uri : what shows it: a link, the place of a copy, or a picture as a data URI; None if there is nothing.
-    run : run that chose it.
-    round : round of that run, from 1.
-    order : position in the order of choice, from 1.
-    prediction : the model's prediction, only if annotators shall see it; tasks of labelling tools never have it.
-    note : what the annotator must know about this example, such as that its file changed.
-    """
-
-    id: str
-    uri: str | None
-    run: str
-    round: int
-    order: int
-    prediction: str | None = None
-    note: str | None = None
+    id: str  # of the example in the pool; labels come back with it
+    uri: str | None  # what shows it: a link, the place of a copy, or a picture as a data URI; None: nothing
+    run: str  # name of the run that chose it
+    round: int  # of that run, from 1
+    order: int  # position in the order of choice, from 1
+    prediction: str | None = None  # only if annotators shall see it; tasks of labelling tools never have it
+    note: str | None = None  # what the annotator must know about this example, such as that its file changed
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a format needs to know about the run.
+    """What a format needs to know about the run."""
 
-    Attributes
-    ----------
-    classes : class names by index; None if they are unknown, or in a regression.
-    task : whether a label is a class or a number.
-    """
-
-    classes: tuple[str, ...] | None = None
+    classes: tuple[str, ...] | None = None  # class names by index; None if they are unknown, or in a regression
     task: Literal["classification", "regression"] = "classification"
 
 
 class Label(NamedTuple):
-    """One answer of one annotator to one example.
-
-    `label` is None unless the status is ``labelled``. `annotator`, `run`, `round` and `labelled_at` are read from
-    the file; `place` is its name and line, such as ``batch.csv line 7``. `returned` numbers the files in the order in
-    which they came back. `correction` is 0, or numbers the corrections: each outranks every earlier answer. `lines`
-    counts the lines with the same answer.
-    """
+    """One answer of one annotator to one example."""
 
     id: str
-    label: str | None
+    label: str | None  # None unless the status is labelled
     status: Status = "labelled"
     annotator: str | None = None
     run: str | None = None
     round: int | None = None
     labelled_at: str | None = None
-    place: str = ""
-    returned: int = 0
-    correction: int = 0
-    lines: int = 1
+    place: str = ""  # file and line, such as batch.csv line 7
+    returned: int = 0  # number of the file, in the order in which files came back
+    correction: int = 0  # 0, or the number of the correction: each outranks every earlier answer
+    lines: int = 1  # number of lines with the same answer
 
 
 class LabelFile(NamedTuple):
@@ -114,22 +92,16 @@ class LabelFile(NamedTuple):
     data: bytes
 
     def lines(self, newline: str = "") -> Iterator[str]:
-        """Yield the lines with their ends, one in memory at a time.
+        """Yield the lines with their ends, one in memory at a time; they end at any line end, or at ``newline`` alone.
 
-        Lines end at line feeds, carriage returns and both; or at ``newline`` alone.
-
-        Raises
-        ------
-        LabelError : a line is too long, or not UTF-8, and the message names it; or the file is an archive.
+        Raises LabelError if a line is too long or not UTF-8, with its number, or if the file is an archive.
         """
         if self.data.startswith(ZIP):
             what = "is a ZIP archive or a workbook"
             raise LabelError(f"{self.name} {what}: import the file of labels in it, or save the sheet as CSV UTF-8")
         text = io.TextIOWrapper(io.BytesIO(self.data), encoding="utf-8-sig", newline=newline)
-        number = 0
         try:
-            while line := text.readline(LONGEST_LINE + 1):
-                number += 1
+            for number, line in enumerate(iter(partial(text.readline, LONGEST_LINE + 1), ""), start=1):
                 if len(line) > LONGEST_LINE:
                     raise LabelError(
                         f"{self.name} line {number} is longer than {LONGEST_LINE} characters: write one label per line"
@@ -192,7 +164,9 @@ def label_of(fields: Mapping[str, str], place: str) -> Label:
     id = fields.get("id")
     if not id:
         raise LabelError(f"{place} has no id: labels are joined by id, so give each row the id of its example")
-    label = text.get("label", "")
+    label, round = text.get("label", ""), text.get("round", "")
+    if round and whole_number(round) is None:
+        raise LabelError(f"{place} has the round {quoted(round)}: use a whole number, or leave it empty")
     status = _status(label, text.get("status", ""), place)
     return Label(
         id,
@@ -200,17 +174,10 @@ def label_of(fields: Mapping[str, str], place: str) -> Label:
         status,
         text.get("annotator") or None,
         text.get("run") or None,
-        _round(text["round"], place) if text.get("round") else None,
+        whole_number(round),
         text.get("labelled_at") or None,
         place,
     )
-
-
-def _round(text: str, place: str) -> int:
-    number = whole_number(text)
-    if number is None:
-        raise LabelError(f"{place} has the round {quoted(text)}: use a whole number, or leave it empty")
-    return number
 
 
 def _status(label: str, status: str, place: str) -> Status:

@@ -24,22 +24,13 @@ from opacc_ray.labels.label_rows import Context, FormatName, Label, LabelFile, T
 
 
 class Format(NamedTuple):
-    """A file format or a labelling tool.
+    """A file format or a labelling tool."""
 
-    Attributes
-    ----------
-    looks_like : recognises a file by its first characters.
-    parse : yields the labels of a file.
-    write : returns the files of some tasks, by name.
-    images : ways in which images can be given to it, the preferred one first.
-    copies : prefix of the name of a copied image in a task; ``{folder}`` is the name of the tasks' folder.
-    """
-
-    looks_like: Callable[[str], bool]
+    looks_like: Callable[[str], bool]  # recognises a file by its first characters
     parse: Callable[[LabelFile], Iterator[Label]]
-    write: Callable[[Sequence[Task], Context], dict[str, bytes]]
-    images: tuple[Way, ...]
-    copies: str = "images/"
+    write: Callable[[Sequence[Task], Context], dict[str, bytes]]  # the files of some tasks, by name
+    images: tuple[Way, ...]  # ways in which images can be given to it, the preferred one first
+    copies: str = "images/"  # prefix of a copied image in a task; {folder} is the name of the tasks' folder
 
 
 FORMATS: dict[FormatName, Format] = {
@@ -69,9 +60,7 @@ NOTES = {
 def parse(data: bytes, name: str) -> Iterator[Label]:
     """Yield the labels of a file, one per row; unanswered rows are included so that they can be counted.
 
-    Raises
-    ------
-    LabelError : the file is not UTF-8, or a line cannot be understood; the message names the line.
+    Raises LabelError if the file is not UTF-8, or if a line cannot be understood, with the number of the line.
     """
     file = LabelFile(name, data)
     return FORMATS[format_of(file)].parse(file)
@@ -86,20 +75,16 @@ def format_of(file: LabelFile) -> FormatName:
 def check_kind(data: bytes, name: str, expected: FormatName) -> None:
     """Raise LabelError if a file does not have the expected format."""
     file = LabelFile(name, data)
-    found = format_of(file)
+    found, start = format_of(file), quoted(file.head()[:40])
     if found != expected:
-        start = quoted(file.head()[:40])
         raise LabelError(f"{name} looks like {found}, not {expected}; it starts with {start}: export it again")
 
 
 def link_to(uri: str, template: str | None, *, id: str, run: str, round: int) -> str | None:
-    """Return the link to an example for annotators, or None if there is none.
+    """Return the link to an example at ``uri`` for annotators, or None if there is none.
 
-    Parameters
-    ----------
-    uri : where the example is in the pool.
-    template : a link in which {id}, quoted as a part of a URL, {uri}, {run} and {round} are filled in; None: the URI,
-        unless it is a path of this machine.
+    {id}, quoted as a part of a URL, {uri}, {run} and {round} are filled into the template. Without one, the link is the
+    URI, unless it is a path of this machine.
     """
     if template is None:
         return uri if "://" in uri and not uri.startswith("file:") else None
@@ -112,23 +97,8 @@ def write_manifest(
 ) -> dict[str, bytes]:
     """Return the manifest of some tasks, by its file name: the same bytes for the same tasks in any order.
 
-    Parameters
-    ----------
-    tasks : one per example; an example that was drawn twice is labelled once.
-    show_prediction : whether annotators see the model's prediction.
-
-    Raises
-    ------
-    DataError : two tasks have the same id, or an id is not valid Unicode.
+    An example that was drawn twice has one task. Raises DataError if two tasks have one id, or an id is not Unicode.
     """
-    _check_ids(tasks)
-    ordered = sorted(tasks, key=lambda task: (task.round, task.order, task.id))
-    if not show_prediction:  # removed here, so that no format can write it
-        ordered = [replace(task, prediction=None) for task in ordered]
-    return FORMATS[format].write(ordered, context)
-
-
-def _check_ids(tasks: Sequence[Task]) -> None:
     seen: set[str] = set()
     for task in tasks:
         if task.id in seen:
@@ -136,3 +106,7 @@ def _check_ids(tasks: Sequence[Task]) -> None:
         if any("\ud800" <= character <= "\udfff" for character in task.id):
             raise DataError(f"id {task.id!r} is not valid Unicode, so no file can hold it: rename the example")
         seen.add(task.id)
+    ordered = sorted(tasks, key=lambda task: (task.round, task.order, task.id))
+    if not show_prediction:  # removed here, so that no format can write it
+        ordered = [replace(task, prediction=None) for task in ordered]
+    return FORMATS[format].write(ordered, context)
