@@ -114,14 +114,12 @@ class ExampleFiles:
             shard = int(np.searchsorted(self._ends, self._row[id], side="right"))
             if shard not in self._kept:
                 self._kept[shard] = self._read(shard)
-                while len(self._kept) > 1 and self._num_bytes() > KEPT_BYTES:
+                kept = self._kept.values()
+                while len(kept) > 1 and sum(len(item.data) for shard in kept for item in shard.values()) > KEPT_BYTES:
                     self._kept.popitem(last=False)
             if id not in self._kept[shard]:
                 raise DataError(f"{self._store.uri} does not have it any more; restore the file {self.uris[id]}")
             return self._kept[shard][id]
-
-    def _num_bytes(self) -> int:
-        return sum(len(picture.data) for pictures in self._kept.values() for picture in pictures.values())
 
     @cached_property
     def _plan(self) -> Plan:
@@ -160,10 +158,7 @@ class PictureCache:
     def picture(self, id: str, *, whole: bool = False) -> Picture:
         """Return an example as a picture: with all its pixels if ``whole``, else with at most `LONGEST` a side.
 
-        Raises
-        ------
-        DataError, StorageError
-            It is no picture, or cannot be read.
+        Raises DataError if it is no picture, StorageError if it cannot be read.
         """
         key = (id, whole)
         with self._lock:
@@ -182,17 +177,9 @@ class PictureCache:
 
 
 def render(content: bytes, *, longest: int | None = None, max_pixels: int = 1 << 26) -> Picture:
-    """Render an image file as a picture.
+    """Render an image file as a picture whose longer side has at most ``longest`` pixels; None: no limit.
 
-    Parameters
-    ----------
-    content : the whole file.
-    longest : most pixels of the longer side; None: no limit.
-    max_pixels : larger images are refused by their header, before any pixel is decoded.
-
-    Raises
-    ------
-    DataError : the bytes do not decode, or have too many pixels.
+    Raises DataError if the bytes do not decode; or, before any pixel is decoded, if there are more than ``max_pixels``.
     """
     from PIL import Image, ImageOps
 
@@ -207,8 +194,7 @@ def render(content: bytes, *, longest: int | None = None, max_pixels: int = 1 <<
             if longest:
                 image.draft("RGB", (longest, longest))  # decodes a JPEG at a fraction of its size
             upright = ImageOps.exif_transpose(image)
-            if upright.size != image.size:
-                size = size[::-1]
+            size = size if upright.size == image.size else size[::-1]
             return _encode(upright, size, longest)
     except DataError:
         raise

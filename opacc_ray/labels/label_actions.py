@@ -212,14 +212,8 @@ def _overruled_by(correction: Label, answers: Sequence[Answered], read: Callable
 def withdraw(run: Run, what: str) -> WithdrawnLabels:
     """Withdraw the labels of a file or an example; they are kept in the log, and can be imported again.
 
-    Parameters
-    ----------
-    what : id of an example; or a file, by its own name or the name under which it is kept.
-
-    Raises
-    ------
-    LabelError
-        There is no such example or file, or several fit.
+    ``what`` is the id of an example; or a file, by its own name or the name under which it is kept. Raises LabelError
+    if there is no such example or file, or if several fit.
     """
     log = read_log(run)
     files, ids = _files_and_ids(run, log, what)

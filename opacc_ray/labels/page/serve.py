@@ -41,14 +41,8 @@ def serve(
 ) -> LabelSession:
     """Serve the page until SIGINT; ``announce`` is called with its URL once it can be opened. Port 0: any free one.
 
-    Raises
-    ------
-    SpecError
-        Packages are missing, the address cannot be used, or the token is too short.
-    LabelError
-        The run has no selection, or the annotator's name is invalid.
-    DataError
-        The pool has no pictures.
+    Raises SpecError if packages are missing, the address cannot be used, or the token is too short; LabelError if the
+    run has no selection, or the annotator's name is invalid; and DataError if the pool has no pictures.
     """
     try:
         import uvicorn
