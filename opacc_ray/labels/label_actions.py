@@ -33,7 +33,6 @@ from opacc_ray.labels.label_rows import Label, LabelFile, checked_annotator, few
 from opacc_ray.labels.labelled_rounds import (
     Track,
     canonical_form,
-    ids_of,
     join_labels,
     read_rounds,
     read_tracks,
@@ -305,7 +304,7 @@ def list_answers(run: Run, id: str | None = None) -> AnswerList:
 
 def _chosen_ids(run: Run) -> set[str]:
     """Return the ids of all rounds of all tracks."""
-    return set(ids_of(read_tracks(run)))
+    return {id for track in read_tracks(run) for selection in track.selections for id in selection.ids}
 
 
 def _not_selected(run: Run, id: str) -> LabelError:

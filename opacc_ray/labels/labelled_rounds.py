@@ -65,10 +65,10 @@ class LabelledRound(NamedTuple):
 
     @property
     def nonresponse(self) -> str | None:
-        """Why the labels may be no sample by the round's design, or None if they are one.
+        """Why the labels may be no sample by the round's design, or None if they are one, or the round does not count.
 
         They are one if all are there; or if they are the first of a method that draws one by one, unless some were
-        known before the round was drawn. A round that does not count cannot bias anything.
+        known before the round was drawn.
         """
         absent = len(self.labelled) - int(self.labelled.sum())
         first_are_labelled = bool(np.all(self.labelled[:-1] >= self.labelled[1:]))
@@ -207,17 +207,13 @@ def _read_track(run: Run) -> Track:
     return track
 
 
-def ids_of(tracks: Iterable[Track]) -> list[str]:
-    """Return the ids of all chosen examples, each once, in the order of choice."""
-    return list(dict.fromkeys(id for track in tracks for selection in track.selections for id in selection.ids))
-
-
 def join_labels(
     tracks: Sequence[Track], labels: Iterable[Label], conflict: str, source: str = "the labels so far"
 ) -> Joined:
     """Join labels to the examples of all rounds of all tracks."""
     run = tracks[0].run
-    return join(labels, ids_of(tracks), run=run.name, conflict=conflict, source=source, read=canonical_form(run))
+    ids = dict.fromkeys(id for track in tracks for selection in track.selections for id in selection.ids)
+    return join(labels, list(ids), run=run.name, conflict=conflict, source=source, read=canonical_form(run))
 
 
 def canonical_form(run: Run) -> Callable[[str, str], str]:
@@ -326,13 +322,10 @@ def outcome_of(model: ModelSpec, score: Score, prediction: Any, truth: str) -> f
 def outcomes_of_another(
     known: Sequence[LabelledRound], model: ModelSpec, predictions: Sequence[Any], score: Score
 ) -> list[NDArray[np.float64]]:
-    """Return the outcomes of another model on the same labels, round by round.
+    """Return the outcomes of another model of the same task on the same labels, round by round.
 
-    Classes are compared by name. Values are scored alike, so that the scores of both models are comparable.
-
-    Parameters
-    ----------
-    predictions : predictions of the other model, of the same task, for the labelled examples over all rounds
+    ``predictions`` are its predictions for the labelled examples over all rounds. Classes are compared by name. Values
+    are scored alike, so that the scores of both models are comparable.
     """
     truth = [text for item in known for text in item.truth]
     scores = [outcome_of(model, score, prediction, text) for prediction, text in zip(predictions, truth, strict=True)]

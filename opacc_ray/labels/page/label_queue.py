@@ -1,9 +1,8 @@
 """Queue of the labelling page: assigns examples to annotators, and saves each answer in the run at once.
 
-An answer is a file of labels with one line, and the action that names it, like every imported file: written at once,
-named by its content, never changed. Undo withdraws that file. So no answer is lost when the server ends, and the next
-server continues from the run. Another server, or `opacc labels`, may write to the same run meanwhile: the queue looks
-for new actions every `LOOK` seconds.
+An answer is a file of labels with one line, and the action that names it, like every imported file. Undo withdraws
+that file. So no answer is lost when the server ends, and the next server continues from the run. Another server, or
+`opacc labels`, may write to the same run meanwhile: the queue looks for new actions every `LOOK` seconds.
 
 An annotator may have the page open twice. An answer that would replace their own is saved only if it names the version
 of that answer, which they have then seen. A number far larger than all others is saved only if it is confirmed.
@@ -70,11 +69,11 @@ class Given(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """Numbers of answers: saved, needed, and saved by one annotator."""
+    """Numbers of answers."""
 
-    done: int
-    total: int
-    mine: int
+    done: int  # saved
+    total: int  # needed
+    mine: int  # saved by one annotator
 
 
 class LabelQueue:
@@ -156,7 +155,7 @@ class LabelQueue:
         with self._lock:
             now = self._clock()
             number, _ = self._reserved.pop(annotator, (None, now))
-            if number is None or number >= len(self.ids) or not self._is_open(number, annotator, now):
+            if number is None or not self._is_open(number, annotator, now):
                 number = self._first_open(annotator, now)
             if number is not None:
                 self._reserved[annotator] = (number, now + RESERVED)
@@ -182,10 +181,7 @@ class LabelQueue:
     ) -> Given:
         """Save an answer in the run, and return it once it is written. The same answer again changes nothing.
 
-        Parameters
-        ----------
-        text : a label; None: "can't tell".
-        over, sure : what the annotator confirmed, as in :class:`UnsureError`.
+        ``text`` None is "can't tell"; ``over`` and ``sure`` are what the annotator confirmed, see :class:`UnsureError`.
 
         Raises
         ------
