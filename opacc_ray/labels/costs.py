@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from opacc_ray.errors import SpecError
-from opacc_ray.labels.label_outcomes import find_class, why_no_class
-from opacc_ray.labels.label_rows import quoted
+from opacc_ray.labels.label_rows import find_class, quoted, why_no_class
 from opacc_ray.spec import ModelSpec, read_yaml
 
 Costs = dict[str, float | dict[str, float]]

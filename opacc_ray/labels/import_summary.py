@@ -8,9 +8,8 @@ from typing import Any
 from opacc_ray.errors import LabelError
 from opacc_ray.labels.joining import Joined, is_local, time_of, votes_of
 from opacc_ray.labels.label_documents import AnsweredRound, ClassNumber, Overruling, RenamedRows, TrackRound, Votes
-from opacc_ray.labels.label_log import Returned
-from opacc_ray.labels.label_outcomes import COUNTED, Score, find_class, have_numbers_for_names
-from opacc_ray.labels.label_rows import Label, few, quoted, whole_number
+from opacc_ray.labels.label_log import Returned, Score
+from opacc_ray.labels.label_rows import COUNTED, Label, few, find_class, have_numbers_for_names, quoted, whole_number
 from opacc_ray.labels.labelled_rounds import Track, labelled_round
 from opacc_ray.runs.run_documents import UnusedRows
 from opacc_ray.spec import ModelSpec

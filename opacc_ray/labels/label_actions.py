@@ -28,8 +28,7 @@ from opacc_ray.labels.label_documents import (
     WithdrawnLabels,
 )
 from opacc_ray.labels.label_log import LabelLog, Returned, keep_file, now_after, read_log, write_action
-from opacc_ray.labels.label_outcomes import have_numbers_for_names
-from opacc_ray.labels.label_rows import Label, LabelFile, checked_annotator, few, quoted
+from opacc_ray.labels.label_rows import Label, LabelFile, checked_annotator, few, have_numbers_for_names, quoted
 from opacc_ray.labels.labelled_rounds import (
     Track,
     canonical_form,

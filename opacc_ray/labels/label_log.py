@@ -25,14 +25,40 @@ from typing import Any
 from opacc_ray.errors import DataError
 from opacc_ray.labels.formats.label_formats import FORMATS, format_of
 from opacc_ray.labels.label_documents import LabelAction
-from opacc_ray.labels.label_outcomes import Score, name_by_number
-from opacc_ray.labels.label_rows import FormatName, Label, LabelFile
+from opacc_ray.labels.label_rows import FormatName, Label, LabelFile, name_by_number
 from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.run import TRACKS, Run
 from opacc_ray.spec import ConflictRule, ScoreSpec, Spec
 
 FOLDER, KEPT = "labels/", ".kept"
 """Folder of the actions, and the suffix of the records that a file of labels was kept."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """Score of a predicted value: 1 minus a bounded loss, in [0, 1], defined for every error."""
+
+    scale: float = 1.0  # smallest error whose score is 0: max(0, 1 − (error / scale)²)
+    within: float | None = None  # if given, the score is 1 for errors of at most this, else 0
+
+    @property
+    def measure(self) -> str:
+        """Name of the mean score."""
+        if self.within is not None:
+            return f"share within ±{self.within:g}"
+        return f"mean score, max(0, 1 - (error / {self.scale:g})²)"
+
+    def of(self, label: float, prediction: float) -> float:
+        """Return the score of one prediction."""
+        error = abs(label - float(prediction))
+        if self.within is not None:
+            return float(error <= self.within)
+        relative = error / self.scale
+        return 1.0 - relative * relative if relative < 1 else 0.0
+
+    def clips(self, label: float, prediction: float) -> bool:
+        """Return whether the error exceeds the scale, so that the score no longer depends on it."""
+        return self.within is None and not abs(label - float(prediction)) <= self.scale
 
 
 @dataclass

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.labels.joining import Joined, join, opinions_of
-from opacc_ray.labels.label_log import read_log
-from opacc_ray.labels.label_outcomes import Score, canonical_number, class_of, name_by_number, value_of
-from opacc_ray.labels.label_rows import Label
+from opacc_ray.labels.label_log import Score, read_log
+from opacc_ray.labels.label_rows import Label, canonical_number, class_of, name_by_number, value_of
 from opacc_ray.runs.draws import Chosen
 from opacc_ray.runs.estimate_documents import RoundCounts
 from opacc_ray.runs.run import Run

@@ -23,8 +23,7 @@ from typing import NamedTuple
 
 from opacc_ray.errors import LabelError
 from opacc_ray.labels.label_documents import LabelAction
-from opacc_ray.labels.label_log import FOLDER, KEPT, keep_file, now_after, read_log, write_action
-from opacc_ray.labels.label_outcomes import Score
+from opacc_ray.labels.label_log import FOLDER, KEPT, Score, keep_file, now_after, read_log, write_action
 from opacc_ray.labels.label_rows import is_cant_tell
 from opacc_ray.labels.labelled_rounds import canonical_form
 from opacc_ray.labels.labelling_tasks import doubled, waiting_ids
