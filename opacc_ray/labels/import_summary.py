@@ -7,7 +7,15 @@ from typing import Any
 
 from opacc_ray.errors import LabelError
 from opacc_ray.labels.joining import Joined, is_local, time_of, votes_of
-from opacc_ray.labels.label_documents import AnsweredRound, ClassNumber, Overruling, RenamedRows, TrackRound, Votes
+from opacc_ray.labels.label_documents import (
+    Answered,
+    AnsweredRound,
+    ClassNumber,
+    Overruling,
+    RenamedRows,
+    TrackRound,
+    Votes,
+)
 from opacc_ray.labels.label_log import Returned, Score
 from opacc_ray.labels.label_rows import COUNTED, Label, few, find_class, have_numbers_for_names, quoted, whole_number
 from opacc_ray.labels.labelled_rounds import Track, labelled_round
@@ -176,17 +184,14 @@ def overruled(joined: Joined, order: int) -> list[Overruling]:
         text = joined.label.get(id)
         voting = [row for row in votes_of(given) or given if row.label == text]
         by = min(voting, key=lambda row: row.place, default=None)
-        found += [
-            Overruling(
-                id=id,
-                label=row.label,
-                annotator=row.annotator,
-                place=row.place,
-                by_label=text,
-                by_annotator=by.annotator if by else None,
-                by_place=by.place if by else None,
-            )
-            for row in given
-            if row.label is not None and row.label != text
-        ]
+        who, place = (by.annotator, by.place) if by else (None, None)
+        found += [overruling(row, text, who, place) for row in given if row.label not in (None, text)]
     return sorted(found, key=lambda item: (item.id, item.place, item.label))
+
+
+def overruling(
+    item: Label | Answered, by_label: str | None, by_annotator: str | None, by_place: str | None = None
+) -> Overruling:
+    """Describe a label that does not count, and the one that counts instead."""
+    own: dict[str, Any] = {name: getattr(item, name) for name in ("id", "label", "annotator", "place")}
+    return Overruling(**own, by_label=by_label, by_annotator=by_annotator, by_place=by_place)

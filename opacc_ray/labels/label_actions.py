@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
 from itertools import chain
 from typing import Any
 
@@ -27,7 +26,7 @@ from opacc_ray.labels.label_documents import (
     RoundOfTrack,
     WithdrawnLabels,
 )
-from opacc_ray.labels.label_log import LabelLog, Returned, keep_file, now_after, read_log, write_action
+from opacc_ray.labels.label_log import LabelLog, Returned, keep_file, log_action, now_after, read_log
 from opacc_ray.labels.label_rows import Label, LabelFile, checked_annotator, few, have_numbers_for_names, quoted
 from opacc_ray.labels.labelled_rounds import (
     Track,
@@ -117,9 +116,10 @@ def _keep(run: Run, log: LabelLog, file: Returned, conflict: ConflictRule | None
     """Write the action of an import, then its file with the newest round, unless they are there."""
     rule = conflict if conflict != log.conflict else None
     if not done.again or rule:
-        action = LabelAction(
+        log_action(
+            run,
+            log,
             action="import",
-            at=_text(now_after(log)),
             file=file.name,
             file_format=file.format,
             source=file.title[-200:],
@@ -129,7 +129,6 @@ def _keep(run: Run, log: LabelLog, file: Returned, conflict: ConflictRule | None
             overruled=done.overruled,
             num_overruled=done.num_overruled,
         )
-        write_action(run, action)
     if all(part.name != file.name for part in log.returned):
         keep_file(run, done.round, done.file, file.data)
 
@@ -158,17 +157,19 @@ def correct(run: Run, id: str, label: str, annotator: str) -> LabelAction:
     Raises LabelError if the example was not selected, or if the text is neither a label nor "can't tell".
     """
     log = read_log(run)
-    name, now = checked_annotator(annotator), now_after(log)
+    name, now = checked_annotator(annotator), now_after(log).isoformat(timespec="microseconds")
     if id not in _chosen_ids(run):
         raise _not_selected(run, id)
-    fields = {"id": id, "label": label, "annotator": name, "labelled_at": _text(now), "run": run.name}
+    fields = {"id": id, "label": label, "annotator": name, "labelled_at": now, "run": run.name}
     data = json.dumps(fields, ensure_ascii=False).encode(errors="surrogatepass") + b"\n"
     model = run.spec.model
     read = reading_by(model, run.num_classes, numbers_are_classes=log.numbers_are_classes)
     overruled = _overruled_by(_correction(data, read), _answers_of(run, log, id), read)
-    action = LabelAction(
+    action = log_action(
+        run,
+        log,
         action="correct",
-        at=_text(now),
+        at=now,
         file=name_of_labels("correction.jsonl", data),
         file_format="jsonl",
         annotator=name,
@@ -177,7 +178,6 @@ def correct(run: Run, id: str, label: str, annotator: str) -> LabelAction:
         overruled=overruled[:LISTED],
         num_overruled=len(overruled),
     )
-    write_action(run, action)
     keep_file(run, run.rounds()[-1], "correction.jsonl", data)
     return action
 
@@ -193,15 +193,7 @@ def _correction(data: bytes, read: Callable[[str, str], str]) -> Label:
 def _overruled_by(correction: Label, answers: Sequence[Answered], read: Callable[[str, str], str]) -> list[Overruling]:
     """Return the answers that counted, or were in conflict, and differ from their correction."""
     return [
-        Overruling(
-            id=item.id,
-            label=item.label,
-            annotator=item.annotator,
-            place=item.place,
-            by_label=correction.label,
-            by_annotator=correction.annotator,
-            by_place=None,
-        )
+        import_summary.overruling(item, correction.label, correction.annotator)
         for item in answers
         if item.state in ("counts", "in conflict") and item.label and read(item.id, item.label) != correction.label
     ]
@@ -222,8 +214,7 @@ def withdraw(run: Run, what: str) -> WithdrawnLabels:
         for row in file.labels()
         if row.status != "blank" and not file.is_withdrawn(row.id) and (not ids or row.id == what)
     )
-    action = LabelAction(action="withdraw", at=_text(now_after(log)), file=files[0] if files else None, ids=ids)
-    write_action(run, action)
+    action = log_action(run, log, action="withdraw", file=files[0] if files else None, ids=ids)
     return _withdrawn(run, action, concerned[0], answers)
 
 
@@ -281,13 +272,7 @@ def set_rule(run: Run, conflict: ConflictRule) -> LabelAction:
     for track in run.tracks():
         if track.rounds():
             read_rounds(track, conflict=conflict)
-    action = LabelAction(action="rule", at=_text(now_after(log)), conflict=conflict)
-    write_action(run, action)
-    return action
-
-
-def _text(time: datetime) -> str:
-    return time.isoformat(timespec="microseconds")
+    return log_action(run, log, action="rule", conflict=conflict)
 
 
 def list_answers(run: Run, id: str | None = None) -> AnswerList:

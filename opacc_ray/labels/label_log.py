@@ -123,16 +123,15 @@ class LabelLog:
             if not file.withdrawn:
                 yield from (row for row in file.labels() if row.id not in file.withdrawn_ids)
 
-    def find(self, name: str, annotator: str | None) -> Returned | None:
-        """Return the file with this content, for this annotator, if it came back and is not withdrawn."""
-        same = [file for file in self.returned if file.name == name and not file.withdrawn]
+    def find(self, name: str, annotator: str | None, *, withdrawn: bool = False) -> Returned | None:
+        """Return the file with this content, for this annotator, that is withdrawn or not; None if there is none."""
+        same = [file for file in self.returned if file.name == name and file.withdrawn == withdrawn]
         return next((file for file in same if annotator in (None, file.annotator)), None)
 
     def withdrawn_at(self, name: str, annotator: str | None) -> str | None:
         """Return when a file with this content, for this annotator, was last withdrawn; None if it never was."""
-        same = [file for file in self.returned if file.name == name and file.withdrawn]
         times = [action.at for action in self.actions if action.action == "withdraw" and action.file == name]
-        return times[-1] if times and any(annotator in (None, file.annotator) for file in same) else None
+        return times[-1] if times and self.find(name, annotator, withdrawn=True) else None
 
 
 def read_log(run: Run) -> LabelLog:
@@ -209,6 +208,13 @@ def now_after(log: LabelLog) -> datetime:
     return max([datetime.now(UTC), *(time + timedelta(microseconds=1) for time in last)])
 
 
+def log_action(run: Run, log: LabelLog, **fields: Any) -> LabelAction:
+    """Write an action with some fields, after all actions of the log, and return it."""
+    action = LabelAction.model_validate({"at": now_after(log).isoformat(timespec="microseconds")} | fields)
+    write_action(run, action)
+    return action
+
+
 def write_action(run: Run, action: LabelAction) -> str:
     """Add an action, which never replaces another, and return its key."""
     time = datetime.fromisoformat(action.at).strftime("%Y%m%dT%H%M%S.%f")
@@ -277,8 +283,7 @@ def adopt_rules(run: Run, spec: Spec) -> None:
     rules, known = _rules_of(spec), _rules_of(run.spec)
     changed = {name: rule for name, rule in rules.items() if rule != _last_set(name, before, known[name])}
     if changed:
-        at = now_after(log).isoformat(timespec="microseconds")
-        write_action(run, LabelAction.model_validate({"action": "spec", "at": at} | changed))
+        log_action(run, log, action="spec", **changed)
 
 
 def _rules_of(spec: Spec) -> dict[str, Any]:

@@ -134,10 +134,7 @@ def read_rounds(run: Run, *, conflict: str | None = None, score: Score | None = 
     """Read every round of the run's track with its labels, from the files of all tracks.
 
     A label belongs to an example, whichever round its file was imported for. Files may come in any order and in pieces.
-
-    Parameters
-    ----------
-    conflict, score : rule for labels that differ, and score of a regression's predictions; None: those of the run.
+    The rule for labels that differ, and the score of a regression's predictions, are those of the run if None.
 
     Raises
     ------
@@ -216,9 +213,9 @@ def join_labels(
 
 
 def canonical_form(run: Run) -> Callable[[str, str], str]:
-    """Return the function from an id and the text of a label to its canonical form; it raises LabelError for no label.
+    """Return the function from an id and the text of a label to the form that predictions have.
 
-    The canonical form is the one that predictions have.
+    It raises LabelError for a text that is no label.
     """
     return reading_by(run.spec.model, run.num_classes)
 
