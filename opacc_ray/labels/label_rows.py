@@ -32,11 +32,10 @@ Way = Literal["links", "copies", "thumbnails", "addresses"]
 
 Status = Literal["labelled", "unsure", "blank"]
 
-COLUMNS = ("id", "label", "annotator", "status", "run", "round", "labelled_at")
-"""Columns that are read from a file of labels; others are ignored."""
-
 LONGEST = {"id": LONGEST_ID, "label": 1000, "annotator": 200, "status": 100, "run": 200, "round": 20, "labelled_at": 64}
-"""Most characters of each column."""
+"""Columns that are read from a file of labels, others are ignored; and the most characters of each."""
+
+COLUMNS = tuple(LONGEST)
 
 LONGEST_NAME, RENDERED = 240, "~.png"
 """Characters of a file name that every file system accepts, and the suffix of a rendered picture."""

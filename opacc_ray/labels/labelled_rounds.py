@@ -262,7 +262,9 @@ def labelled_round(run: Run, selection: Selection, joined: Joined, score: Score)
     disagreement = []
     for name, value in pairs:
         opinions = opinions_of(joined.answers[name], read).values()
-        disagreement.append(_disagreement([outcome_of(model, score, value, text) for text in opinions]))
+        outcomes = [outcome_of(model, score, value, text) for text in opinions]
+        differences = [abs(first - second) for first, second in combinations(outcomes, 2)]
+        disagreement.append(np.mean(differences) if differences else np.nan)
     return LabelledRound(
         selection,
         labelled,
@@ -289,12 +291,6 @@ def _labelled_draws(ids: Sequence[str], label: Set[str]) -> NDArray[np.bool_]:
     first = np.logical_and.accumulate(has_label)
     are_first = set(compress(ids, first)) == set(compress(ids, has_label))
     return first if are_first else has_label
-
-
-def _disagreement(outcomes: Sequence[float]) -> float:
-    """Return the mean difference of two annotators' outcomes, over all pairs; NaN if there is no pair."""
-    differences = [abs(first - second) for first, second in combinations(outcomes, 2)]
-    return float(np.mean(differences)) if differences else np.nan
 
 
 def _predictions(run: Run, selection: Selection, chosen: Chosen) -> list[Any]:

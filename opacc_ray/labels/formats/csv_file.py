@@ -58,7 +58,11 @@ def parse(file: LabelFile) -> Iterator[Label]:
         raise LabelError(f"{file.name} has two columns {twice[0]!r} in its header: keep one of them")
     columns = [(column, header.index(column)) for column in COLUMNS if column in header]
     for number, cells in rows:
-        yield _label_of_cells(len(header), columns, cells, f"{file.name} line {number}")
+        place = f"{file.name} line {number}"
+        if len(cells) > len(header) and any(map(str.strip, cells[len(header) :])):
+            counts = f"{len(cells)} cells, but the header has {len(header)}"
+            raise LabelError(f"{place} has {counts}: put quotes around a text that contains the separator")
+        yield label_of({name: from_spreadsheet(cells[i]) for name, i in columns if i < len(cells)}, place)
 
 
 class CsvError(LabelError):
@@ -93,10 +97,3 @@ def _rows(file: LabelFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
             ) from None
         if cells and (cells[0].strip() or any(map(str.strip, cells))):
             yield number, cells
-
-
-def _label_of_cells(width: int, columns: Sequence[tuple[str, int]], cells: list[str], place: str) -> Label:
-    if len(cells) > width and any(map(str.strip, cells[width:])):
-        counts = f"{len(cells)} cells, but the header has {width}"
-        raise LabelError(f"{place} has {counts}: put quotes around a text that contains the separator")
-    return label_of({name: from_spreadsheet(cells[i]) for name, i in columns if i < len(cells)}, place)

@@ -13,7 +13,6 @@ from opacc_ray.errors import DataError, LabelError
 from opacc_ray.labels.label_rows import Context, Label, LabelFile, Task, label_of, quoted
 
 ID, RUN, ROUND = "opacc-id", "opacc-run", "opacc-round"
-METADATA = "-metadata"
 
 
 def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
@@ -45,7 +44,7 @@ def _label_of_line(line: str, place: str) -> Label:
     if not isinstance(found, dict) or not isinstance(found.get(ID), str):
         raise LabelError(f"{place} has no {ID}: start the job with the manifest that `opacc manifest` wrote")
     fields = {key: str(found[name]) for key, name in (("id", ID), ("run", RUN), ("round", ROUND)) if name in found}
-    metadata = [value for key, value in found.items() if key.endswith(METADATA)]
+    metadata = [value for key, value in found.items() if key.endswith("-metadata")]
     if len(metadata) > 1:
         raise LabelError(f"{place} has labels of {len(metadata)} jobs: import the output manifest of one job")
     return label_of(fields | (_fields_of_job(metadata[0], place) if metadata else {}), place)

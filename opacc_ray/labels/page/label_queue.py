@@ -116,18 +116,14 @@ class LabelQueue:
             for row in file.labels():
                 if row.status == "blank" or file.is_withdrawn(row.id) or row.id not in self._numbers:
                     continue
-                number, who = self._numbers[row.id], row.annotator or ""
-                self._given[number][who] = Given(self._canonical(row.label), file.name)
+                number, who, label = self._numbers[row.id], row.annotator or "", row.label
+                with suppress(LabelError):  # a text that is no label stays as it is
+                    label = label and self._read("", label)
+                self._given[number][who] = Given(label, file.name)
                 if file.is_correction:
                     self._settled.add(number)
                 if file.source == SOURCE:
                     self._history.setdefault(who, []).append((number, file.name))
-
-    def _canonical(self, label: str | None) -> str | None:
-        """Return a label in canonical form; a text that is no label is returned unchanged."""
-        with suppress(LabelError):
-            return label and self._read("", label)
-        return label
 
     def _largest_expected(self, score: Score) -> float:
         """Return the largest magnitude of predictions, and of errors that the score distinguishes."""
