@@ -160,9 +160,7 @@ def outcomes(selection: Selection, labels: Any, pool: Pool | View) -> Outcome:
     LabelError
         A label is missing or none of the classes, an id was not chosen, or the pool has no predicted classes.
     """
-    from opacc_ray.labels.label_outcomes import class_of
-    from opacc_ray.labels.label_rows import UNSURE
-    from opacc_ray.labels.messages import few
+    from opacc_ray.labels.label_rows import UNSURE, class_of, few
 
     labels = _by_id(selection, labels)
     if isinstance(labels, Mapping):

@@ -21,9 +21,8 @@ from opacc_ray.audit.status import RunStatus
 from opacc_ray.errors import LabelError
 from opacc_ray.labels import label_actions
 from opacc_ray.labels.label_documents import ImportedLabels
-from opacc_ray.labels.label_rows import COLUMNS
+from opacc_ray.labels.label_rows import COLUMNS, few
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.labels.messages import few
 from opacc_ray.report.report_documents import WrittenReport
 from opacc_ray.report.run_report import make_report
 from opacc_ray.runs.estimate_documents import AccuracyEstimate

@@ -24,7 +24,7 @@ from PIL import Image
 from opacc_ray.audit import verbs
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, encode_shard
-from opacc_ray.labels.page.serve import TOKEN, Address, serve
+from opacc_ray.labels.page.serve import TOKEN, serve
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.store_uris import join, open_store
 from opacc_ray.runs import feature_store
@@ -117,7 +117,7 @@ def served_here(run: Run, overlap: float | None = None, token: str | None = None
         patch.setattr(uvicorn, "Server", Noted)
         if token:
             patch.setenv(TOKEN, token)
-        session = thread.submit(serve, run, Address(port=0), addresses.put, overlap=overlap)
+        session = thread.submit(serve, run, "127.0.0.1", 0, addresses.put, overlap=overlap)
         try:
             yield addresses.get(timeout=60)
         finally:

@@ -28,8 +28,7 @@ from opacc_ray.estimators.prediction_powered import tuned_strength
 from opacc_ray.estimators.statement import Circumstances, SecondOpinions, Statement
 from opacc_ray.labels.annotator_agreement import measure_agreement
 from opacc_ray.labels.costs import Costs
-from opacc_ray.labels.label_log import all_files, refuse_lost
-from opacc_ray.labels.label_outcomes import Score
+from opacc_ray.labels.label_log import Score, all_files, refuse_lost
 from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, having_labels, no_label, read_rounds
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.estimate_documents import (

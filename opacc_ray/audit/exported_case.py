@@ -10,8 +10,8 @@ from pydantic import Field
 
 from opacc_ray.documents import Document
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.labels.label_log import read_log
-from opacc_ray.labels.label_outcomes import Score, class_of
+from opacc_ray.labels.label_log import Score, read_log
+from opacc_ray.labels.label_rows import class_of
 from opacc_ray.labels.labelled_rounds import Track, join_labels, no_label, outcome_of, read_tracks
 from opacc_ray.lake.store_uris import open_store, split
 from opacc_ray.pool import FEATURES

@@ -20,8 +20,7 @@ from opacc_ray.estimators.model_comparison import SeveralModels
 from opacc_ray.extract.feature_set import Complete
 from opacc_ray.extract.shards import digest_of
 from opacc_ray.history import NO_HISTORY, History
-from opacc_ray.labels.label_log import read_log
-from opacc_ray.labels.label_outcomes import Score
+from opacc_ray.labels.label_log import Score, read_log
 from opacc_ray.labels.labelled_rounds import LabelledRound, outcomes_of_another, read_rounds
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.pools import planned_ids

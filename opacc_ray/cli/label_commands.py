@@ -10,7 +10,7 @@ from opacc_ray.cli.options import RULE, TOOL, run_argument, track_option
 from opacc_ray.errors import LabelError
 
 if TYPE_CHECKING:
-    from opacc_ray.labels.formats.label_formats import Way
+    from opacc_ray.labels.label_rows import FormatName, Way
     from opacc_ray.spec import ConflictRule
 
 WAYS = click.Choice(["links", "copies", "thumbnails", "addresses"])
@@ -44,7 +44,7 @@ overlap_option = click.option(
 def manifest(
     uri: str,
     track: str | None,
-    tool: str,
+    tool: "FormatName",
     out: str | None,
     number: int | None,
     images: "Way | None",
@@ -79,13 +79,13 @@ def manifest(
 def label(uri: str, track: str | None, annotator: str | None, port: int, host: str, overlap: float | None) -> Answer:
     """Label on a web page, until Ctrl-C; answers are saved at once."""
     from opacc_ray.cli import label_texts
-    from opacc_ray.labels.page.serve import Address, serve
+    from opacc_ray.labels.page.serve import serve
     from opacc_ray.runs.run import Run
 
     def announce(address: str) -> None:
         click.echo(f"label at   {address}\nend with   Ctrl-C; anyone with this address can label", err=True)
 
-    session = serve(Run.open(uri, track), Address(host, port), announce, annotator=annotator, overlap=overlap)
+    session = serve(Run.open(uri, track), host, port, announce, annotator=annotator, overlap=overlap)
     return Answer(session, label_texts.session(session))
 
 
@@ -120,7 +120,7 @@ def import_file(
     annotator: str | None,
     conflict: "ConflictRule | None",
     numbers_are_classes: bool,
-    tool: str | None,
+    tool: "FormatName | None",
     max_bytes: int,
 ) -> Answer:
     """Import labels: CSV or JSONL with id and label, or a tool's export.
@@ -171,7 +171,7 @@ def _read(file: str, most: int) -> bytes:
 def list_labels(uri: str, example: str | None) -> Answer:
     """List all answers: who, when, and which ones count."""
     from opacc_ray.cli import label_texts
-    from opacc_ray.labels.answer_history import list_answers
+    from opacc_ray.labels.label_actions import list_answers
     from opacc_ray.runs.run import Run
 
     found = list_answers(Run.open(uri), example)

@@ -19,7 +19,7 @@ from opacc_ray.labels.label_documents import (
     TrackRound,
     WithdrawnLabels,
 )
-from opacc_ray.labels.messages import few, quoted
+from opacc_ray.labels.label_rows import few, quoted
 from opacc_ray.report.facts import Column, Fact, Table, facts, round_table, warned
 from opacc_ray.report.numbers import plural
 from opacc_ray.runs.estimate_documents import RoundCounts

@@ -10,7 +10,7 @@ from opacc_ray.cli.command import RunName
 from opacc_ray.errors import SpecError, shortened
 
 if TYPE_CHECKING:
-    from opacc_ray.labels.label_outcomes import Score
+    from opacc_ray.labels.label_log import Score
     from opacc_ray.spec import Spec
 
 
@@ -114,7 +114,7 @@ score_option = click.option(
 
 def score_for(spec: "Spec", given: str | None) -> "Score | None":
     """Return the score that ``--score NAME=VALUE`` gives; None if it is not given."""
-    from opacc_ray.labels.label_outcomes import Score
+    from opacc_ray.labels.label_log import Score
     from opacc_ray.spec import ScoreSpec, validated
 
     if given is None:

@@ -54,9 +54,7 @@ def measure_agreement(run: Run) -> LabelAgreement:
 def pairs(opinions: Mapping[str, Opinions], *, are_numbers: bool = False) -> list[PairOfAnnotators]:
     """Return the agreement of each two annotators with examples in common, sorted by their names.
 
-    Parameters
-    ----------
-    opinions : id → the labels of its annotators.
+    ``opinions`` has the labels of the annotators of each example, by id.
     """
     common: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for own in opinions.values():

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from opacc_ray.errors import SpecError
-from opacc_ray.labels.label_outcomes import find_class, why_no_class
-from opacc_ray.labels.messages import quoted
+from opacc_ray.labels.label_rows import find_class, quoted, why_no_class
 from opacc_ray.spec import ModelSpec, read_yaml
 
 Costs = dict[str, float | dict[str, float]]
@@ -25,16 +24,8 @@ Costs = dict[str, float | dict[str, float]]
 def load_costs(path: str | Path, model: ModelSpec, num_classes: int | None = None) -> Costs:
     """Read costs, by the class names of the run's labels and predictions.
 
-    Parameters
-    ----------
-    path : the YAML file
-    model : the run's model
-    num_classes : number of its classes, if that is known
-
-    Raises
-    ------
-    SpecError
-        The model is a regression, a name is no class, or a cost is no finite number of at least 0.
+    ``num_classes`` is the number of classes of the run's model, if that is known. Raises SpecError if the model is a
+    regression, if a name is no class, or if a cost is no finite number of at least 0.
     """
     if model.task == "regression":
         raise SpecError("--costs is only supported for classification, and this model is a regression; remove it")

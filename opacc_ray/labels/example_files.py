@@ -2,21 +2,28 @@
 
 An image is read by its key. A row of a table, an array or a tar file is read as extraction read it: with its shard,
 whose chosen rows are then cached as pictures, up to `KEPT_BYTES`.
+
+Pictures for browsers are encoded anew, so only pixels reach an annotator: no metadata, no script, no unusual format.
+They are rotated by their EXIF orientation, as other viewers do. Values of more than 8 bits are scaled to the grey
+levels, from the smallest to the largest.
 """
 
+import io
 import threading
+import warnings
 from collections import OrderedDict
 from collections.abc import Iterable
 from functools import cached_property
 from shlex import quote
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError, StorageError
+from opacc_ray.errors import DataError, StorageError, shortened
 from opacc_ray.extract.source import open_pool, rules_of
-from opacc_ray.labels.formats import file_names
-from opacc_ray.labels.messages import quoted
-from opacc_ray.labels.picture_rendering import Picture, render, render_array
+from opacc_ray.labels.label_rows import name_of_copy, quoted
+from opacc_ray.lake.decode import FORMATS
 from opacc_ray.lake.examples import Example, Plan
 from opacc_ray.lake.pools import plan_shards, read_chosen
 from opacc_ray.runs.run import Run
@@ -30,6 +37,21 @@ KEPT_BYTES = 256 << 20
 
 LONGEST, AT_ONCE, CACHED_BYTES = 1600, 2, 64 << 20
 """Of the page: pixels of a picture's longer side, pictures rendered at a time, and bytes of the cache."""
+
+SMALL = 256
+"""Most pixels of the longer side of a picture that is encoded without loss."""
+
+THUMBNAIL, THUMBNAIL_BYTES = 800, 90_000
+"""Most pixels a side, and most bytes, of a picture inside a task: in base64 it fits a cell of Python's CSV."""
+
+
+class Picture(NamedTuple):
+    """An encoded picture for a browser."""
+
+    data: bytes
+    kind: str  # image/png or image/jpeg
+    width: int  # in pixels, of the original image, not of this copy
+    height: int
 
 
 class ExampleFiles:
@@ -60,7 +82,7 @@ class ExampleFiles:
 
     def name_of_copy(self, id: str) -> str:
         """Return the file name of a copy."""
-        return file_names.name_of(id, is_made=not self._are_images)
+        return name_of_copy(id, is_made=not self._are_images)
 
     def picture(self, id: str, longest: int | None = None) -> Picture:
         """Return the example as a picture whose longer side has at most ``longest`` pixels.
@@ -92,14 +114,12 @@ class ExampleFiles:
             shard = int(np.searchsorted(self._ends, self._row[id], side="right"))
             if shard not in self._kept:
                 self._kept[shard] = self._read(shard)
-                while len(self._kept) > 1 and self._num_bytes() > KEPT_BYTES:
+                kept = self._kept.values()
+                while len(kept) > 1 and sum(len(item.data) for shard in kept for item in shard.values()) > KEPT_BYTES:
                     self._kept.popitem(last=False)
             if id not in self._kept[shard]:
                 raise DataError(f"{self._store.uri} does not have it any more; restore the file {self.uris[id]}")
             return self._kept[shard][id]
-
-    def _num_bytes(self) -> int:
-        return sum(len(picture.data) for pictures in self._kept.values() for picture in pictures.values())
 
     @cached_property
     def _plan(self) -> Plan:
@@ -138,10 +158,7 @@ class PictureCache:
     def picture(self, id: str, *, whole: bool = False) -> Picture:
         """Return an example as a picture: with all its pixels if ``whole``, else with at most `LONGEST` a side.
 
-        Raises
-        ------
-        DataError, StorageError
-            It is no picture, or cannot be read.
+        Raises DataError if it is no picture, StorageError if it cannot be read.
         """
         key = (id, whole)
         with self._lock:
@@ -157,3 +174,85 @@ class PictureCache:
             while len(self._kept) > 1 and sum(len(item.data) for item in self._kept.values()) > CACHED_BYTES:
                 self._kept.popitem(last=False)
         return made
+
+
+def render(content: bytes, *, longest: int | None = None, max_pixels: int = 1 << 26) -> Picture:
+    """Render an image file as a picture whose longer side has at most ``longest`` pixels; None: no limit.
+
+    Raises DataError if the bytes do not decode; or, before any pixel is decoded, if there are more than ``max_pixels``.
+    """
+    from PIL import Image, ImageOps
+
+    warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+    try:
+        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+            if image.width * image.height > max_pixels:
+                raise DataError(
+                    f"an image of {image.width} x {image.height} pixels, and pool.max_pixels is {max_pixels}"
+                )
+            size = image.size
+            if longest:
+                image.draft("RGB", (longest, longest))  # decodes a JPEG at a fraction of its size
+            upright = ImageOps.exif_transpose(image)
+            size = size if upright.size == image.size else size[::-1]
+            return _encode(upright, size, longest)
+    except DataError:
+        raise
+    except Exception as error:  # Pillow raises many kinds on damaged files
+        reason = shortened(str(error), 200) or type(error).__name__
+        raise DataError(f"{len(content)} bytes that do not decode as an image ({reason})") from None
+
+
+def render_array(array: NDArray[Any], *, longest: int | None = None, lossless: int = SMALL) -> Picture:
+    """Render an array as a picture: (H, W), (H, W, 1|3|4) or (1|3, H, W); raises DataError for other shapes."""
+    from PIL import Image
+
+    pixels = np.asarray(array)
+    if pixels.ndim == 3 and pixels.shape[-1] not in (1, 3, 4) and pixels.shape[0] in (1, 3):
+        pixels = np.moveaxis(pixels, 0, -1)
+    if pixels.ndim == 3 and pixels.shape[-1] == 1:
+        pixels = pixels[..., 0]
+    if pixels.ndim != 2 and not (pixels.ndim == 3 and pixels.shape[-1] in (3, 4)):
+        raise DataError(f"an array of shape {array.shape} is no picture: give annotators a link with manifest.link")
+    image = Image.fromarray(pixels if pixels.dtype == np.uint8 else _spread(pixels))
+    return _encode(image, image.size, longest, lossless)
+
+
+def thumbnail(picture: Picture) -> Picture:
+    """Scale a picture down to at most `THUMBNAIL` pixels a side and `THUMBNAIL_BYTES` bytes."""
+    small, longest = picture, THUMBNAIL
+    while len(small.data) > THUMBNAIL_BYTES:
+        small = render(picture.data, longest=longest, max_pixels=picture.width * picture.height)
+        longest = longest * 4 // 5
+    return small._replace(width=picture.width, height=picture.height)
+
+
+def _encode(image: Any, size: tuple[int, int], longest: int | None, lossless: int = SMALL) -> Picture:
+    plain = _plain(image)
+    if longest and max(plain.size) > longest:
+        plain.thumbnail((longest, longest), reducing_gap=2.0)
+    small = max(plain.size) <= lossless
+    sink = io.BytesIO()
+    plain.save(sink, "PNG") if small else plain.save(sink, "JPEG", quality=90)
+    return Picture(sink.getvalue(), "image/png" if small else "image/jpeg", *size)
+
+
+def _plain(image: Any) -> Any:
+    """Convert an image to 8 bits, grey or RGB, on a white background."""
+    from PIL import Image
+
+    if image.mode.startswith("I") or image.mode == "F":
+        return Image.fromarray(_spread(np.asarray(image)))
+    if image.mode in ("L", "RGB"):
+        return image.copy()
+    if image.mode in ("1", "LA", "La", "PA", "P", "RGBA", "RGBa") or "transparency" in image.info:
+        above = image.convert("RGBA")
+        below = Image.new("RGBA", above.size, "white")
+        return Image.alpha_composite(below, above).convert("RGB")
+    return image.convert("RGB")
+
+
+def _spread(values: NDArray[Any]) -> NDArray[np.uint8]:
+    finite = np.nan_to_num(values.astype(np.float64))
+    low, high = float(finite.min()), float(finite.max())
+    return np.rint((finite - low) * (255 / (high - low) if high > low else 0)).astype(np.uint8)

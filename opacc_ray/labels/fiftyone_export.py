@@ -29,10 +29,7 @@ Sample = dict[str, Any]
 def export_labels(run: Run, tool: str, folder: str) -> ExportedLabels:
     """Write all labelled examples with copies of their images; the weights of repeated draws are added up.
 
-    Raises
-    ------
-    LabelError
-        No example has a label yet, labels are in conflict, or the folder has another export.
+    Raises LabelError if no example has a label yet, if labels are in conflict, or if the folder has another export.
     """
     rounds = read_rounds(run)
     known = having_labels(rounds)

@@ -6,14 +6,19 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from opacc_ray.errors import LabelError
-from opacc_ray.labels.formats.label_formats import parse
 from opacc_ray.labels.joining import Joined, is_local, time_of, votes_of
-from opacc_ray.labels.label_documents import AnsweredRound, ClassNumber, Overruling, RenamedRows, TrackRound, Votes
-from opacc_ray.labels.label_log import Returned
-from opacc_ray.labels.label_outcomes import COUNTED, Score, find_class, have_numbers_for_names
-from opacc_ray.labels.label_rows import Label, whole_number
-from opacc_ray.labels.labelled_rounds import Track, labelled_rounds
-from opacc_ray.labels.messages import few, quoted
+from opacc_ray.labels.label_documents import (
+    Answered,
+    AnsweredRound,
+    ClassNumber,
+    Overruling,
+    RenamedRows,
+    TrackRound,
+    Votes,
+)
+from opacc_ray.labels.label_log import Returned, Score
+from opacc_ray.labels.label_rows import COUNTED, Label, few, find_class, have_numbers_for_names, quoted, whole_number
+from opacc_ray.labels.labelled_rounds import Track, labelled_round
 from opacc_ray.runs.run_documents import UnusedRows
 from opacc_ray.spec import ModelSpec
 
@@ -28,60 +33,43 @@ LISTED = 100
 
 
 class RowCounts:
-    """Counts of what a file has, made while its rows are streamed.
-
-    Parameters
-    ----------
-    file : the file; if it has an annotator, that replaces those in the rows.
-    now : current time.
-    model : the run's model, whose classes the labels name.
-    """
+    """Counts of what a file has, made while its rows are streamed; an annotator of the file replaces those in rows."""
 
     def __init__(self, file: Returned, now: datetime, model: ModelSpec) -> None:
         self.answered: dict[str, bool] = {}  # id -> whether with a label
-        self._rows = self._undated = self._ahead = self._names = 0
-        self._first_undated: str | None = None  # a `labelled_at` that is no time
-        self._first_ahead: str | None = None  # a `labelled_at` in the future, if it is UTC
+        self._num: Counter[str] = Counter()  # rows; names of classes; times "undated", or "ahead" if they are UTC
+        self._first: dict[str, str] = {}  # the first text of the times undated, and of those ahead
         self._annotators: dict[str, None] = {}
         self._renamed: Counter[str | None] = Counter()  # None: names after the first ones
         self._file, self._latest, self._model = file, now + CLOCKS_DIFFER, model
         self._numbers: Counter[int] = Counter()
         self._first_number: Label | None = None
-        self._times: dict[str, datetime | None] = {}
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of :class:`ImportedLabels` that describe the file."""
-        labels, names = sum(self.answered.values()), self._model.classes
-        numbers = [
-            ClassNumber(number=index, name=names[index] if names else None, labels=num)
-            for index, num in sorted(self._numbers.items())[:LISTED]
-        ]
+        labels, names, indexes = sum(self.answered.values()), self._model.classes, sorted(self._numbers)[:LISTED]
+        numbers = [ClassNumber(number=i, name=names[i] if names else None, labels=self._numbers[i]) for i in indexes]
         return {
             "file": self._file.place,
-            "rows": self._rows,
+            "rows": self._num["rows"],
             "labels": labels,
             "cant_tell": len(self.answered) - labels,
             "annotators": list(self._annotators),
             "annotator": self._file.annotator,
             "renamed": [RenamedRows(annotator=who, rows=num) for who, num in self._renamed.most_common()],
             "class_numbers": numbers,
-            "class_names": self._names if numbers else 0,
-            "undated": self._undated,
-            "first_undated": self._first_undated,
-            "ahead": self._ahead,
-            "first_ahead": self._first_ahead,
+            "class_names": self._num["names"] if numbers else 0,
+            **{kind: self._num[kind] for kind in ("undated", "ahead")},
+            **{f"first_{kind}": text for kind, text in self._first.items()},
         }
 
     def count(self, *, read_again: bool) -> Iterator[Label]:
         """Count all rows, and yield those of a new file.
 
-        Raises
-        ------
-        LabelError
-            A time is in the future; or, after all rows, some labels are numbers where only class names are allowed.
+        Raises LabelError if a time is in the future; or, after all rows, if labels are numbers and classes have names.
         """
         file = self._file
-        for row in parse(file.data, file.place):
+        for row in file.rows():
             self._count(row)
             if row.labelled_at:
                 self._check_time(row.labelled_at, row.place)
@@ -92,7 +80,7 @@ class RowCounts:
 
     def _count(self, row: Label) -> None:
         own = self._file.annotator
-        self._rows += 1
+        self._num["rows"] += 1
         if own and row.annotator not in (None, own):
             known = row.annotator in self._renamed or len(self._renamed) < LISTED
             self._renamed[row.annotator if known else None] += 1
@@ -107,7 +95,7 @@ class RowCounts:
     def _count_class(self, row: Label, label: str) -> None:
         number, classes = whole_number(label), self._model.classes
         if number is None or (classes and (number >= len(classes) or find_class(label, classes) is not None)):
-            self._names += 1
+            self._num["names"] += 1
         else:
             self._numbers[number] += 1
             self._first_number = self._first_number or row
@@ -116,40 +104,34 @@ class RowCounts:
         first = self._first_number
         if first is None or have_numbers_for_names(tuple(classes)):
             return
-        num = self._numbers.total()
+        num, names = self._numbers.total(), self._num["names"]
         indexes = few([f"{index} = {quoted(name)}" for index, name in enumerate(classes)])
         raise LabelError(
-            f"{self._file.place}: {num} of {num + self._names} labels are numbers, such as {quoted(first.label or '')} "
+            f"{self._file.place}: {num} of {num + names} labels are numbers, such as {quoted(first.label or '')} "
             f"for {quoted(first.id)} ({first.place}), but the classes have names: write names, {COUNTED} ({indexes})"
         )
 
     def _check_time(self, text: str, place: str) -> None:
         """Count a text that is no time, or a time in an unknown zone; raises LabelError for a future time."""
-        if text not in self._times:
-            if len(self._times) > 10_000:
-                self._times.clear()
-            self._times[text] = time_of(text)
-        time = self._times[text]
-        if time is None:
-            self._undated += 1
-            self._first_undated = self._first_undated or text
-        elif time > self._latest + (FARTHEST_EAST if is_local(text) else timedelta()):
+        time = time_of(text)
+        if time and time > self._latest + (FARTHEST_EAST if is_local(text) else timedelta()):
             raise LabelError(
                 f"{place} was labelled at {quoted(text)}, which is in the future: correct the time, or leave it empty"
             )
-        elif time > self._latest:
-            self._ahead += 1
-            self._first_ahead = self._first_ahead or text
+        if time is None or time > self._latest:
+            kind = "ahead" if time else "undated"
+            self._num[kind] += 1
+            self._first.setdefault(kind, text)
 
 
 def answered_rounds(tracks: Sequence[Track], ids: Set[str]) -> list[AnsweredRound]:
     """Count the examples of each round among some ids, without rounds that have none."""
-    found = [
-        (run.track, selection.round, len(ids & set(selection.ids)))
+    return [
+        AnsweredRound(track=run.track, round=selection.round, examples=num)
         for run, selections in tracks
         for selection in selections
+        if (num := len(ids & set(selection.ids)))
     ]
-    return [AnsweredRound(track=track, round=number, examples=num) for track, number, num in found if num]
 
 
 def rounds_now(
@@ -158,11 +140,10 @@ def rounds_now(
     """Return all rounds of the first track, and the answered rounds of other tracks, in numbers."""
     wanted = {(item.track, item.round) for item in answers}
     return [
-        TrackRound(track=run.track, **item.counts().model_dump())
+        TrackRound(track=run.track, **labelled_round(run, item, joined, score).counts().model_dump())
         for run, selections in tracks
-        if run is tracks[0].run or run.track in {track for track, _ in wanted}
-        for item in labelled_rounds(run, selections, joined, score)
-        if run is tracks[0].run or (run.track, item.number) in wanted
+        for item in selections
+        if run is tracks[0].run or (run.track, item.round) in wanted
     ]
 
 
@@ -188,13 +169,9 @@ def votes(joined: Joined, names: Mapping[int, str]) -> list[Votes]:
     """Count the labelled examples by annotator and file."""
     counts: Counter[tuple[str, str]] = Counter()
     for given in joined.answers.values():
-        counts.update(
-            {
-                (row.annotator or "", names[row.returned] if row.returned else row.place.rpartition(" line ")[0])
-                for row in given
-                if row.label is not None
-            }
-        )
+        labelled = [row for row in given if row.label is not None]
+        files = [names[row.returned] if row.returned else row.place.rpartition(" line ")[0] for row in labelled]
+        counts.update({(row.annotator or "", file) for row, file in zip(labelled, files, strict=True)})
     return [Votes(annotator=who or None, file=file, labels=num) for (who, file), num in sorted(counts.items())]
 
 
@@ -207,17 +184,14 @@ def overruled(joined: Joined, order: int) -> list[Overruling]:
         text = joined.label.get(id)
         voting = [row for row in votes_of(given) or given if row.label == text]
         by = min(voting, key=lambda row: row.place, default=None)
-        found += [
-            Overruling(
-                id=id,
-                label=row.label,
-                annotator=row.annotator,
-                place=row.place,
-                by_label=text,
-                by_annotator=by.annotator if by else None,
-                by_place=by.place if by else None,
-            )
-            for row in given
-            if row.label is not None and row.label != text
-        ]
+        who, place = (by.annotator, by.place) if by else (None, None)
+        found += [overruling(row, text, who, place) for row in given if row.label not in (None, text)]
     return sorted(found, key=lambda item: (item.id, item.place, item.label))
+
+
+def overruling(
+    item: Label | Answered, by_label: str | None, by_annotator: str | None, by_place: str | None = None
+) -> Overruling:
+    """Describe a label that does not count, and the one that counts instead."""
+    own: dict[str, Any] = {name: getattr(item, name) for name in ("id", "label", "annotator", "place")}
+    return Overruling(**own, by_label=by_label, by_annotator=by_annotator, by_place=by_place)

@@ -20,15 +20,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import get_args
+from functools import lru_cache
+from operator import eq
 from unicodedata import normalize
 
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.labels.label_rows import Label
-from opacc_ray.labels.messages import few, quoted
-from opacc_ray.spec import ConflictRule
-
-RULES: tuple[ConflictRule, ...] = get_args(ConflictRule)
+from opacc_ray.labels.label_rows import Label, few, quoted
 
 MOST_ANSWERS = 1000
 """Different answers to one example, by annotator, label and time, above which a file is refused."""
@@ -36,7 +33,15 @@ MOST_ANSWERS = 1000
 Opinions = dict[str, str]
 """Annotator → label, for one example."""
 
-SETTLE = "correct them with `opacc labels correct`, or set a rule: `opacc labels rule RUN majority`, or latest"
+DISPUTES = {
+    "error": (
+        "labels in conflict",
+        "correct them with `opacc labels correct`, or set a rule: `opacc labels rule RUN majority`, or latest",
+    ),
+    "majority": ("a tie between labels", "ask one more person to label them, or `opacc labels correct` them"),
+    "latest": ("labels without a latest one", "`opacc labels correct` them"),
+}
+"""Rule → what labels that differ are called under it, and what to do about them."""
 
 
 class LabelConflict(LabelError):
@@ -45,20 +50,12 @@ class LabelConflict(LabelError):
 
 @dataclass(frozen=True)
 class Joined:
-    """The labels of a selection so far; each selected id is in one of the first three attributes.
+    """The labels of a selection so far, in its order; each selected id is in one of the first three attributes."""
 
-    Attributes
-    ----------
-    label : id → label, in the order of the selection.
-    unsure : ids whose answers are all "can't tell", in the order of the selection.
-    missing : ids without an answer, in the order of the selection.
-    answers : id → its distinct answers, in canonical form.
-    """
-
-    label: dict[str, str]
-    unsure: tuple[str, ...]
-    missing: tuple[str, ...]
-    answers: dict[str, list[Label]] = field(default_factory=dict, compare=False, repr=False)
+    label: dict[str, str]  # by id
+    unsure: tuple[str, ...]  # ids whose answers are all "can't tell"
+    missing: tuple[str, ...]  # ids without an answer
+    answers: dict[str, list[Label]] = field(default_factory=dict, compare=False, repr=False)  # in canonical form, by id
 
 
 def join(
@@ -77,7 +74,7 @@ def join(
     labels : all labels of all files so far, in any order; they are streamed.
     selected : ids of the selection, possibly with repeats.
     run : name of the run; labels that name another are refused.
-    conflict : one of `RULES`.
+    conflict : one of `DISPUTES`.
     source : name of the labels in messages.
     read : returns the canonical form of a label's text, given an id and the text, or raises LabelError if the text is
         no label; texts that a correction outranks are not read.
@@ -87,8 +84,8 @@ def join(
     LabelError : a label names another run, an id is unknown, labels are in conflict or tied.
     SpecError : `conflict` is none of the rules.
     """
-    if conflict not in RULES:
-        raise SpecError(f"conflict {conflict!r} is unknown: use one of {', '.join(RULES)}")
+    if conflict not in DISPUTES:
+        raise SpecError(f"conflict {conflict!r} is unknown: use one of {', '.join(DISPUTES)}")
     gathered = _gather(labels, selected, run, source)
     answers = {id: _read(given, read) for id, given in gathered.items()}
     winners = {id: winning(given, conflict) for id, given in answers.items() if given}
@@ -125,8 +122,7 @@ def _gather(labels: Iterable[Label], selected: Sequence[str], run: str, source: 
                     "import labels from people"
                 )
             same[key] = (first if first.place <= row.place else row, count + row.lines)
-    _refuse_other_runs(others, run, source)
-    _refuse_unknown_ids(unknown, selected, source)
+    _refuse_strangers(others, run, unknown, selected, source)
     return {id: [row._replace(lines=num) for row, num in same.values()] for id, same in lines.items()}
 
 
@@ -134,32 +130,31 @@ def _read(answers: Sequence[Label], read: Callable[[str, str], str] | None) -> l
     """Return the answers with their labels in canonical form; those that a correction outranks stay as they are."""
     if read is None:
         return list(answers)
-    rank = max((row.correction for row in answers), default=0)
-    return [
-        row if row.label is None or row.correction < rank else row._replace(label=_read_one(row, row.label, read))
-        for row in answers
-    ]
+    rank, found = max((row.correction for row in answers), default=0), []
+    for row in answers:
+        try:
+            found.append(row if row.correction < rank else in_canonical_form(row, read))
+        except LabelError as error:
+            raise LabelError(f"{error} ({row.place})" if row.place else str(error)) from None
+    return found
 
 
-def _read_one(row: Label, text: str, read: Callable[[str, str], str]) -> str:
-    try:
-        return read(row.id, text)
-    except LabelError as error:
-        raise LabelError(f"{error} ({row.place})" if row.place else str(error)) from None
+def in_canonical_form(row: Label, read: Callable[[str, str], str]) -> Label:
+    """Return an answer with its label as ``read`` returns it; raises LabelError if the text is no label."""
+    return row if row.label is None else row._replace(label=read(row.id, row.label))
 
 
-def _refuse_other_runs(others: Mapping[tuple[str, str], int], run: str, source: str) -> None:
-    for place, other in sorted(others)[:1]:
-        what = f"{sum(others.values())} row(s) name another run, {quoted(other)} ({place}), not {run!r}"
+def _refuse_strangers(
+    others: Counter[tuple[str, str]], run: str, unknown: set[str], selected: Sequence[str], source: str
+) -> None:
+    """Raise LabelError if rows name other runs, by their place and run, or ids that were not selected."""
+    if others:
+        place, other = min(others)
+        what = f"{others.total()} row(s) name another run, {quoted(other)} ({place}), not {run!r}"
         raise LabelError(f"{source}: {what}: import them into that run")
-
-
-def _refuse_unknown_ids(unknown: set[str], selected: Sequence[str], source: str) -> None:
     if unknown:
-        named = few([quoted(id) for id in sorted(unknown)])
-        raise LabelError(
-            f"{source}: {len(unknown)} id(s) not selected for labelling: {named}: {_remedy(unknown, selected)}"
-        )
+        what = f"{len(unknown)} id(s) not selected for labelling: {few([quoted(id) for id in sorted(unknown)])}"
+        raise LabelError(f"{source}: {what}: {_remedy(unknown, selected)}")
 
 
 def _remedy(unknown: set[str], selected: Sequence[str]) -> str:
@@ -173,7 +168,8 @@ def _remedy(unknown: set[str], selected: Sequence[str]) -> str:
     for id in selected:
         ends.setdefault(_path(id)[-1], []).append(id)
     for id in sorted(unknown):
-        meant = [name for name in ends.get(_path(id)[-1], []) if _is_end(_path(id), _path(name))]
+        path = _path(id)
+        meant = [name for name in ends.get(path[-1], []) if all(map(eq, path[::-1], _path(name)[::-1]))]
         if len(meant) == 1:
             return f"write ids as the manifest does: {quoted(meant[0])}, not {quoted(id)}"
     return "remove their rows, or import the file into its own run"
@@ -184,17 +180,9 @@ def _path(id: str) -> list[str]:
     return re.split(r"[/\\]", re.sub(r"(?<=\w)\.[A-Za-z]\w{1,4}$", "", id.strip()))
 
 
-def _is_end(one: list[str], other: list[str]) -> bool:
-    """Return whether the shorter path is the end of the longer."""
-    length = min(len(one), len(other))
-    return one[-length:] == other[-length:]
-
-
 def winning(answers: Sequence[Label], conflict: str) -> list[str]:
     """Return the labels that count: none if all answers are "can't tell", more than one if they are in conflict."""
-    voting = votes_of(answers)
-    if conflict == "latest":
-        voting = _newest(voting)
+    voting = _newest(votes_of(answers)) if conflict == "latest" else votes_of(answers)
     votes: Counter[str] = Counter()
     for row in voting:
         votes[str(row.label)] += row.lines if row.annotator is None else 0
@@ -206,23 +194,18 @@ def winning(answers: Sequence[Label], conflict: str) -> list[str]:
 def votes_of(answers: Sequence[Label]) -> list[Label]:
     """Return the labels that have a vote: neither a correction nor their own annotator replaced them."""
     rank = max((row.correction for row in answers), default=0)
-    by_annotator: dict[str | None, list[Label]] = {}
+    by_annotator: dict[str | None, list[Label]] = {None: []}
     for answer in answers:
         if answer.correction == rank:
             by_annotator.setdefault(answer.annotator, []).append(answer)
-    rows = by_annotator.pop(None, [])
-    return [
-        row for row in [*rows, *(row for g in by_annotator.values() for row in _latest(g))] if row.label is not None
-    ]
+    last = [row for who, given in by_annotator.items() for row in (given if who is None else _latest(given))]
+    return [row for row in last if row.label is not None]
 
 
 def opinions_of(answers: Sequence[Label], read: Callable[[str, str], str]) -> Opinions:
-    """Return the last label of each named annotator for one example, without corrections.
+    """Return the last label of each named annotator for one example, without corrections and texts that are no label.
 
-    Parameters
-    ----------
-    answers : all answers to the example, as they were joined.
-    read : as in :func:`join`; texts that are no label are left out.
+    ``read`` is used as in :func:`join`.
     """
     found: Opinions = {}
     for row in votes_of([row for row in answers if not row.correction and row.annotator is not None]):
@@ -233,8 +216,7 @@ def opinions_of(answers: Sequence[Label], read: Callable[[str, str], str]) -> Op
 
 def _newest(answers: Sequence[Label]) -> list[Label]:
     """Return the last answers of all, by their times if all have one, else by the order of the files."""
-    times = [time_of(answer.labelled_at) for answer in answers]
-    if answers and None not in times:
+    if all(time_of(answer.labelled_at) for answer in answers):
         return _latest(answers)
     last = max((answer.returned for answer in answers), default=0)
     return [answer for answer in answers if answer.returned == last]
@@ -243,10 +225,11 @@ def _newest(answers: Sequence[Label]) -> list[Label]:
 def _latest(answers: Sequence[Label]) -> list[Label]:
     """Return the last answers of one annotator; all of them if one has no time to order them by."""
     times = [time_of(answer.labelled_at) for answer in answers]
-    last = None if None in times else max(time for time in times if time)
+    last = None if None in times else max(filter(None, times), default=None)
     return [answer for answer, time in zip(answers, times, strict=True) if last in (None, time)]
 
 
+@lru_cache(maxsize=10_000)
 def time_of(text: str | None) -> datetime | None:
     """Parse a time in ISO 8601, in UTC unless it has an offset; None if it is no time."""
     time = _parsed(text)
@@ -269,17 +252,12 @@ def _parsed(text: str | None) -> datetime | None:
 def _refuse_disputes(
     winners: Mapping[str, list[str]], answers: Mapping[str, list[Label]], conflict: str, source: str
 ) -> None:
-    disputes = [_dispute(id, texts, answers[id]) for id, texts in winners.items() if len(texts) > 1]
-    if not disputes:
-        return
-    what, remedy = "labels in conflict", SETTLE
-    if conflict == "majority":
-        what, remedy = "a tie between labels", "ask one more person to label them, or `opacc labels correct` them"
-    if conflict == "latest":
-        what, remedy = "labels without a latest one", "`opacc labels correct` them"
-    raise LabelConflict(f"{source}: {what} on {len(disputes)} example(s): {few(disputes, '; ')}: {remedy}")
-
-
-def _dispute(id: str, texts: Sequence[str], answers: Sequence[Label]) -> str:
-    places = {text: min(row.place for row in answers if row.label == text) for text in texts}
-    return f"{quoted(id)} is " + " and ".join(f"{quoted(text)} ({place})" for text, place in places.items())
+    disputes = []
+    for id, texts in winners.items():
+        if len(texts) > 1:
+            places = [min(row.place for row in answers[id] if row.label == text) for text in texts]
+            said = [f"{quoted(text)} ({place})" for text, place in zip(texts, places, strict=True)]
+            disputes.append(f"{quoted(id)} is {' and '.join(said)}")
+    if disputes:
+        what, remedy = DISPUTES[conflict]
+        raise LabelConflict(f"{source}: {what} on {len(disputes)} example(s): {few(disputes, '; ')}: {remedy}")

@@ -1,35 +1,41 @@
-"""Actions on the labels of a run: import a file, correct, withdraw, and set the rule for conflicts.
+"""Actions on the labels of a run: import a file, correct, withdraw, set the rule for conflicts; and list all answers.
 
-Every function writes one action to the log (`label_log.py`), and none changes an existing file.
+Every action is written to the log (`label_log.py`), and none changes an existing file.
 """
 
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
 from itertools import chain
 from typing import Any
 
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels import import_summary
-from opacc_ray.labels.answer_history import answers_of, chosen_ids
-from opacc_ray.labels.formats.label_formats import parse
+from opacc_ray.labels.formats.label_formats import format_of, parse
 from opacc_ray.labels.import_summary import LISTED, RowCounts
-from opacc_ray.labels.joining import Joined
+from opacc_ray.labels.joining import Joined, in_canonical_form, winning
 from opacc_ray.labels.label_documents import (
     Answered,
+    AnswerList,
+    AnswerState,
     ImportedLabels,
     LabelAction,
     Overruling,
     RoundOfTrack,
     WithdrawnLabels,
 )
-from opacc_ray.labels.label_log import LabelLog, Returned, keep_file, now_after, read_log, write_action
-from opacc_ray.labels.label_outcomes import have_numbers_for_names
-from opacc_ray.labels.label_rows import Label, checked_annotator
-from opacc_ray.labels.labelled_rounds import Track, join_labels, read_rounds, read_tracks, reading_by
-from opacc_ray.labels.messages import few, quoted
+from opacc_ray.labels.label_log import LabelLog, Returned, keep_file, log_action, now_after, read_log
+from opacc_ray.labels.label_rows import Label, LabelFile, checked_annotator, few, have_numbers_for_names, quoted
+from opacc_ray.labels.labelled_rounds import (
+    Track,
+    canonical_form,
+    join_labels,
+    read_rounds,
+    read_tracks,
+    reading_by,
+)
 from opacc_ray.runs.run import Run, name_of_labels
 from opacc_ray.spec import ConflictRule, ModelSpec
 
@@ -70,7 +76,8 @@ def import_labels(
     key, model = name_of_labels(name, data), run.spec.model
     again = log.find(key, annotator)
     classes = _classes_by_number(model, numbers_are_classes, log)
-    file = again or Returned(len(log.actions) + 1, key, name, data, annotator, name, classes=classes)
+    form = format_of(LabelFile(name, data))
+    file = again or Returned(len(log.actions) + 1, key, name, data, form, annotator, name, classes=classes)
     counted = RowCounts(replace(file, place=name, annotator=annotator), now_after(log), model)
     rows = chain(_other_labels(log, file), counted.count(read_again=again is not None))
     joined = join_labels(tracks, rows, conflict or log.conflict, source=name)
@@ -109,10 +116,12 @@ def _keep(run: Run, log: LabelLog, file: Returned, conflict: ConflictRule | None
     """Write the action of an import, then its file with the newest round, unless they are there."""
     rule = conflict if conflict != log.conflict else None
     if not done.again or rule:
-        action = LabelAction(
+        log_action(
+            run,
+            log,
             action="import",
-            at=_text(now_after(log)),
             file=file.name,
+            file_format=file.format,
             source=file.title[-200:],
             annotator=file.annotator,
             conflict=rule,
@@ -120,19 +129,16 @@ def _keep(run: Run, log: LabelLog, file: Returned, conflict: ConflictRule | None
             overruled=done.overruled,
             num_overruled=done.num_overruled,
         )
-        write_action(run, action)
     if all(part.name != file.name for part in log.returned):
         keep_file(run, done.round, done.file, file.data)
 
 
 def _classes_by_number(model: ModelSpec, asked: bool | None, log: LabelLog) -> Sequence[str] | None:
     """Return the class names if numbers in a new file are class indexes, else None."""
-    refusal = None
-    if asked and model.task == "regression":
-        refusal = "labels of a regression are values"
-    elif asked and model.classes and have_numbers_for_names(tuple(model.classes)):
+    refusal = "labels of a regression are values" if model.task == "regression" else None
+    if model.classes and have_numbers_for_names(tuple(model.classes)):
         refusal = "a class has a number as its name, so numbers are names"
-    if refusal:
+    if asked and refusal:
         raise SpecError(f"--numbers-are-classes cannot be used: {refusal}; remove it")
     return model.classes if asked or (asked is None and log.numbers_are_classes) else None
 
@@ -148,31 +154,30 @@ def _other_labels(log: LabelLog, file: Returned) -> Iterator[Label]:
 def correct(run: Run, id: str, label: str, annotator: str) -> LabelAction:
     """Override an example's label; earlier answers stay in the log but are ignored.
 
-    Raises
-    ------
-    LabelError
-        The example was not selected, or the text is neither a label nor "can't tell".
+    Raises LabelError if the example was not selected, or if the text is neither a label nor "can't tell".
     """
     log = read_log(run)
-    name, now = checked_annotator(annotator), now_after(log)
-    if id not in chosen_ids(run):
-        raise LabelError(f"{quoted(id)} was not selected in {run.uri}; list the ids with `opacc labels list`")
-    fields = {"id": id, "label": label, "annotator": name, "labelled_at": _text(now), "run": run.name}
+    name, now = checked_annotator(annotator), now_after(log).isoformat(timespec="microseconds")
+    if id not in _chosen_ids(run):
+        raise _not_selected(run, id)
+    fields = {"id": id, "label": label, "annotator": name, "labelled_at": now, "run": run.name}
     data = json.dumps(fields, ensure_ascii=False).encode(errors="surrogatepass") + b"\n"
     model = run.spec.model
     read = reading_by(model, run.num_classes, numbers_are_classes=log.numbers_are_classes)
-    overruled = _overruled_by(_correction(data, read), answers_of(run, log, id), read)
-    action = LabelAction(
+    overruled = _overruled_by(_correction(data, read), _answers_of(run, log, id), read)
+    action = log_action(
+        run,
+        log,
         action="correct",
-        at=_text(now),
+        at=now,
         file=name_of_labels("correction.jsonl", data),
+        file_format="jsonl",
         annotator=name,
         ids=[id],
         numbers_are_classes=log.numbers_are_classes if model.classes else None,
         overruled=overruled[:LISTED],
         num_overruled=len(overruled),
     )
-    write_action(run, action)
     keep_file(run, run.rounds()[-1], "correction.jsonl", data)
     return action
 
@@ -182,21 +187,13 @@ def _correction(data: bytes, read: Callable[[str, str], str]) -> Label:
     (row,) = parse(data, "the correction")
     if row.status == "blank":
         raise LabelError(f"the correction of {quoted(row.id)} is empty: give a label, or ? for can't tell")
-    return row if row.label is None else row._replace(label=read(row.id, row.label))
+    return in_canonical_form(row, read)
 
 
 def _overruled_by(correction: Label, answers: Sequence[Answered], read: Callable[[str, str], str]) -> list[Overruling]:
     """Return the answers that counted, or were in conflict, and differ from their correction."""
     return [
-        Overruling(
-            id=item.id,
-            label=item.label,
-            annotator=item.annotator,
-            place=item.place,
-            by_label=correction.label,
-            by_annotator=correction.annotator,
-            by_place=None,
-        )
+        import_summary.overruling(item, correction.label, correction.annotator)
         for item in answers
         if item.state in ("counts", "in conflict") and item.label and read(item.id, item.label) != correction.label
     ]
@@ -205,14 +202,8 @@ def _overruled_by(correction: Label, answers: Sequence[Answered], read: Callable
 def withdraw(run: Run, what: str) -> WithdrawnLabels:
     """Withdraw the labels of a file or an example; they are kept in the log, and can be imported again.
 
-    Parameters
-    ----------
-    what : id of an example; or a file, by its own name or the name under which it is kept.
-
-    Raises
-    ------
-    LabelError
-        There is no such example or file, or several fit.
+    ``what`` is the id of an example; or a file, by its own name or the name under which it is kept. Raises LabelError
+    if there is no such example or file, or if several fit.
     """
     log = read_log(run)
     files, ids = _files_and_ids(run, log, what)
@@ -223,19 +214,20 @@ def withdraw(run: Run, what: str) -> WithdrawnLabels:
         for row in file.labels()
         if row.status != "blank" and not file.is_withdrawn(row.id) and (not ids or row.id == what)
     )
-    action = LabelAction(action="withdraw", at=_text(now_after(log)), file=files[0] if files else None, ids=ids)
-    write_action(run, action)
+    action = log_action(run, log, action="withdraw", file=files[0] if files else None, ids=ids)
     return _withdrawn(run, action, concerned[0], answers)
 
 
 def _files_and_ids(run: Run, log: LabelLog, what: str) -> tuple[list[str], list[str]]:
     """Return the one file, or the one id, that a text names."""
-    files = sorted({file.name for file in log.returned if not file.withdrawn and what in _names(file)})
-    ids = [what] if what in chosen_ids(run) else []
+    there = [file for file in log.returned if not file.withdrawn]
+    names = [(file.name, file.place, file.title, file.title.rpartition("/")[2]) for file in there]
+    files = sorted({kept for kept, *others in names if what in (kept, *others)})
+    ids = [what] if what in _chosen_ids(run) else []
     if len(files) + len(ids) > 1:
-        names = few([*files, *(["an id"] if ids else [])])
-        raise LabelError(f"{quoted(what)} could be {names}; name a file as it is kept")
-    if ids and all(item.state == "withdrawn" for item in answers_of(run, log, what)):
+        found = few([*files, *(["an id"] if ids else [])])
+        raise LabelError(f"{quoted(what)} could be {found}; name a file as it is kept")
+    if ids and all(item.state == "withdrawn" for item in _answers_of(run, log, what)):
         raise LabelError(f"{quoted(what)} has no label in {run.uri} that could be withdrawn")
     if not ids and not files:
         raise LabelError(f"{quoted(what)} is neither a selected id nor a file of {run.uri}; see `opacc labels list`")
@@ -271,27 +263,73 @@ def _withdrawn(run: Run, action: LabelAction, file: Returned, answers: Counter[s
     )
 
 
-def _names(file: Returned) -> set[str]:
-    """Return the names of a file: as it is kept, and as it came, with or without its folder."""
-    return {file.name, file.place, file.title, file.title.rpartition("/")[2]}
-
-
 def set_rule(run: Run, conflict: ConflictRule) -> LabelAction:
     """Set the rule for labels that differ, for every command from now on.
 
-    Raises
-    ------
-    LabelError
-        Labels are in conflict under the new rule; the rule is not changed.
+    Raises LabelError if labels are in conflict under the new rule, which is not set then.
     """
     log = read_log(run)
     for track in run.tracks():
         if track.rounds():
             read_rounds(track, conflict=conflict)
-    action = LabelAction(action="rule", at=_text(now_after(log)), conflict=conflict)
-    write_action(run, action)
-    return action
+    return log_action(run, log, action="rule", conflict=conflict)
 
 
-def _text(time: datetime) -> str:
-    return time.isoformat(timespec="microseconds")
+def list_answers(run: Run, id: str | None = None) -> AnswerList:
+    """List the answers to all examples or to one, withdrawn and overruled answers included.
+
+    Raises LabelError if the example was not selected.
+    """
+    log = read_log(run)
+    if id is not None and id not in _chosen_ids(run):
+        raise _not_selected(run, id)
+    return AnswerList(run=run.uri, conflict=log.conflict, answers=_answers_of(run, log, id))
+
+
+def _chosen_ids(run: Run) -> set[str]:
+    """Return the ids of all rounds of all tracks."""
+    return {id for track in read_tracks(run) for selection in track.selections for id in selection.ids}
+
+
+def _not_selected(run: Run, id: str) -> LabelError:
+    return LabelError(f"{quoted(id)} was not selected in {run.uri}; list the ids with `opacc labels list`")
+
+
+def _answers_of(run: Run, log: LabelLog, id: str | None) -> list[Answered]:
+    read = canonical_form(run)
+    by_id: dict[str, list[tuple[Returned, Label, Label | None]]] = {}
+    for file in log.returned:
+        for row in file.labels():
+            if row.status != "blank" and id in (None, row.id):
+                canonical = None
+                with suppress(LabelError):  # no label
+                    canonical = in_canonical_form(row, read)
+                by_id.setdefault(row.id, []).append((file, row, canonical))
+    return [item for given in by_id.values() for item in _with_states(given, log.conflict)]
+
+
+def _with_states(given: Sequence[tuple[Returned, Label, Label | None]], conflict: str) -> Iterator[Answered]:
+    """Yield the answers to one example, as written and in canonical form, each with whether it counts."""
+    valid = [label for file, row, label in given if label is not None and not file.is_withdrawn(row.id)]
+    texts: list[str | None] = [*winning(valid, conflict)] or [None]
+    rank = max((row.correction for row in valid), default=0)
+    for file, row, label in given:
+        state: AnswerState = "overruled"
+        if file.is_withdrawn(row.id):
+            state = "withdrawn"
+        elif label is None:
+            state = "no label"
+        elif label.correction == rank and label.label in texts:
+            state = "counts" if len(texts) == 1 else "in conflict"
+        yield Answered(
+            id=row.id,
+            label=row.label,
+            annotator=row.annotator,
+            labelled_at=row.labelled_at,
+            imported_at=file.at,
+            file=file.name,
+            source=file.source,
+            place=row.place,
+            correction=file.is_correction,
+            state=state,
+        )

@@ -1,25 +1,16 @@
-"""Documents about labels: tasks, imports, actions, answers and agreement.
-
-| document | where |
-|---|---|
-| :class:`LabelAction` | ``labels/TIME-DIGEST.json``, output of `opacc labels correct` and `rule` |
-| :class:`WithdrawnLabels` | output of `opacc labels withdraw` |
-| :class:`ImportedLabels` | output of `opacc labels import` |
-| :class:`AnswerList` | output of `opacc labels list` |
-| :class:`LabellingTasks` | output of `opacc manifest` |
-| :class:`LabelAgreement` | output of `opacc labels agreement` |
-| :class:`ExportedLabels` | output of `opacc labels export` |
-| :class:`LabelSession` | output of `opacc label` |
-"""
+"""Documents about labels: actions in the log of a run, and what the commands about labels print."""
 
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from opacc_ray.documents import Document, Part
+from opacc_ray.labels.label_rows import FormatName, Way
 from opacc_ray.runs.estimate_documents import ChangedObjects, RoundCounts
 from opacc_ray.runs.run_documents import UnusedRows
 from opacc_ray.spec import ConflictRule, ScoreSpec
+
+AnswerState = Literal["counts", "in conflict", "overruled", "withdrawn", "no label"]
 
 
 class Overruling(Part):
@@ -35,7 +26,7 @@ class Overruling(Part):
 
 
 class LabelAction(Document):
-    """One action on the labels of a run, ordered by ``at``; actions are never changed or removed."""
+    """One action on the labels of a run, in ``labels/TIME-DIGEST.json``; actions are never changed or removed."""
 
     remedy: ClassVar[str] = "restore it"
 
@@ -48,16 +39,16 @@ class LabelAction(Document):
     )
     at: str = Field(description="time in ISO 8601, UTC")
     file: str | None = Field(default=None, description="file of labels, by the name under which it is kept")
+    file_format: FormatName | None = Field(
+        default=None, description="format of the file; null: it is recognised by the content"
+    )
     source: str | None = Field(default=None, description="own name of the file")
     annotator: str | None = Field(default=None, description="annotator named by the importer; null: as in the file")
     ids: list[str] = Field(default=[], description="examples that were corrected or withdrawn")
     conflict: ConflictRule | None = Field(default=None, description="new rule for labels that differ; null: unchanged")
     score: ScoreSpec | None = Field(default=None, description="new score of a regression; null: unchanged")
     overlap: float | None = Field(
-        default=None,
-        ge=0,
-        le=1,
-        description="new share of examples that two annotators label; null: unchanged",
+        default=None, ge=0, le=1, description="new share of examples that two annotators label; null: unchanged"
     )
     numbers_are_classes: bool | None = Field(
         default=None,
@@ -128,8 +119,7 @@ class ImportedLabels(Document, RoundCounts):
         default=None, description="time of that import: ISO 8601, UTC; null: none or unknown"
     )
     withdrawn: str | None = Field(
-        default=None,
-        description="time at which the same file was withdrawn, which counts again now; null: never",
+        default=None, description="time at which the same file was withdrawn, which counts again now; null: never"
     )
     stay_withdrawn: int = Field(
         default=0, ge=0, description="examples of the file whose labels were withdrawn one by one, and remain so"
@@ -185,9 +175,7 @@ class Answered(Part):
     source: str | None = Field(description="own name of the file, if known")
     place: str = Field(description="file and line")
     correction: bool = Field(description="whether it is a correction")
-    state: Literal["counts", "in conflict", "overruled", "withdrawn", "no label"] = Field(
-        description="whether it counts; no label: it is no class, or no number"
-    )
+    state: AnswerState = Field(description="whether it counts; no label: it is no class, or no number")
 
 
 class AnswerList(Document):
@@ -251,15 +239,14 @@ class LabellingTasks(Document):
     folder: str = Field(description="folder of the files, with the copies of images")
     files: list[str] = Field(description="URIs of tasks and configurations")
     examples: int = Field(ge=0, description="number of examples to label")
-    images: Literal["links", "copies", "thumbnails", "addresses"] = Field(
+    images: Way = Field(
         description="how images reach annotators: links that expire, copies, pictures inside the tasks, or plain URIs"
     )
     links_end: str | None = Field(description="time at which the links expire in ISO 8601, UTC; null without links")
     twice: int = Field(ge=0, description="examples assigned to two annotators")
     annotators: list[AnnotatorShare] = Field(description="annotators and their shares; empty: all label the same tasks")
     objects: ChangedObjects | None = Field(
-        default=None,
-        description="images that changed since extraction: annotators see other content",
+        default=None, description="images that changed since extraction: annotators see other content"
     )
 
 

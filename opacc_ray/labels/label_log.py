@@ -23,10 +23,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from opacc_ray.errors import DataError
-from opacc_ray.labels.formats.label_formats import parse
+from opacc_ray.labels.formats.label_formats import FORMATS, format_of
 from opacc_ray.labels.label_documents import LabelAction
-from opacc_ray.labels.label_outcomes import Score, name_by_number
-from opacc_ray.labels.label_rows import Label
+from opacc_ray.labels.label_rows import FormatName, Label, LabelFile, name_by_number
 from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.run import TRACKS, Run
 from opacc_ray.spec import ConflictRule, ScoreSpec, Spec
@@ -35,35 +34,58 @@ FOLDER, KEPT = "labels/", ".kept"
 """Folder of the actions, and the suffix of the records that a file of labels was kept."""
 
 
+@dataclass(frozen=True)
+class Score:
+    """Score of a predicted value: 1 minus a bounded loss, in [0, 1], defined for every error."""
+
+    scale: float = 1.0  # smallest error whose score is 0: max(0, 1 − (error / scale)²)
+    within: float | None = None  # if given, the score is 1 for errors of at most this, else 0
+
+    @property
+    def measure(self) -> str:
+        """Name of the mean score."""
+        if self.within is not None:
+            return f"share within ±{self.within:g}"
+        return f"mean score, max(0, 1 - (error / {self.scale:g})²)"
+
+    def of(self, label: float, prediction: float) -> float:
+        """Return the score of one prediction."""
+        error = abs(label - float(prediction))
+        if self.within is not None:
+            return float(error <= self.within)
+        relative = error / self.scale
+        return 1.0 - relative * relative if relative < 1 else 0.0
+
+    def clips(self, label: float, prediction: float) -> bool:
+        """Return whether the error exceeds the scale, so that the score no longer depends on it."""
+        return self.within is None and not abs(label - float(prediction)) <= self.scale
+
+
 @dataclass
 class Returned:
-    """A file that came back, for one annotator.
+    """A file that came back, for one annotator."""
 
-    Attributes
-    ----------
-    order : its position among all actions; 0 if no action names it.
-    name : digest of its content, the name under which it is kept.
-    place : its name in messages.
-    withdrawn : whether the whole file is withdrawn.
-    withdrawn_ids : examples whose answers in it are withdrawn.
-    classes : class names if numbers in it are class indexes; None if numbers are labels.
-    """
-
-    order: int
-    name: str
-    place: str
+    order: int  # its position among all actions; 0 if no action names it
+    name: str  # digest of its content, the name under which it is kept
+    place: str  # its name in messages
     data: bytes
+    format: FormatName | None = None  # as recognised when it was imported; None: not recorded
     annotator: str | None = None
     source: str | None = None
     at: str | None = None
     is_correction: bool = False
-    withdrawn: bool = False
-    withdrawn_ids: set[str] = field(default_factory=set)
-    classes: Sequence[str] | None = None
+    withdrawn: bool = False  # the whole file
+    withdrawn_ids: set[str] = field(default_factory=set)  # examples whose answers in it are withdrawn
+    classes: Sequence[str] | None = None  # class names if numbers in it are class indexes; None if numbers are labels
 
     def labels(self) -> Iterator[Label]:
         """Yield all labels of the file, withdrawn ones included."""
-        return map(self.label_of, parse(self.data, self.place))
+        return map(self.label_of, self.rows())
+
+    def rows(self) -> Iterator[Label]:
+        """Yield the rows as they are written, unanswered ones included; raises LabelError as `label_formats.parse`."""
+        file = LabelFile(self.place, self.data)
+        return FORMATS[self.format or format_of(file)].parse(file)
 
     def label_of(self, row: Label) -> Label:
         """Complete a row of the file: class names for class indexes, the file's annotator and its order."""
@@ -86,24 +108,14 @@ class Returned:
 
 @dataclass(frozen=True)
 class LabelLog:
-    """All actions on the labels of a run, and the files that came back.
+    """All actions on the labels of a run, and the files that came back."""
 
-    Attributes
-    ----------
-    actions : in their order.
-    returned : files in the order in which they came back.
-    conflict : rule for labels that differ.
-    score : score of a regression's predictions.
-    overlap : share of the examples that two annotators label.
-    numbers_are_classes : whether numbers in the next file are indexes of classes that have names.
-    """
-
-    actions: tuple[LabelAction, ...]
-    returned: tuple[Returned, ...]
-    conflict: ConflictRule
-    score: Score
-    overlap: float = 0.0
-    numbers_are_classes: bool = False
+    actions: tuple[LabelAction, ...]  # in their order
+    returned: tuple[Returned, ...]  # in the order in which they came back
+    conflict: ConflictRule  # rule for labels that differ
+    score: Score  # of a regression's predictions
+    overlap: float = 0.0  # share of the examples that two annotators label
+    numbers_are_classes: bool = False  # whether numbers in the next file are indexes of classes that have names
 
     def labels(self) -> Iterator[Label]:
         """Yield all labels that are not withdrawn."""
@@ -111,23 +123,26 @@ class LabelLog:
             if not file.withdrawn:
                 yield from (row for row in file.labels() if row.id not in file.withdrawn_ids)
 
-    def find(self, name: str, annotator: str | None) -> Returned | None:
-        """Return the file with this content, for this annotator, if it came back and is not withdrawn."""
-        same = [file for file in self.returned if file.name == name and not file.withdrawn]
+    def find(self, name: str, annotator: str | None, *, withdrawn: bool = False) -> Returned | None:
+        """Return the file with this content, for this annotator, that is withdrawn or not; None if there is none."""
+        same = [file for file in self.returned if file.name == name and file.withdrawn == withdrawn]
         return next((file for file in same if annotator in (None, file.annotator)), None)
 
     def withdrawn_at(self, name: str, annotator: str | None) -> str | None:
         """Return when a file with this content, for this annotator, was last withdrawn; None if it never was."""
-        same = [file for file in self.returned if file.name == name and file.withdrawn]
         times = [action.at for action in self.actions if action.action == "withdraw" and action.file == name]
-        return times[-1] if times and any(annotator in (None, file.annotator) for file in same) else None
+        return times[-1] if times and self.find(name, annotator, withdrawn=True) else None
 
 
 def read_log(run: Run) -> LabelLog:
     """Read the actions and files of all tracks of a run."""
     keys = [entry.key for entry in run.store.list(FOLDER) if entry.key.endswith(".json")]
-    found = zip(keys, run.store.read_many(keys), strict=True)
-    actions = [_read_action(data, run.store.uri_of(key)) for key, data in found]
+    actions = []
+    for key, data in zip(keys, run.store.read_many(keys), strict=True):
+        uri = run.store.uri_of(key)
+        if not key.endswith(f"-{_digest(data)}.json"):
+            raise DataError(f"{uri} was changed since it was written: its name is not its digest; restore it")
+        actions.append(LabelAction.from_bytes(data, uri))
     files = [file for track in run.tracks() for number in track.rounds() for file in track.read_labels(number)]
     by_name = {key.rpartition("/")[2]: (key, data) for key, data in reversed(files)}
     stated, by_spec = run.spec.labels, [action for action in actions if action.action == "spec"]
@@ -146,12 +161,6 @@ def _last_set(name: str, actions: Sequence[LabelAction], stated: Any) -> Any:
     """Return the last value that some actions set for a rule, or the stated one if none did."""
     values = [getattr(action, name) for action in actions]
     return [stated, *(value for value in values if value is not None)][-1]
-
-
-def _read_action(data: bytes, source: str) -> LabelAction:
-    if not source.endswith(f"-{_digest(data)}.json"):
-        raise DataError(f"{source} was changed since it was written: its name is not its digest; restore it")
-    return LabelAction.from_bytes(data, source)
 
 
 def _digest(data: bytes) -> str:
@@ -188,7 +197,7 @@ def _add(found: list[Returned], new: Returned, action: LabelAction) -> None:
         return
     for file in same:
         file.withdrawn = file.withdrawn or file.annotator is None
-    new.annotator, new.source, new.at = action.annotator, action.source, action.at
+    new.format, new.annotator, new.source, new.at = action.file_format, action.annotator, action.source, action.at
     new.is_correction = action.action == "correct"
     found.append(new)
 
@@ -197,6 +206,13 @@ def now_after(log: LabelLog) -> datetime:
     """Return the current time, or a later one that follows every action, whatever other clocks show."""
     last = [datetime.fromisoformat(action.at) for action in log.actions[-1:]]
     return max([datetime.now(UTC), *(time + timedelta(microseconds=1) for time in last)])
+
+
+def log_action(run: Run, log: LabelLog, **fields: Any) -> LabelAction:
+    """Write an action with some fields, after all actions of the log, and return it."""
+    action = LabelAction.model_validate({"at": now_after(log).isoformat(timespec="microseconds")} | fields)
+    write_action(run, action)
+    return action
 
 
 def write_action(run: Run, action: LabelAction) -> str:
@@ -216,33 +232,32 @@ def keep_file(run: Run, number: int, name: str, data: bytes) -> None:
 
 def lost_files(run: Run) -> dict[str, str]:
     """Return an error message, by URI, for each file of labels that was kept, is not withdrawn, and is missing."""
-    records = [entry.key for entry in run.store.list(FOLDER) if entry.key.endswith(KEPT)]
     there = {entry.key.rpartition("/")[2] for place in ("rounds/", TRACKS) for entry in run.store.list(place)}
-    kept = {key.removeprefix(FOLDER).removesuffix(KEPT): key for key in records}
-    gone = {name: key for name, key in kept.items() if name not in there}
+    kept = [entry.key.removeprefix(FOLDER) for entry in run.store.list(FOLDER) if entry.key.endswith(KEPT)]
+    gone = [name for name in (key.removesuffix(KEPT) for key in kept) if name not in there]
     actions = read_log(run).actions if gone else ()
     withdrawn = {action.file for action in actions if action.action == "withdraw"}
     found = {}
-    for name, key in gone.items():
-        if name not in withdrawn:
-            uri = run.store.uri_of(run.store.read(key).decode(errors="replace").strip())
-            what = next((_content_of(action) for action in reversed(actions) if action.file == name), "labels")
-            found[uri] = (
-                f"{uri} is lost, with {what}; restore it or import it again, or delete "
-                f"{run.store.uri_of(key)} to go on without it"
-            )
+    for name in sorted(set(gone) - withdrawn):
+        key = f"{FOLDER}{name}{KEPT}"
+        uri = run.store.uri_of(run.store.read(key).decode(errors="replace").strip())
+        what = next((_content_of(action) for action in reversed(actions) if action.file == name), "labels")
+        found[uri] = (
+            f"{uri} is lost, with {what}; restore it or import it again, or delete "
+            f"{run.store.uri_of(key)} to go on without it"
+        )
     return found
 
 
 def refuse_lost(run: Run, estimate: AccuracyEstimate | None = None) -> None:
     """Raise DataError if a file of labels is missing that was kept, or that an estimate used."""
     there = set(all_files(run)) if estimate else set()
-    lost = [key for key in (estimate.label_files if estimate else ()) if key not in there]
-    if lost:
-        raise DataError(
-            f"{run.store.uri_of(lost[0])} is lost, and the last estimate used it; restore it, or "
-            f"delete {run.estimate_key} to go on without it"
-        )
+    for key in estimate.label_files if estimate else ():
+        if key not in there:
+            raise DataError(
+                f"{run.store.uri_of(key)} is lost, and the last estimate used it; restore it, or "
+                f"delete {run.estimate_key} to go on without it"
+            )
     for text in lost_files(run).values():
         raise DataError(text)
 
@@ -255,10 +270,10 @@ def all_files(run: Run) -> list[str]:
 
 
 def _content_of(action: LabelAction) -> str:
-    """Describe the file that an action names."""
-    if action.action == "correct":
-        return f"the correction of {', '.join(map(repr, action.ids))} by {action.annotator} ({action.at[:19]} UTC)"
-    return f"the labels of {action.source!r} ({action.at[:19]} UTC)"
+    ids = ", ".join(map(repr, action.ids))
+    is_correction = action.action == "correct"
+    what = f"correction of {ids} by {action.annotator}" if is_correction else f"labels of {action.source!r}"
+    return f"the {what} ({action.at[:19]} UTC)"
 
 
 def adopt_rules(run: Run, spec: Spec) -> None:
@@ -268,8 +283,7 @@ def adopt_rules(run: Run, spec: Spec) -> None:
     rules, known = _rules_of(spec), _rules_of(run.spec)
     changed = {name: rule for name, rule in rules.items() if rule != _last_set(name, before, known[name])}
     if changed:
-        at = now_after(log).isoformat(timespec="microseconds")
-        write_action(run, LabelAction.model_validate({"action": "spec", "at": at} | changed))
+        log_action(run, log, action="spec", **changed)
 
 
 def _rules_of(spec: Spec) -> dict[str, Any]:

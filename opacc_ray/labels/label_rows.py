@@ -2,26 +2,43 @@
 
 An empty label means that the row is not answered yet: status ``blank``. One of `UNSURE`, as the label or as the status,
 means "can't tell": status ``unsure``, never a guess. (A class with such a name is answered by its index.)
+
+A label has one canonical form, whatever tool wrote it: a class has the name or index that the run uses, a value the
+shortest text of its number. If classes have names, a number is no label: some people count from 0, others from 1, and
+files do not record which. :func:`name_by_number` reads numbers as indexes, for files that are known to count from 0.
 """
 
+import difflib
 import io
 import json
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import PurePosixPath
 from typing import Any, Literal, NamedTuple
+from urllib.parse import quote
 
-from opacc_ray.errors import LabelError, shown
-from opacc_ray.labels.messages import quoted
+from opacc_ray.errors import DataError, LabelError, shown
 from opacc_ray.lake.examples import LONGEST_ID
+from opacc_ray.spec.model_spec import plain_name
+
+FormatName = Literal["label-studio", "cvat", "ground-truth", "jsonl", "csv"]
+"""Formats of label files: the keys of `formats.label_formats.FORMATS`."""
+
+Way = Literal["links", "copies", "thumbnails", "addresses"]
+"""How images reach annotators: links that expire, copies next to the tasks, pictures inside them, or the plain URIs."""
 
 Status = Literal["labelled", "unsure", "blank"]
 
-COLUMNS = ("id", "label", "annotator", "status", "run", "round", "labelled_at")
-"""Columns that are read from a file of labels; others are ignored."""
-
 LONGEST = {"id": LONGEST_ID, "label": 1000, "annotator": 200, "status": 100, "run": 200, "round": 20, "labelled_at": 64}
-"""Most characters of each column."""
+"""Columns that are read from a file of labels, others are ignored; and the most characters of each."""
+
+COLUMNS = tuple(LONGEST)
+
+LONGEST_NAME, RENDERED = 240, "~.png"
+"""Characters of a file name that every file system accepts, and the suffix of a rendered picture."""
 
 LONGEST_LINE = 1 << 20
 """Most characters of a line: a longer one is no row of a table."""
@@ -36,65 +53,53 @@ WHOLE = re.compile(r"(\d{1,18})(\.0*)?", re.ASCII)
 UNSURE = frozenset({"?", "unsure", "can't tell", "cannot tell", "skipped"})
 ANSWERED = frozenset({"", "labelled", "labeled", "done", "completed"})
 
+NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)  # unambiguous: linear time
+
+COUNTED = (
+    "or declare that numbers count the classes from 0: opacc labels import --numbers-are-classes, "
+    "numbers_are_classes=True in Python, or labels.numbers_are_classes: true in the spec"
+)
+"""Remedy for numbers where classes have names."""
+
+LONGEST_GUESS = 100
+"""Most characters of a label that is compared with the class names."""
+
 
 @dataclass(frozen=True)
 class Task:
-    """One example to label.
+    """One example to label."""
 
-    Attributes
-    ----------
-    id : id of the example in the pool; labels come back with it.
-    uri : what shows it: a link, the place of a copy, or a picture as a data URI; None if there is nothing.
-    run : run that chose it.
-    round : round of that run, from 1.
-    order : position in the order of choice, from 1.
-    prediction : the model's prediction, only if annotators shall see it; tasks of labelling tools never have it.
-    note : what the annotator must know about this example, such as that its file changed.
-    """
-
-    id: str
-    uri: str | None
-    run: str
-    round: int
-    order: int
-    prediction: str | None = None
-    note: str | None = None
+    id: str  # of the example in the pool; labels come back with it
+    uri: str | None  # what shows it: a link, the place of a copy, or a picture as a data URI; None: nothing
+    run: str  # name of the run that chose it
+    round: int  # of that run, from 1
+    order: int  # position in the order of choice, from 1
+    prediction: str | None = None  # only if annotators shall see it; tasks of labelling tools never have it
+    note: str | None = None  # what the annotator must know about this example, such as that its file changed
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a format needs to know about the run.
+    """What a format needs to know about the run."""
 
-    Attributes
-    ----------
-    classes : class names by index; None if they are unknown, or in a regression.
-    task : whether a label is a class or a number.
-    """
-
-    classes: tuple[str, ...] | None = None
+    classes: tuple[str, ...] | None = None  # class names by index; None if they are unknown, or in a regression
     task: Literal["classification", "regression"] = "classification"
 
 
 class Label(NamedTuple):
-    """One answer of one annotator to one example.
-
-    `label` is None unless the status is ``labelled``. `annotator`, `run`, `round` and `labelled_at` are read from
-    the file; `place` is its name and line, such as ``batch.csv line 7``. `returned` numbers the files in the order in
-    which they came back. `correction` is 0, or numbers the corrections: each outranks every earlier answer. `lines`
-    counts the lines with the same answer.
-    """
+    """One answer of one annotator to one example."""
 
     id: str
-    label: str | None
+    label: str | None  # None unless the status is labelled
     status: Status = "labelled"
     annotator: str | None = None
     run: str | None = None
     round: int | None = None
     labelled_at: str | None = None
-    place: str = ""
-    returned: int = 0
-    correction: int = 0
-    lines: int = 1
+    place: str = ""  # file and line, such as batch.csv line 7
+    returned: int = 0  # number of the file, in the order in which files came back
+    correction: int = 0  # 0, or the number of the correction: each outranks every earlier answer
+    lines: int = 1  # number of lines with the same answer
 
 
 class LabelFile(NamedTuple):
@@ -104,22 +109,16 @@ class LabelFile(NamedTuple):
     data: bytes
 
     def lines(self, newline: str = "") -> Iterator[str]:
-        """Yield the lines with their ends, one in memory at a time.
+        """Yield the lines with their ends, one in memory at a time; they end at any line end, or at ``newline`` alone.
 
-        Lines end at line feeds, carriage returns and both; or at ``newline`` alone.
-
-        Raises
-        ------
-        LabelError : a line is too long, or not UTF-8, and the message names it; or the file is an archive.
+        Raises LabelError if a line is too long or not UTF-8, with its number, or if the file is an archive.
         """
         if self.data.startswith(ZIP):
             what = "is a ZIP archive or a workbook"
             raise LabelError(f"{self.name} {what}: import the file of labels in it, or save the sheet as CSV UTF-8")
         text = io.TextIOWrapper(io.BytesIO(self.data), encoding="utf-8-sig", newline=newline)
-        number = 0
         try:
-            while line := text.readline(LONGEST_LINE + 1):
-                number += 1
+            for number, line in enumerate(iter(partial(text.readline, LONGEST_LINE + 1), ""), start=1):
                 if len(line) > LONGEST_LINE:
                     raise LabelError(
                         f"{self.name} line {number} is longer than {LONGEST_LINE} characters: write one label per line"
@@ -144,12 +143,24 @@ class LabelFile(NamedTuple):
             raise LabelError(f"{self.name} is not valid JSON ({reason}): export it again") from None
 
     def _first_undecodable(self) -> int:
-        for number, line in enumerate(io.BytesIO(self.data), start=1):
-            try:
-                line.decode()
-            except UnicodeDecodeError:
-                return number
+        try:
+            self.data.decode()
+        except UnicodeDecodeError as error:
+            return self.data.count(b"\n", 0, error.start) + 1
         return 1
+
+
+def few(texts: Sequence[str], separator: str = ", ", most: int = 5) -> str:
+    """Join the first texts for a message, and add how many more there are."""
+    more = [f"and {len(texts) - most} more"] if len(texts) > most else []
+    return separator.join([*texts[:most], *more])
+
+
+def quoted(text: str, most: int = 60) -> str:
+    """Return a text in quotes, with escapes for unprintable characters; a long one is cut."""
+    if len(text) <= most:
+        return repr(text)
+    return f"{text[: most - 10]!r}… ({len(text)} characters)"
 
 
 def checked_annotator(name: object) -> str:
@@ -170,7 +181,9 @@ def label_of(fields: Mapping[str, str], place: str) -> Label:
     id = fields.get("id")
     if not id:
         raise LabelError(f"{place} has no id: labels are joined by id, so give each row the id of its example")
-    label = text.get("label", "")
+    label, round = text.get("label", ""), text.get("round", "")
+    if round and whole_number(round) is None:
+        raise LabelError(f"{place} has the round {quoted(round)}: use a whole number, or leave it empty")
     status = _status(label, text.get("status", ""), place)
     return Label(
         id,
@@ -178,17 +191,10 @@ def label_of(fields: Mapping[str, str], place: str) -> Label:
         status,
         text.get("annotator") or None,
         text.get("run") or None,
-        _round(text["round"], place) if text.get("round") else None,
+        whole_number(round),
         text.get("labelled_at") or None,
         place,
     )
-
-
-def _round(text: str, place: str) -> int:
-    number = whole_number(text)
-    if number is None:
-        raise LabelError(f"{place} has the round {quoted(text)}: use a whole number, or leave it empty")
-    return number
 
 
 def _status(label: str, status: str, place: str) -> Status:
@@ -214,3 +220,108 @@ def whole_number(text: str) -> int | None:
     """Parse "7", and "7.0", which some tools write for a column of numbers with gaps; None for other texts."""
     found = WHOLE.fullmatch(text)
     return int(found[1]) if found else None
+
+
+def name_of_copy(id: str, *, is_made: bool = False) -> str:
+    """Return the file name of a copied image, from which tools that keep no ids give the id back.
+
+    ASCII letters, digits, '-', '_' and '.' are kept; every other byte of the id in UTF-8, and a dot in front, becomes
+    '~' and two hexadecimal digits. A picture that was rendered, not copied, then ends in '~.png'. So no id leads out of
+    a folder, and no name needs quotes in a URL. Raises DataError if the id is too long for a file name.
+    """
+    text = quote(id, safe="").replace("~", "%7E").replace("%", "~")
+    name = (f"~2E{text[1:]}" if text.startswith(".") else text) + RENDERED * is_made
+    if len(name) > LONGEST_NAME:
+        raise DataError(f"the id {quoted(id)} is too long for a file name; send links or thumbnails instead")
+    return name
+
+
+def id_of_copy(name: str) -> str:
+    """Return the id that :func:`name_of_copy` encoded; any other name is its own id. Folders are left out."""
+    text = PurePosixPath(name.replace("\\", "/")).name.removesuffix(RENDERED)
+    plain = re.sub(rb"~([0-9A-F]{2})", lambda found: bytes.fromhex(found[1].decode()), text.encode())
+    try:
+        return plain.decode()
+    except UnicodeDecodeError:
+        return text
+
+
+def class_of(label_text: str, classes: Sequence[str] | None, num_classes: int | None = None, *, id: str) -> int:
+    """Return the index of the class that a label names.
+
+    Only two kinds of class are named by their index: classes without names (`classes` None), below `num_classes` if
+    that is known; and a class whose name means "can't tell". Raises LabelError if the label is no class.
+    """
+    index = find_class(label_text, classes)
+    if index is None:
+        advice = f"; {COUNTED}" if name_by_number(label_text, classes) != label_text else ""
+        why = why_no_class(label_text, classes)
+        raise LabelError(f"example {quoted(id)} has the label {quoted(label_text)}, {why}{advice}")
+    if num_classes is not None and index >= num_classes:
+        raise LabelError(
+            f"example {quoted(id)} has the label {quoted(label_text)}, which is none of the {num_classes} classes: "
+            f"use a whole number from 0 to {num_classes - 1}"
+        )
+    return index
+
+
+def value_of(label_text: str, *, id: str) -> float:
+    """Return the number in a label of a regression; raises LabelError if it is none."""
+    if not NUMBER.fullmatch(label_text):
+        raise LabelError(f"example {quoted(id)} has the label {quoted(label_text)}: write a number such as 12.5")
+    return float(label_text)
+
+
+def canonical_number(value: float) -> str:
+    """Return the shortest text of a number, which :func:`value_of` parses: the same for 7, 7.0 and 70e-1."""
+    if math.isinf(value):  # such as 1e400
+        return "1e999" if value > 0 else "-1e999"
+    return repr(value + 0.0).removesuffix(".0")  # + 0.0: no -0
+
+
+def find_class(text: str, classes: Sequence[str] | None) -> int | None:
+    """Return the index of the class that a text names, as :func:`class_of` does, or None."""
+    number = whole_number(text)
+    if classes is None:
+        return number
+    for name in [text] if number is None else [text, str(number)]:
+        if name in classes:
+            return classes.index(name)
+    plain = [plain_name(name) for name in classes]
+    if plain_name(text) in plain:
+        return plain.index(plain_name(text))
+    name = name_by_number(text, classes)
+    return classes.index(name) if is_cant_tell(name) and name != text else None
+
+
+def name_by_number(text: str, classes: Sequence[str] | None) -> str:
+    """Return the name of the class whose index a text is, counted from 0; other texts are returned unchanged.
+
+    If the name of a class is a whole number, whole numbers are names, so that "1" never means two classes.
+    """
+    number = whole_number(text)
+    if classes is None or number is None or number >= len(classes) or have_numbers_for_names(tuple(classes)):
+        return text
+    return classes[number]
+
+
+@lru_cache(maxsize=8)
+def have_numbers_for_names(classes: tuple[str, ...]) -> bool:
+    """Return whether the name of a class is a whole number."""
+    return any(whole_number(plain_name(name)) is not None for name in classes)
+
+
+def why_no_class(text: str, classes: Sequence[str] | None) -> str:
+    """Explain why a text is no class, with the most similar name."""
+    if classes is None:
+        return "but the run has no class names: give the index of the class, a whole number from 0"
+    if name_by_number(text, classes) != text:
+        return f"which is a number, and the classes have names: use one of {_few_names(classes)}"
+    by_lower = {name.lower(): name for name in classes}
+    near = difflib.get_close_matches(text.lower(), by_lower, n=1) if len(text) <= LONGEST_GUESS else []
+    guess = f" (did you mean {by_lower[near[0]]!r}?)" if near else ""
+    return f"which is none of the {len(classes)} classes{guess}: use one of {_few_names(classes)}"
+
+
+def _few_names(classes: Sequence[str]) -> str:
+    return few([quoted(name) if len(name) > 60 else name for name in classes], most=20)

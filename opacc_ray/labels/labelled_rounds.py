@@ -6,7 +6,6 @@ A round counts once it has an answer, and is the first round, complete, or answe
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence, Set
-from functools import partial
 from itertools import combinations, compress
 from typing import Any, NamedTuple
 
@@ -15,17 +14,13 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.labels.joining import Joined, join, opinions_of
-from opacc_ray.labels.label_log import read_log
-from opacc_ray.labels.label_outcomes import Score, canonical_number, class_of, name_by_number, value_of
-from opacc_ray.labels.label_rows import Label
+from opacc_ray.labels.label_log import Score, read_log
+from opacc_ray.labels.label_rows import Label, canonical_number, class_of, name_by_number, value_of
 from opacc_ray.runs.draws import Chosen
 from opacc_ray.runs.estimate_documents import RoundCounts
 from opacc_ray.runs.run import Run
 from opacc_ray.selection import Selection
 from opacc_ray.spec import ModelSpec
-
-Outcomes = list[NDArray[np.float64]]
-"""Outcomes of the labelled draws, one array per round."""
 
 
 class LabelledRound(NamedTuple):
@@ -69,16 +64,14 @@ class LabelledRound(NamedTuple):
 
     @property
     def nonresponse(self) -> str | None:
-        """Why the labels may be no sample by the round's design, or None if they are one.
+        """Why the labels may be no sample by the round's design, or None if they are one, or the round does not count.
 
         They are one if all are there; or if they are the first of a method that draws one by one, unless some were
-        known before the round was drawn. A round that does not count cannot bias anything.
+        known before the round was drawn.
         """
-        if not self.is_counted:
-            return None
         absent = len(self.labelled) - int(self.labelled.sum())
         first_are_labelled = bool(np.all(self.labelled[:-1] >= self.labelled[1:]))
-        if not absent:
+        if not self.is_counted or not absent:
             return None
         if first_are_labelled and not self.unsure and not self.known_before and self.selection.design.is_sequential:
             return None
@@ -141,10 +134,7 @@ def read_rounds(run: Run, *, conflict: str | None = None, score: Score | None = 
     """Read every round of the run's track with its labels, from the files of all tracks.
 
     A label belongs to an example, whichever round its file was imported for. Files may come in any order and in pieces.
-
-    Parameters
-    ----------
-    conflict, score : rule for labels that differ, and score of a regression's predictions; None: those of the run.
+    The rule for labels that differ, and the score of a regression's predictions, are those of the run if None.
 
     Raises
     ------
@@ -163,7 +153,8 @@ def read_all(
     now = run.snapshot()
     log, tracks = read_log(now), read_tracks(now)
     joined = join_labels(tracks, log.labels(), conflict or log.conflict)
-    return labelled_rounds(*tracks[0], joined, score or log.score), set(joined.label)
+    rounds = [labelled_round(run, item, joined, score or log.score) for item in tracks[0].selections]
+    return rounds, set(joined.label)
 
 
 def read_labelled(run: Run) -> set[str]:
@@ -190,15 +181,7 @@ def _join_all(run: Run, tracks: Sequence[Track]) -> Joined:
 
 
 def read_tracks(run: Run) -> list[Track]:
-    """Read the run's own track, then all others.
-
-    Raises
-    ------
-    LabelError
-        The run's own track has no round.
-    DataError
-        A round is damaged, or drawn from another pool.
-    """
+    """Read the run's own track, then all others; raises errors as :func:`read_rounds`."""
     run.drawn_rounds()
     return [_read_track(run), *(_read_track(other) for other in run.tracks() if other.track != run.track)]
 
@@ -220,23 +203,19 @@ def _read_track(run: Run) -> Track:
     return track
 
 
-def ids_of(tracks: Iterable[Track]) -> list[str]:
-    """Return the ids of all chosen examples, each once, in the order of choice."""
-    return list(dict.fromkeys(id for track in tracks for selection in track.selections for id in selection.ids))
-
-
 def join_labels(
     tracks: Sequence[Track], labels: Iterable[Label], conflict: str, source: str = "the labels so far"
 ) -> Joined:
     """Join labels to the examples of all rounds of all tracks."""
     run = tracks[0].run
-    return join(labels, ids_of(tracks), run=run.name, conflict=conflict, source=source, read=canonical_form(run))
+    ids = dict.fromkeys(id for track in tracks for selection in track.selections for id in selection.ids)
+    return join(labels, list(ids), run=run.name, conflict=conflict, source=source, read=canonical_form(run))
 
 
 def canonical_form(run: Run) -> Callable[[str, str], str]:
-    """Return the function from an id and the text of a label to its canonical form; it raises LabelError for no label.
+    """Return the function from an id and the text of a label to the form that predictions have.
 
-    The canonical form is the one that predictions have.
+    It raises LabelError for a text that is no label.
     """
     return reading_by(run.spec.model, run.num_classes)
 
@@ -261,7 +240,7 @@ def digest_of(rounds: Sequence[LabelledRound]) -> str:
 
     A round that does not count adds nothing to an estimate, so drawing it does not outdate one.
     """
-    content: list[list[Any]] = [
+    content = [
         [item.number, item.selection.ids, item.labelled.tolist(), item.truth, item.unsure, item.given_up]
         + [item.measure] * (item.measure != "accuracy")
         + [np.nan_to_num(item.disagreement, nan=-1).tolist()] * bool(np.isfinite(item.disagreement).any())
@@ -271,27 +250,21 @@ def digest_of(rounds: Sequence[LabelledRound]) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def labelled_rounds(run: Run, selections: Sequence[Selection], joined: Joined, score: Score) -> list[LabelledRound]:
-    """Return every round with its part of the labels."""
-    return [_labelled_round(run, selection, joined, score) for selection in selections]
-
-
-def _labelled_round(run: Run, selection: Selection, joined: Joined, score: Score) -> LabelledRound:
+def labelled_round(run: Run, selection: Selection, joined: Joined, score: Score) -> LabelledRound:
+    """Return a round with its part of the labels."""
     given_up = run.read_closed(selection.round) or ()
     label = {name: text for name, text in joined.label.items() if name not in given_up}
-    model = run.spec.model
+    model, read, own = run.spec.model, canonical_form(run), set(selection.ids)
     chosen = run.read_chosen(selection.round)
-    predictions = _predictions(run, selection, chosen)
     labelled = _labelled_draws(selection.ids, label.keys())
-    drawn = zip(selection.ids, predictions, labelled.tolist(), strict=True)
-    pairs = [(name, prediction) for name, prediction, counts in drawn if counts]
-    own = set(selection.ids)
+    pairs = list(compress(zip(selection.ids, _predictions(run, selection, chosen), strict=True), labelled))
     is_regression = model.task == "regression"
-    read = canonical_form(run)
-    disagreement = [
-        _disagreement(opinions_of(joined.answers[name], read).values(), partial(outcome_of, model, score, prediction))
-        for name, prediction in pairs
-    ]
+    disagreement = []
+    for name, value in pairs:
+        opinions = opinions_of(joined.answers[name], read).values()
+        outcomes = [outcome_of(model, score, value, text) for text in opinions]
+        differences = [abs(first - second) for first, second in combinations(outcomes, 2)]
+        disagreement.append(np.mean(differences) if differences else np.nan)
     return LabelledRound(
         selection,
         labelled,
@@ -320,13 +293,6 @@ def _labelled_draws(ids: Sequence[str], label: Set[str]) -> NDArray[np.bool_]:
     return first if are_first else has_label
 
 
-def _disagreement(opinions: Iterable[str], outcome_of: Callable[[str], float]) -> float:
-    """Return the mean difference of two annotators' outcomes, over all pairs; NaN if there is no pair."""
-    outcomes = [outcome_of(text) for text in opinions]
-    differences = [abs(first - second) for first, second in combinations(outcomes, 2)]
-    return float(np.mean(differences)) if differences else np.nan
-
-
 def _predictions(run: Run, selection: Selection, chosen: Chosen) -> list[Any]:
     """Return the model's predictions for a selection, found by id, in its order."""
     by_id = dict(zip(chosen.ids, chosen.predictions, strict=True))
@@ -347,17 +313,11 @@ def outcome_of(model: ModelSpec, score: Score, prediction: Any, truth: str) -> f
 
 def outcomes_of_another(
     known: Sequence[LabelledRound], model: ModelSpec, predictions: Sequence[Any], score: Score
-) -> Outcomes:
-    """Return the outcomes of another model on the same labels, round by round.
+) -> list[NDArray[np.float64]]:
+    """Return the outcomes of another model of the same task on the same labels, round by round.
 
-    Classes are compared by name. Values are scored alike, so that the scores of both models are comparable.
-
-    Parameters
-    ----------
-    known : rounds with their labels
-    model : the other model, of the same task
-    predictions : its predictions for the labelled examples, over all rounds
-    score : score of a regression
+    ``predictions`` are its predictions for the labelled examples over all rounds. Classes are compared by name. Values
+    are scored alike, so that the scores of both models are comparable.
     """
     truth = [text for item in known for text in item.truth]
     scores = [outcome_of(model, score, prediction, text) for prediction, text in zip(predictions, truth, strict=True)]

@@ -1,9 +1,9 @@
 """Labelling tasks of a round: what a tool gets, how its images are sent, and which annotator labels which example."""
 
-import base64
 import hashlib
 import logging
 import re
+from base64 import b64encode
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePosixPath
@@ -11,12 +11,11 @@ from shlex import quote
 from typing import NamedTuple
 
 from opacc_ray.errors import LabelError, SpecError, counted
-from opacc_ray.labels.example_files import ExampleFiles
-from opacc_ray.labels.formats.label_formats import FORMATS, Format, Way, link_to
+from opacc_ray.labels.example_files import THUMBNAIL, ExampleFiles, thumbnail
+from opacc_ray.labels.formats.label_formats import FORMATS, link_to
 from opacc_ray.labels.label_documents import AnnotatorShare, LabellingTasks
 from opacc_ray.labels.label_log import read_log
-from opacc_ray.labels.label_rows import Context, Task
-from opacc_ray.labels.picture_rendering import THUMBNAIL, thumbnail
+from opacc_ray.labels.label_rows import Context, FormatName, Task, Way
 from opacc_ray.lake.store import write_files
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs.pool_objects import find_changed
@@ -29,19 +28,15 @@ LONGEST_LINK = timedelta(days=7)
 
 
 class Wanted(NamedTuple):
-    """Options of the tasks.
+    """Options of the tasks."""
 
-    ``images`` None: links if the pool is in S3 and the tool accepts them, else the tool's preferred way without links.
-    ``overlap`` None: that of the run's spec. Without ``annotators``, all annotators label the same tasks.
-    """
-
-    tool: str
+    tool: FormatName
     folder: str
-    round: int | None = None
-    images: Way | None = None
-    lifetime: timedelta = LONGEST_LINK
-    annotators: tuple[str, ...] = ()
-    overlap: float | None = None
+    round: int | None = None  # None: the newest
+    images: Way | None = None  # None: links if the pool is in S3 and the tool accepts them, else the tool's next
+    lifetime: timedelta = LONGEST_LINK  # of links
+    annotators: tuple[str, ...] = ()  # without names, all annotators label the same tasks
+    overlap: float | None = None  # None: that of the run's spec
 
 
 def write_tasks(run: Run, wanted: Wanted) -> LabellingTasks:
@@ -58,17 +53,23 @@ def write_tasks(run: Run, wanted: Wanted) -> LabellingTasks:
     DataError, StorageError
         An image cannot be read, or has no link.
     """
-    tool = _tool(wanted.tool)
-    number = _round(run, wanted.round)
+    if wanted.tool not in FORMATS:
+        raise SpecError(f"--to {wanted.tool} is unknown: use one of {', '.join(FORMATS)}")
+    rounds = run.drawn_rounds()
+    tool, number = FORMATS[wanted.tool], wanted.round or rounds[-1]
+    if number not in rounds:
+        raise LabelError(f"{run.title} has no round {number}; it has rounds 1 to {rounds[-1]}")
     ids = waiting_ids(run, number)
     twice = _doubled(run, ids, wanted)
     dealt = deal(ids, wanted.annotators, twice) if wanted.annotators else {"": ids}
-    way = _way(run, tool, wanted)
-    store = open_store(wanted.folder)
-    files = ExampleFiles(run, [number])
+    way, store, files, context = (
+        _way(run, wanted),
+        open_store(wanted.folder),
+        ExampleFiles(run, [number]),
+        context_of(run),
+    )
     images = _images(run, number, ids, way, wanted, files, store)
     tasks = {id: Task(id, images[id], run.name, number, order) for order, id in enumerate(ids, start=1)}
-    context = context_of(run)
     contents = {
         f"{_folder_of(name)}{_with_round(file, run.track, number)}": data
         for name, own in dealt.items()
@@ -95,9 +96,7 @@ def write_tasks(run: Run, wanted: Wanted) -> LabellingTasks:
 def refuse_other_files(store: Store, contents: Mapping[str, bytes], importing: str | None = None) -> None:
     """Raise LabelError if writing would replace a file with other content.
 
-    Parameters
-    ----------
-    importing : command that imports labels from such files; None if they never have labels.
+    ``importing`` is the command that imports labels from such files; None if they never have labels.
     """
     for key, data in contents.items():
         if store.read_if_there(key) not in (None, data):
@@ -127,23 +126,8 @@ def waiting_ids(run: Run, number: int) -> list[str]:
 def context_of(run: Run) -> Context:
     """Return the class names, or the indexes of classes without names, as labels may use them."""
     model, num = run.spec.model, run.num_classes
-    if model.task == "regression":
-        return Context(None, model.task)
-    names = tuple(model.classes) if model.classes else tuple(map(str, range(num))) if num else None
-    return Context(names, model.task)
-
-
-def _tool(name: str) -> Format:
-    if name not in FORMATS:
-        raise SpecError(f"--to {name} is unknown: use one of {', '.join(FORMATS)}")
-    return FORMATS[name]
-
-
-def _round(run: Run, number: int | None) -> int:
-    rounds = run.drawn_rounds()
-    if number is not None and number not in rounds:
-        raise LabelError(f"{run.title} has no round {number}; it has rounds 1 to {rounds[-1]}")
-    return rounds[-1] if number is None else number
+    names = model.classes or (map(str, range(num)) if num else None)
+    return Context(tuple(names) if names and model.task != "regression" else None, model.task)
 
 
 def doubled(ids: Sequence[str], share: float, run: str) -> frozenset[str]:
@@ -157,12 +141,7 @@ def doubled(ids: Sequence[str], share: float, run: str) -> frozenset[str]:
 
 
 def deal(ids: Sequence[str], annotators: Sequence[str], twice: frozenset[str]) -> dict[str, list[str]]:
-    """Assign ids to annotators, in their order: those in ``twice`` to two annotators, the others to one.
-
-    Parameters
-    ----------
-    annotators : distinct names; two at least if ``twice`` has any id.
-    """
+    """Assign ids to annotators, in their order: those in ``twice`` to two annotators, the others to one."""
     dealt: dict[str, list[str]] = {name: [] for name in annotators}
     num = len(annotators)
     for i, id in enumerate(ids):
@@ -186,15 +165,15 @@ def _doubled(run: Run, ids: Sequence[str], wanted: Wanted) -> frozenset[str]:
     return doubled(ids, share, run.name)
 
 
-def _way(run: Run, tool: Format, wanted: Wanted) -> Way:
+def _way(run: Run, wanted: Wanted) -> Way:
+    ways = FORMATS[wanted.tool].images
     if not timedelta() < wanted.lifetime <= LONGEST_LINK:
         raise SpecError(f"links can be valid for at most {LONGEST_LINK.days} days: give --days between 0 and 7")
     if wanted.images is None:
         in_s3 = run.spec.pool.uri.startswith("s3://") and run.spec.pool.format == "images"
-        return next(way for way in tool.images if way != "links" or in_s3)
-    if wanted.images not in tool.images:
-        ways = " or ".join(tool.images)
-        raise SpecError(f"--images {wanted.images} is not supported for {wanted.tool}: use {ways}")
+        return next(way for way in ways if way != "links" or in_s3)
+    if wanted.images not in ways:
+        raise SpecError(f"--images {wanted.images} is not supported for {wanted.tool}: use {' or '.join(ways)}")
     return wanted.images
 
 
@@ -209,7 +188,8 @@ def _images(
         seconds = int(wanted.lifetime.total_seconds())
         return {id: files.link(id, seconds) for id in ids}
     if way == "thumbnails":
-        return {id: _data_uri(files, id) for id in files.in_pool_order(ids)}
+        pictures = {id: thumbnail(files.picture(id, THUMBNAIL)) for id in files.in_pool_order(ids)}
+        return {id: f"data:{item.kind};base64,{b64encode(item.data).decode()}" for id, item in pictures.items()}
     before = FORMATS[wanted.tool].copies.replace("{folder}", store.uri.rpartition("/")[2])
     return {id: before + files.name_of_copy(id) for id in ids}
 
@@ -244,16 +224,9 @@ def copy_examples(files: ExampleFiles, ids: Collection[str], store: Store, folde
     return there - names
 
 
-def _data_uri(files: ExampleFiles, id: str) -> str:
-    picture = thumbnail(files.picture(id, THUMBNAIL))
-    return f"data:{picture.kind};base64,{base64.b64encode(picture.data).decode()}"
-
-
 def _folder_of(annotator: str) -> str:
     """Return the folder of an annotator's tasks; a name must not lead out of it."""
-    if not annotator:
-        return ""
     text = annotator.strip()
-    if not re.fullmatch(r"[\w@+][\w@+. -]{0,99}", text):
+    if annotator and not re.fullmatch(r"[\w@+][\w@+. -]{0,99}", text):
         raise SpecError(f"--annotators {annotator!r}: use letters, digits, '.', '_', '-', '@' and '+' in names")
-    return f"{text}/"
+    return f"{text}/" if text else ""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract.source import open_pool, plan_pool, rules_of
-from opacc_ray.labels.picture_rendering import render_array
+from opacc_ray.labels.example_files import render_array
 from opacc_ray.lake.examples import Example, Shard
 from opacc_ray.lake.pools import read_chosen
 from opacc_ray.lake.read_ahead import in_order

@@ -9,7 +9,7 @@ from opacc_ray.audit.accuracy import accuracy_of
 from opacc_ray.audit.label_budget import width_course
 from opacc_ray.errors import counted
 from opacc_ray.estimators.confidence_sequence import confidence_sequence
-from opacc_ray.labels.label_outcomes import Score
+from opacc_ray.labels.label_log import Score
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
 from opacc_ray.lake.store import write_files
 from opacc_ray.report import sentences

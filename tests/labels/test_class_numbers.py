@@ -12,7 +12,7 @@ from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.prior_labels import check_history
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.labels import answer_history, label_actions
+from opacc_ray.labels import label_actions
 from opacc_ray.labels.formats.label_formats import FORMATS
 from opacc_ray.labels.label_log import adopt_rules, read_log
 from opacc_ray.labels.labelled_rounds import read_rounds
@@ -131,7 +131,7 @@ def test_a_later_estimate_reads_each_file_as_it_was_imported(run: Run) -> None:
     label_actions.import_labels(run, "names.csv", f"id,label\n{names}".encode())
     assert accuracy.estimate(Run.open(run.uri)).n == 20
     assert read_rounds(run)[0].truth == tuple(CLASSES[index_of(id)] for id in ids)
-    listed = answer_history.list_answers(run, ids[0]).answers
+    listed = label_actions.list_answers(run, ids[0]).answers
     assert [(item.label, item.state) for item in listed] == [(CLASSES[index_of(ids[0])], "counts")] * 2
 
 

@@ -14,7 +14,7 @@ from opacc_ray.audit.status import status
 from opacc_ray.audit.verify import verify
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, LabelError
-from opacc_ray.labels import answer_history, label_actions
+from opacc_ray.labels import label_actions
 from opacc_ray.labels.label_documents import LabelAction
 from opacc_ray.labels.label_log import adopt_rules, read_log, write_action
 from opacc_ray.labels.labelled_rounds import read_rounds
@@ -43,7 +43,7 @@ def files_of(run: Run) -> dict[str, bytes]:
 
 
 def states(run: Run, id: str) -> list[tuple[str | None, str | None, str]]:
-    return [(item.label, item.annotator, item.state) for item in answer_history.list_answers(run, id).answers]
+    return [(item.label, item.annotator, item.state) for item in label_actions.list_answers(run, id).answers]
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
@@ -248,7 +248,7 @@ def test_withdrawn_file_counts_no_longer_until_it_comes_back(run: Run, capsys: p
     label_all(run)
     assert "20 labels of back/labels.csv" in told(capsys, "labels", "withdraw", run.uri, "labels.csv")
     assert len(read_rounds(run)[0].missing) == 20
-    assert {item.state for item in answer_history.list_answers(run).answers} == {"withdrawn"}
+    assert {item.state for item in label_actions.list_answers(run).answers} == {"withdrawn"}
     with pytest.raises(LabelError, match=r"'labels\.csv' is neither a selected id nor a file"):
         label_actions.withdraw(run, "labels.csv")
     label_all(run)
@@ -358,6 +358,14 @@ def test_action_that_was_edited_is_named(run: Run) -> None:
     assert any("was changed since it was written" in fault.problem for fault in verify(run.uri).faults)
 
 
+def test_the_format_of_a_file_is_recognised_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    label_all(run)
+    label_actions.correct(run, ids_of(run)[0], "owl", "cy")
+    assert [action.file_format for action in read_log(run).actions] == ["csv", "jsonl"]
+    monkeypatch.setattr("opacc_ray.labels.label_log.format_of", None)  # calling it would raise TypeError
+    assert read_rounds(run)[0].labelled.all()
+
+
 # -- who wrote a file ------------------------------------------------------------------------------------
 
 
@@ -367,9 +375,9 @@ def test_the_importer_may_name_the_annotator(run: Run, capsys: pytest.CaptureFix
     path.write_bytes(csv_of(rows, "id,label,annotator"))
     said = told(capsys, "labels", "import", run.uri, str(path), "--annotator", "bob")
     assert "20 rows by 'ann' count as 'bob''s" in said
-    assert {item.annotator for item in answer_history.list_answers(run).answers} == {"bob"}
+    assert {item.annotator for item in label_actions.list_answers(run).answers} == {"bob"}
     label_actions.import_labels(run, "back.csv", path.read_bytes())
-    assert {item.annotator for item in answer_history.list_answers(run).answers} == {"bob"}
+    assert {item.annotator for item in label_actions.list_answers(run).answers} == {"bob"}
 
 
 def test_same_answers_of_two_people_are_two_votes(run: Run) -> None:

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from opacc_ray.errors import DataError
-from opacc_ray.labels.picture_rendering import THUMBNAIL, THUMBNAIL_BYTES, Picture, render, render_array, thumbnail
+from opacc_ray.labels.example_files import THUMBNAIL, THUMBNAIL_BYTES, Picture, render, render_array, thumbnail
 
 RNG = np.random.default_rng(0)
 

@@ -10,10 +10,10 @@ with the separator of the country: a comma, a semicolon or a tab.
 import csv
 import io
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from opacc_ray.errors import LabelError
-from opacc_ray.labels.label_rows import COLUMNS, Context, Label, LabelFile, Task, label_of
-from opacc_ray.labels.messages import quoted
+from opacc_ray.labels.label_rows import COLUMNS, Context, Label, LabelFile, Task, label_of, quoted
 
 FORMULA_STARTS = tuple("=+-@\t\r\n＝＋－＠")  # East Asian locales read the wide ones as formulas
 
@@ -52,38 +52,36 @@ def looks_like(head: str) -> bool:
 
 def parse(file: LabelFile) -> Iterator[Label]:
     """Yield the labels below a header with the columns id and label."""
-    delimiter, header = header_with({"id", "label"}, file)
+    header, rows = read_table(file, {"id", "label"})
     twice = [column for column in COLUMNS if header.count(column) > 1]
     if twice:
         raise LabelError(f"{file.name} has two columns {twice[0]!r} in its header: keep one of them")
     columns = [(column, header.index(column)) for column in COLUMNS if column in header]
-    for number, cells in rows_below_header(file, delimiter):
-        yield _label_of_cells(len(header), columns, cells, f"{file.name} line {number}")
-
-
-def header_with(columns: set[str], file: LabelFile) -> tuple[str, list[str]]:
-    """Return the delimiter with which the first row holds some columns, and the row in lower case."""
-    for delimiter in ",;\t":
-        try:
-            _, cells = next(_rows(file, delimiter), (1, []))
-        except CsvError:  # quotes that make no sense with this delimiter
-            continue
-        header = [cell.strip().lower() for cell in cells]
-        if columns <= set(header):
-            return delimiter, header
-    first = quoted(next((line.strip() for line in file.lines() if not line.isspace()), ""), 80)
-    raise LabelError(f"{file.name} starts with {first}: start it with a header with the columns id and label")
+    for number, cells in rows:
+        place = f"{file.name} line {number}"
+        if len(cells) > len(header) and any(map(str.strip, cells[len(header) :])):
+            counts = f"{len(cells)} cells, but the header has {len(header)}"
+            raise LabelError(f"{place} has {counts}: put quotes around a text that contains the separator")
+        yield label_of({name: from_spreadsheet(cells[i]) for name, i in columns if i < len(cells)}, place)
 
 
 class CsvError(LabelError):
     """A file is not CSV with this delimiter."""
 
 
-def rows_below_header(file: LabelFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of the first line and the cells of each row below the header that is not blank."""
-    rows = _rows(file, delimiter)
-    next(rows)
-    return rows
+def read_table(file: LabelFile, columns: set[str]) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
+    """Return the header in lower case, and the rows below that are not blank, each with the number of its first line.
+
+    The delimiter is the first one with which the header has the columns.
+    """
+    for delimiter in ",;\t":
+        rows = _rows(file, delimiter)
+        with suppress(CsvError):  # quotes that make no sense with this delimiter
+            header = [cell.strip().lower() for cell in next(rows, (1, []))[1]]
+            if columns <= set(header):
+                return header, rows
+    first = quoted(next((line.strip() for line in file.lines() if not line.isspace()), ""), 80)
+    raise LabelError(f"{file.name} starts with {first}: start it with a header with the columns id and label")
 
 
 def _rows(file: LabelFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -94,14 +92,8 @@ def _rows(file: LabelFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            place = f"{file.name} line {number}"
-            raise CsvError(f"{place} is not valid CSV ({error}): check the quotes from there on") from None
+            raise CsvError(
+                f"{file.name} line {number} is not valid CSV ({error}): check the quotes from there on"
+            ) from None
         if cells and (cells[0].strip() or any(map(str.strip, cells))):
             yield number, cells
-
-
-def _label_of_cells(width: int, columns: Sequence[tuple[str, int]], cells: list[str], place: str) -> Label:
-    if len(cells) > width and any(map(str.strip, cells[width:])):
-        counts = f"{len(cells)} cells, but the header has {width}"
-        raise LabelError(f"{place} has {counts}: put quotes around a text that contains the separator")
-    return label_of({name: from_spreadsheet(cells[i]) for name, i in columns if i < len(cells)}, place)

@@ -1,6 +1,6 @@
 """CVAT: images and label definitions for a task, and its export "CVAT for images 1.1" as it comes back.
 
-CVAT does not keep our ids. Labels come back with the name of the image, from which :mod:`.file_names` decodes the id. A
+CVAT does not keep our ids. Labels come back with the name of the image, which has the id: `label_rows.id_of_copy`. A
 class is a tag of an image, a number the attribute `value` of the tag `value`, and "can't tell" a tag of that name. An
 image without a tag is not answered yet. The export does not name the annotators.
 
@@ -13,9 +13,7 @@ from typing import Any
 from xml.parsers import expat
 
 from opacc_ray.errors import LabelError
-from opacc_ray.labels.formats.file_names import id_of
-from opacc_ray.labels.label_rows import Context, Label, LabelFile, Task, is_cant_tell, label_of
-from opacc_ray.labels.messages import quoted
+from opacc_ray.labels.label_rows import Context, Label, LabelFile, Task, id_of_copy, is_cant_tell, label_of, quoted
 
 UNSURE, VALUE = "can't tell", "value"
 
@@ -28,14 +26,11 @@ def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
         number: dict[str, Any] = {"name": VALUE, "mutable": False, "input_type": "text", "values": [""]}
         labels = [{"name": VALUE, "type": "tag", "attributes": [number]}]
     else:
-        labels = [{"name": name, "type": "tag", "attributes": []} for name in _names(context)]
+        # a class called "unsure" is answered by its index, which is unambiguous
+        names = [str(i) if is_cant_tell(name) else name for i, name in enumerate(context.classes or ())]
+        labels = [{"name": name, "type": "tag", "attributes": []} for name in names]
     labels.append({"name": UNSURE, "type": "tag", "attributes": []})
     return {"labels.json": json.dumps(labels, ensure_ascii=False, indent=1).encode() + b"\n"}
-
-
-def _names(context: Context) -> list[str]:
-    """Return the tags of the classes; a class called "unsure" is answered by its index, which is unambiguous."""
-    return [str(index) if is_cant_tell(name) else name for index, name in enumerate(context.classes or ())]
 
 
 def looks_like(head: str) -> bool:
@@ -117,8 +112,9 @@ class _Reader:
         elif element == "image" and self._image is not None:
             if len(self._answers) > 1:
                 answers = " and ".join(quoted(text) for text in self._answers[:2])
-                raise LabelError(
-                    f"{self._place()}: {quoted(self._image)} has {len(self._answers)} tags, {answers}: leave one"
-                )
-            self._labels.append(label_of({"id": id_of(self._image), "label": "".join(self._answers)}, self._place()))
+                what = f"{quoted(self._image)} has {len(self._answers)} tags, {answers}"
+                raise LabelError(f"{self._place()}: {what}: leave one")
+            self._labels.append(
+                label_of({"id": id_of_copy(self._image), "label": "".join(self._answers)}, self._place())
+            )
             self._image = None

@@ -10,11 +10,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from opacc_ray.errors import DataError, LabelError
-from opacc_ray.labels.label_rows import Context, Label, LabelFile, Task, label_of
-from opacc_ray.labels.messages import quoted
+from opacc_ray.labels.label_rows import Context, Label, LabelFile, Task, label_of, quoted
 
 ID, RUN, ROUND = "opacc-id", "opacc-run", "opacc-round"
-METADATA = "-metadata"
 
 
 def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
@@ -45,20 +43,18 @@ def _label_of_line(line: str, place: str) -> Label:
         raise LabelError(f"{place} is not valid JSON: import the output manifest as the job wrote it") from None
     if not isinstance(found, dict) or not isinstance(found.get(ID), str):
         raise LabelError(f"{place} has no {ID}: start the job with the manifest that `opacc manifest` wrote")
-    fields = {"id": found[ID]} | {
-        key: str(found[name]) for key, name in (("run", RUN), ("round", ROUND)) if name in found
-    }
-    metadata = [value for key, value in found.items() if key.endswith(METADATA)]
+    fields = {key: str(found[name]) for key, name in (("id", ID), ("run", RUN), ("round", ROUND)) if name in found}
+    metadata = [value for key, value in found.items() if key.endswith("-metadata")]
     if len(metadata) > 1:
         raise LabelError(f"{place} has labels of {len(metadata)} jobs: import the output manifest of one job")
     return label_of(fields | (_fields_of_job(metadata[0], place) if metadata else {}), place)
 
 
 def _fields_of_job(metadata: Any, place: str) -> dict[str, str]:
-    if not isinstance(metadata, dict) or not isinstance(metadata.get("class-name", ""), str):
-        raise LabelError(f"{place} has no class-name in its metadata: import one of an image classification job")
-    if metadata.get("human-annotated", "yes") != "yes":
+    content = metadata if isinstance(metadata, dict) else {}
+    if content.get("human-annotated", "yes") != "yes":
         raise LabelError(f"{place} was labelled by a model, not by a person: labels must come from people")
-    if "class-name" not in metadata and "failure-reason" not in metadata:
+    label = content.get("class-name", "" if "failure-reason" in content else None)
+    if not isinstance(label, str):
         raise LabelError(f"{place} has no class-name in its metadata: import one of an image classification job")
-    return {"label": metadata.get("class-name", ""), "labelled_at": str(metadata.get("creation-date", ""))}
+    return {"label": label, "labelled_at": str(content.get("creation-date", ""))}

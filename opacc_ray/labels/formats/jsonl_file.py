@@ -13,21 +13,13 @@ TASK_KEYS = frozenset({"opacc_id", "data", "annotations", "annotation_id", "resu
 
 def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
     """Return ``manifest.jsonl``."""
-    lines = [json.dumps(_fields_of(task), ensure_ascii=False, allow_nan=False) + "\n" for task in tasks]
+    lines = []
+    for task in tasks:
+        fields = {name: getattr(task, name) for name in ("id", "uri", "run", "round", "order")} | {"label": None}
+        optional = {"prediction": task.prediction, "note": task.note}
+        fields |= {name: text for name, text in optional.items() if text is not None}
+        lines.append(json.dumps(fields, ensure_ascii=False, allow_nan=False) + "\n")
     return {"manifest.jsonl": "".join(lines).encode()}
-
-
-def _fields_of(task: Task) -> dict[str, object]:
-    fields: dict[str, object] = {
-        "id": task.id,
-        "uri": task.uri,
-        "run": task.run,
-        "round": task.round,
-        "order": task.order,
-        "label": None,
-    }
-    optional = {"prediction": task.prediction, "note": task.note}
-    return fields | {name: text for name, text in optional.items() if text is not None}
 
 
 def looks_like(head: str) -> bool:

@@ -3,14 +3,13 @@
 **Manifests** are the tasks of a round as CSV or JSON Lines: one row per example, with an empty label to fill in. The
 model's prediction is left out unless the spec asks for it: annotators who see it tend to agree with it (anchoring),
 which makes the model look better than it is. The design's strata and probabilities are left out for the same
-reason: they reveal how sure the model is. A note warns about files that changed or vanished after the model saw them.
-The bytes depend on the rows alone: rows are sorted, fields have a fixed order, and there is no time stamp.
+reason: they reveal how sure the model is. The bytes depend on the rows alone: there is no time stamp.
 
 **Labels** come back days later: in part, twice, by several people, edited in a spreadsheet. A file is recognised by its
-content. `label_rows.py` defines what a row means, and `joining.py` joins the rows of all files.
+content when it is imported, and the label log keeps its format.
 
-**A new format** is a file with ``looks_like(head)``, ``parse(file)`` and ``write(tasks, context)``, and one line in
-`FORMATS`.
+**A new format** is a file with ``looks_like(head)``, ``parse(file)`` and ``write(tasks, context)``, one line in
+`FORMATS`, and its name in `label_rows.FormatName`.
 """
 
 import re
@@ -21,33 +20,20 @@ from urllib.parse import quote
 
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.labels.formats import csv_file, cvat, ground_truth, jsonl_file, label_studio
-from opacc_ray.labels.label_rows import Context, Label, LabelFile, Task
-from opacc_ray.labels.messages import quoted
-
-Way = Literal["links", "copies", "thumbnails", "addresses"]
-"""How images reach annotators: links that expire, copies next to the tasks, pictures inside them, or the plain URIs."""
+from opacc_ray.labels.label_rows import Context, FormatName, Label, LabelFile, Task, Way, quoted
 
 
 class Format(NamedTuple):
-    """A file format or a labelling tool.
+    """A file format or a labelling tool."""
 
-    Attributes
-    ----------
-    looks_like : recognises a file by its first characters.
-    parse : yields the labels of a file.
-    write : returns the files of some tasks, by name.
-    images : ways in which images can be given to it, the preferred one first.
-    copies : prefix of the name of a copied image in a task; ``{folder}`` is the name of the tasks' folder.
-    """
-
-    looks_like: Callable[[str], bool]
+    looks_like: Callable[[str], bool]  # recognises a file by its first characters
     parse: Callable[[LabelFile], Iterator[Label]]
-    write: Callable[[Sequence[Task], Context], dict[str, bytes]]
-    images: tuple[Way, ...]
-    copies: str = "images/"
+    write: Callable[[Sequence[Task], Context], dict[str, bytes]]  # the files of some tasks, by name
+    images: tuple[Way, ...]  # ways in which images can be given to it, the preferred one first
+    copies: str = "images/"  # prefix of a copied image in a task; {folder} is the name of the tasks' folder
 
 
-FORMATS: dict[str, Format] = {
+FORMATS: dict[FormatName, Format] = {
     "label-studio": Format(
         label_studio.looks_like,
         label_studio.parse,
@@ -60,9 +46,8 @@ FORMATS: dict[str, Format] = {
     "jsonl": Format(
         jsonl_file.looks_like, jsonl_file.parse, jsonl_file.write, ("addresses", "links", "copies", "thumbnails")
     ),
-    "csv": Format(  # the last: it accepts every text
-        csv_file.looks_like, csv_file.parse, csv_file.write, ("addresses", "links", "copies")
-    ),
+    # the last: it accepts every text
+    "csv": Format(csv_file.looks_like, csv_file.parse, csv_file.write, ("addresses", "links", "copies")),
 }
 
 NOTES = {
@@ -75,37 +60,31 @@ NOTES = {
 def parse(data: bytes, name: str) -> Iterator[Label]:
     """Yield the labels of a file, one per row; unanswered rows are included so that they can be counted.
 
-    Raises
-    ------
-    LabelError : the file is not UTF-8, or a line cannot be understood; the message names the line.
+    Raises LabelError if the file is not UTF-8, or if a line cannot be understood, with the number of the line.
     """
     file = LabelFile(name, data)
     return FORMATS[format_of(file)].parse(file)
 
 
-def format_of(file: LabelFile) -> str:
-    """Return the key in `FORMATS` whose format a file has."""
+def format_of(file: LabelFile) -> FormatName:
+    """Recognise the format of a file by its content."""
     head = file.head()
     return next(name for name, form in FORMATS.items() if form.looks_like(head))
 
 
-def check_kind(data: bytes, name: str, expected: str) -> None:
-    """Raise LabelError if a file does not have the expected format, a key of `FORMATS`."""
+def check_kind(data: bytes, name: str, expected: FormatName) -> None:
+    """Raise LabelError if a file does not have the expected format."""
     file = LabelFile(name, data)
-    found = format_of(file)
+    found, start = format_of(file), quoted(file.head()[:40])
     if found != expected:
-        start = quoted(file.head()[:40])
         raise LabelError(f"{name} looks like {found}, not {expected}; it starts with {start}: export it again")
 
 
 def link_to(uri: str, template: str | None, *, id: str, run: str, round: int) -> str | None:
-    """Return the link to an example for annotators, or None if there is none.
+    """Return the link to an example at ``uri`` for annotators, or None if there is none.
 
-    Parameters
-    ----------
-    uri : where the example is in the pool.
-    template : a link in which {id}, quoted as a part of a URL, {uri}, {run} and {round} are filled in; None: the URI,
-        unless it is a path of this machine.
+    {id}, quoted as a part of a URL, {uri}, {run} and {round} are filled into the template. Without one, the link is the
+    URI, unless it is a path of this machine.
     """
     if template is None:
         return uri if "://" in uri and not uri.startswith("file:") else None
@@ -118,23 +97,8 @@ def write_manifest(
 ) -> dict[str, bytes]:
     """Return the manifest of some tasks, by its file name: the same bytes for the same tasks in any order.
 
-    Parameters
-    ----------
-    tasks : one per example; an example that was drawn twice is labelled once.
-    show_prediction : whether annotators see the model's prediction.
-
-    Raises
-    ------
-    DataError : two tasks have the same id, or an id is not valid Unicode.
+    An example that was drawn twice has one task. Raises DataError if two tasks have one id, or an id is not Unicode.
     """
-    _check_ids(tasks)
-    ordered = sorted(tasks, key=lambda task: (task.round, task.order, task.id))
-    if not show_prediction:  # removed here, so that no format can write it
-        ordered = [replace(task, prediction=None) for task in ordered]
-    return FORMATS[format].write(ordered, context)
-
-
-def _check_ids(tasks: Sequence[Task]) -> None:
     seen: set[str] = set()
     for task in tasks:
         if task.id in seen:
@@ -142,3 +106,7 @@ def _check_ids(tasks: Sequence[Task]) -> None:
         if any("\ud800" <= character <= "\udfff" for character in task.id):
             raise DataError(f"id {task.id!r} is not valid Unicode, so no file can hold it: rename the example")
         seen.add(task.id)
+    ordered = sorted(tasks, key=lambda task: (task.round, task.order, task.id))
+    if not show_prediction:  # removed here, so that no format can write it
+        ordered = [replace(task, prediction=None) for task in ordered]
+    return FORMATS[format].write(ordered, context)

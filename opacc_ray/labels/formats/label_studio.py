@@ -16,10 +16,9 @@ from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from opacc_ray.errors import LabelError
-from opacc_ray.labels.formats.csv_file import header_with, rows_below_header
+from opacc_ray.labels.formats.csv_file import read_table
 from opacc_ray.labels.formats.jsonl_file import is_array_of_rows
-from opacc_ray.labels.label_rows import Context, Label, LabelFile, Task, is_cant_tell, label_of
-from opacc_ray.labels.messages import quoted
+from opacc_ray.labels.label_rows import Context, Label, LabelFile, Task, is_cant_tell, label_of, quoted
 
 ID, RUN, ROUND = "opacc_id", "opacc_run", "opacc_round"
 UNSURE = "can't tell"
@@ -71,7 +70,7 @@ def looks_like(head: str) -> bool:
         return not is_array_of_rows(head)
     if head.startswith("{"):
         return f'"{ID}"' in head and '"source-ref"' not in head
-    header = re.split(r"[,;\t\r\n]", "".join(head.splitlines()[:1]))
+    header = re.split(r"[,;\t]", "".join(head.splitlines()[:1]))
     return ID in {cell.strip(' "').lower() for cell in header}
 
 
@@ -82,8 +81,8 @@ def parse(file: LabelFile) -> Iterator[Label]:
 
 def _labels_of_csv(file: LabelFile) -> Iterator[Label]:
     """Yield the labels of a table, whose cells are unguarded: Label Studio does not escape formulas."""
-    delimiter, header = header_with({ID}, file)
-    for number, cells in rows_below_header(file, delimiter):
+    header, rows = read_table(file, {ID})
+    for number, cells in rows:
         place = f"{file.name} line {number}"
         yield label_of(_fields_of_cells(dict(zip(header, cells, strict=False)), place), place)
 
@@ -183,9 +182,4 @@ def _fields_of_cells(cells: Mapping[str, str], place: str) -> dict[str, str]:
             label = _text(json.loads(label), place)
         except (ValueError, RecursionError):
             raise LabelError(f"{place} has the label {quoted(label)}: export it again, in JSON") from None
-    return _who_when(cells, cells.get("annotator")) | {
-        "id": cells.get(ID, ""),
-        "label": label,
-        "run": cells.get(RUN, ""),
-        "round": cells.get(ROUND, ""),
-    }
+    return _fields_of_task({ID: "", **cells}, place) | _who_when(cells, cells.get("annotator")) | {"label": label}

@@ -1,9 +1,8 @@
 """Queue of the labelling page: assigns examples to annotators, and saves each answer in the run at once.
 
-An answer is a file of labels with one line, and the action that names it, like every imported file: written at once,
-named by its content, never changed. Undo withdraws that file. So no answer is lost when the server ends, and the next
-server continues from the run. Another server, or `opacc labels`, may write to the same run meanwhile: the queue looks
-for new actions every `LOOK` seconds.
+An answer is a file of labels with one line, and the action that names it, like every imported file. Undo withdraws
+that file. So no answer is lost when the server ends, and the next server continues from the run. Another server, or
+`opacc labels`, may write to the same run meanwhile: the queue looks for new actions every `LOOK` seconds.
 
 An annotator may have the page open twice. An answer that would replace their own is saved only if it names the version
 of that answer, which they have then seen. A number far larger than all others is saved only if it is confirmed.
@@ -22,10 +21,9 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from opacc_ray.errors import LabelError, OpaccError
+from opacc_ray.errors import LabelError
 from opacc_ray.labels.label_documents import LabelAction
-from opacc_ray.labels.label_log import FOLDER, KEPT, keep_file, now_after, read_log, write_action
-from opacc_ray.labels.label_outcomes import Score
+from opacc_ray.labels.label_log import FOLDER, KEPT, Score, keep_file, now_after, read_log, write_action
 from opacc_ray.labels.label_rows import is_cant_tell
 from opacc_ray.labels.labelled_rounds import canonical_form
 from opacc_ray.labels.labelling_tasks import doubled, waiting_ids
@@ -47,22 +45,15 @@ GIVEN_UP = "Not used: the round was closed or drawn again without this example. 
 TAKEN = "Not saved: somebody else has labelled this example. Here is the next one."
 
 
-class TakenError(OpaccError):
+class TakenError(LabelError):
     """The example needs no answer any more."""
 
-    exit_code = 6
 
+class UnsureError(LabelError):
+    """An answer that is saved only if its annotator confirms ``over``, ``sure`` or both.
 
-class UnsureError(OpaccError):
-    """An answer that is saved only if its annotator confirms it.
-
-    Attributes
-    ----------
-    over : version of the annotator's own answer that it would replace; None if there is none.
-    sure : unlikely number to confirm; None if there is none.
+    ``over`` is the version of the annotator's own answer that it would replace, and ``sure`` an unlikely number.
     """
-
-    exit_code = 6
 
     def __init__(self, question: str, *, over: str | None = None, sure: str | None = None) -> None:
         super().__init__(question)
@@ -77,11 +68,11 @@ class Given(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """Numbers of answers: saved, needed, and saved by one annotator."""
+    """Numbers of answers."""
 
-    done: int
-    total: int
-    mine: int
+    done: int  # saved
+    total: int  # needed
+    mine: int  # saved by one annotator
 
 
 class LabelQueue:
@@ -96,29 +87,23 @@ class LabelQueue:
         self._is_regression = run.spec.model.task == "regression"
         self._lock = threading.RLock()
         self._reserved: dict[str, tuple[int, float]] = {}  # annotator -> number of an example, and when it ends
-        self._saved = 0
-        self._round_of: dict[str, int] = {}
-        self.ids: list[str] = []  # by their numbers, which never change: browsers refer to examples by number
+        self.saved = 0  # answers by this process, undone ones included
+        self._round_of: dict[str, int] = {}  # in the order of choice
         self._load()
-
-    @property
-    def saved(self) -> int:
-        """Number of answers that this process has saved, undone ones included."""
-        return self._saved
 
     def _load(self) -> None:
         """Read the current state of the run."""
-        for number in self._run.rounds():
-            self._run.check_copies(number)
         log = read_log(self._run)
         share = log.overlap if self._overlap is None else self._overlap
-        chosen = {number: self._run.read_selection(number).ids for number in self._run.rounds()}
-        self._round_of |= {id: number for number, ids in chosen.items() for id in ids}
-        waiting = {number: waiting_ids(self._run, number) for number in chosen}
-        needed = {id for ids in waiting.values() for id in ids}
-        self.ids = list(dict.fromkeys([*self.ids, *(id for ids in chosen.values() for id in ids)]))
+        needed, twice = set[str](), set[str]()
+        for number in self._run.rounds():
+            self._run.check_copies(number)
+            self._round_of |= dict.fromkeys(self._run.read_selection(number).ids, number)
+            waiting = waiting_ids(self._run, number)
+            needed.update(waiting)
+            twice |= doubled(waiting, share, self._run.name)
+        self.ids = list(self._round_of)  # by their numbers, which never change: browsers refer to examples by number
         self._numbers = {id: number for number, id in enumerate(self.ids) if id in needed}
-        twice = frozenset[str]().union(*(doubled(ids, share, self._run.name) for ids in waiting.values()))
         self._needed = [(id in needed) + (id in twice) for id in self.ids]  # answers
         self._given: list[dict[str, Given]] = [{} for _ in self.ids]
         self._settled: set[int] = set()
@@ -131,18 +116,14 @@ class LabelQueue:
             for row in file.labels():
                 if row.status == "blank" or file.is_withdrawn(row.id) or row.id not in self._numbers:
                     continue
-                number, who = self._numbers[row.id], row.annotator or ""
-                self._given[number][who] = Given(self._canonical(row.label), file.name)
+                number, who, label = self._numbers[row.id], row.annotator or "", row.label
+                with suppress(LabelError):  # a text that is no label stays as it is
+                    label = label and self._read("", label)
+                self._given[number][who] = Given(label, file.name)
                 if file.is_correction:
                     self._settled.add(number)
                 if file.source == SOURCE:
                     self._history.setdefault(who, []).append((number, file.name))
-
-    def _canonical(self, label: str | None) -> str | None:
-        """Return a label in canonical form; a text that is no label is returned unchanged."""
-        with suppress(LabelError):
-            return label and self._read("", label)
-        return label
 
     def _largest_expected(self, score: Score) -> float:
         """Return the largest magnitude of predictions, and of errors that the score distinguishes."""
@@ -169,7 +150,7 @@ class LabelQueue:
         with self._lock:
             now = self._clock()
             number, _ = self._reserved.pop(annotator, (None, now))
-            if number is None or number >= len(self.ids) or not self._is_open(number, annotator, now):
+            if number is None or not self._is_open(number, annotator, now):
                 number = self._first_open(annotator, now)
             if number is not None:
                 self._reserved[annotator] = (number, now + RESERVED)
@@ -195,11 +176,7 @@ class LabelQueue:
     ) -> Given:
         """Save an answer in the run, and return it once it is written. The same answer again changes nothing.
 
-        Parameters
-        ----------
-        text : a label; None: "can't tell".
-        over : version of the annotator's own answer that they saw and want to replace.
-        sure : unlikely number that they confirmed.
+        ``text`` None is "can't tell"; ``over`` and ``sure`` are what the annotator confirmed, see :class:`UnsureError`.
 
         Raises
         ------
@@ -228,7 +205,7 @@ class LabelQueue:
             given[annotator] = kept
             self._history.setdefault(annotator, []).append((number, kept.file))
             self._reserved.pop(annotator, None)
-            self._saved += 1
+            self.saved += 1
             if id in (self._run.read_closed(self._round_of[id]) or ()):  # closed since the last look
                 self._load()
                 raise TakenError(GIVEN_UP)
@@ -259,7 +236,7 @@ class LabelQueue:
         time = self._now()
         fields = {
             "id": id,
-            "label": self._text_of(label),
+            "label": self._written(label),
             "status": "unsure" if label is None else "labelled",
             "annotator": annotator,
             "labelled_at": time,
@@ -268,16 +245,14 @@ class LabelQueue:
         }
         data = json.dumps(fields, ensure_ascii=False).encode() + b"\n"
         name = name_of_labels("page.jsonl", data)
-        self._act(LabelAction(action="import", at=time, file=name, source=SOURCE))
+        self._act(LabelAction(action="import", at=time, file=name, file_format="jsonl", source=SOURCE))
         keep_file(self._run, self._round_of[id], "page.jsonl", data)
         return name
 
-    def _text_of(self, label: str | None) -> str | None:
+    def _written(self, label: str | None) -> str | None:
         """Return the label as written in a file; a class called "unsure" is written as its index."""
         classes = self._run.spec.model.classes
-        if label is not None and classes and is_cant_tell(label):
-            return str(classes.index(label))
-        return label
+        return str(classes.index(label)) if label is not None and classes and is_cant_tell(label) else label
 
     def undo(self, annotator: str) -> tuple[int, Given] | None:
         """Withdraw an annotator's last answer on this page, and reserve its example; None if there is none."""
@@ -307,8 +282,8 @@ class LabelQueue:
     def progress(self, annotator: str) -> Progress:
         """Return the progress of all annotators and of one."""
         with self._lock:
-            rows = zip(range(len(self.ids)), self._given, self._needed, strict=True)
-            done = sum(needed if i in self._settled else min(len(given), needed) for i, given, needed in rows)
+            rows = enumerate(zip(self._given, self._needed, strict=True))
+            done = sum(needed if i in self._settled else min(len(given), needed) for i, (given, needed) in rows)
             return Progress(done, sum(self._needed), sum(annotator in given for given in self._given))
 
     def num_different(self) -> int:

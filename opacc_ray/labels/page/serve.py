@@ -5,7 +5,7 @@ import secrets
 import signal
 import socket
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.labels.example_files import NO_PICTURES
@@ -30,31 +30,19 @@ SETTINGS: dict[str, Any] = {
 """Settings of uvicorn."""
 
 
-class Address(NamedTuple):
-    """Address of the page; port 0: any free port."""
-
-    host: str = "127.0.0.1"
-    port: int = 8765
-
-
 def serve(
     run: Run,
-    address: Address,
+    host: str,
+    port: int,
     announce: Callable[[str], None],
     *,
     annotator: str | None = None,
     overlap: float | None = None,
 ) -> LabelSession:
-    """Serve the page until SIGINT; ``announce`` is called with its URL once it can be opened.
+    """Serve the page until SIGINT; ``announce`` is called with its URL once it can be opened. Port 0: any free one.
 
-    Raises
-    ------
-    SpecError
-        Packages are missing, the address cannot be used, or the token is too short.
-    LabelError
-        The run has no selection, or the annotator's name is invalid.
-    DataError
-        The pool has no pictures.
+    Raises SpecError if packages are missing, the address cannot be used, or the token is too short; LabelError if the
+    run has no selection, or the annotator's name is invalid; and DataError if the pool has no pictures.
     """
     try:
         import uvicorn
@@ -67,12 +55,11 @@ def serve(
         raise DataError(f"{run.spec.pool.uri} cannot be labelled on a page: {NO_PICTURES}")
     queue, token = LabelQueue(run, overlap), _token()
     page = WebApp(run, queue, token, None if annotator is None else checked_annotator(annotator))
-    with _bound(address) as opened:
-        host = f"[{address.host}]" if ":" in address.host else address.host
-        announce(f"http://{host}:{opened.getsockname()[1]}/{token}/")
-        settings = uvicorn.Config(page, **SETTINGS)
+    with _bound(host, port) as opened:
+        shown = f"[{host}]" if ":" in host else host
+        announce(f"http://{shown}:{opened.getsockname()[1]}/{token}/")
         try:
-            uvicorn.Server(settings).run(sockets=[opened])
+            uvicorn.Server(uvicorn.Config(page, **SETTINGS)).run(sockets=[opened])
         except KeyboardInterrupt as end:
             if signal.SIGTERM in end.args:  # SIGTERM has its own exit code
                 raise
@@ -91,18 +78,16 @@ def _token() -> str:
     return given
 
 
-def _bound(address: Address) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    opened = socket.socket(family)
+def _bound(host: str, port: int) -> socket.socket:
+    opened = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        opened.bind((address.host, address.port))
+        opened.bind((host, port))
         opened.listen()  # before the address is announced, so that it can be opened at once
     except (OSError, OverflowError) as error:
         opened.close()
         reason = error.strerror if isinstance(error, OSError) else error
         raise SpecError(
-            f"{address.host}:{address.port} cannot be used ({reason}): give another --host or --port, or --port 0 "
-            "for any free port"
+            f"{host}:{port} cannot be used ({reason}): give another --host or --port, or --port 0 for any free port"
         ) from None
     return opened

@@ -21,7 +21,7 @@ numbers. Their status is 409, with a question ``{ask, over, sure}``. Sent again 
 import json
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from functools import partial
 from importlib.resources import files
 from typing import Any
@@ -31,6 +31,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
 
 from opacc_ray.errors import DataError, LabelError, OpaccError, StorageError
 from opacc_ray.labels.example_files import PictureCache
@@ -41,11 +42,8 @@ from opacc_ray.runs.run import Run
 
 log = logging.getLogger(__name__)
 
-MAX_BODY = 16_384
-"""Most bytes of a request."""
-
-LONGEST_PATH = 100
-"""Most characters of a path after the token."""
+MAX_BODY, LONGEST_PATH = 16_384, 100
+"""Most bytes of a request, and most characters of its path after the token."""
 
 FILES = {
     "": ("page.html", "text/html"),
@@ -67,10 +65,6 @@ HEADERS = {
     b"cross-origin-resource-policy": b"same-origin",
 }
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-
 
 class WebApp:
     """ASGI application of the page, which checks the token before anything else."""
@@ -79,8 +73,8 @@ class WebApp:
         self._run, self._queue, self._token, self._annotator = run, queue, token, annotator
         self._pictures = PictureCache(run)
         self._logged: set[str] = set()
-        routes = [Route(f"/{name}", self._file(*place), methods=["GET"]) for name, place in FILES.items()]
-        routes += [
+        routes = [
+            *(Route(f"/{name}", partial(_page_file, *place), methods=["GET"]) for name, place in FILES.items()),
             Route("/setup", self._setup, methods=["GET"]),
             Route("/next", partial(self._do, lambda name, asked: self._state(name)), methods=["POST"]),
             Route("/answer", partial(self._do, self._save), methods=["POST"]),
@@ -91,7 +85,7 @@ class WebApp:
         self._app = Starlette(routes=routes)
         self._app.router.redirect_slashes = False
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":  # lifespan events need no action, and web sockets are refused
             return
         given, _, rest = scope["path"].removeprefix("/").partition("/")
@@ -107,22 +101,12 @@ class WebApp:
         if not known or len(rest) > LONGEST_PATH:
             await PlainTextResponse("not found", 404)(scope, receive, send_guarded)
             return
-        inner = dict(scope, path=f"/{rest}", raw_path=None, root_path="")
-        await self._app(inner, receive, send_guarded)
-
-    def _file(self, name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
-        content = files("opacc_ray.labels.page").joinpath(name).read_bytes()
-
-        async def answer(request: Request) -> Response:
-            return Response(content, media_type=kind)
-
-        return answer
+        await self._app(dict(scope, path=f"/{rest}", raw_path=None, root_path=""), receive, send_guarded)
 
     async def _setup(self, request: Request) -> Response:
         context = context_of(self._run)
-        return JSONResponse(
-            {"run": self._run.name, "task": context.task, "classes": context.classes, "annotator": self._annotator}
-        )
+        setup = {"run": self._run.name, "task": context.task, "classes": context.classes}
+        return JSONResponse(setup | {"annotator": self._annotator})
 
     def _undo(self, name: str, asked: dict[str, Any]) -> dict[str, Any]:
         undone = self._queue.undo(name)
@@ -134,9 +118,8 @@ class WebApp:
             raise LabelError("there is no such example")
         if label is not None and not (isinstance(label, str) and label.strip()):
             raise LabelError("give a label")
-        over, sure = (asked.get(key) for key in ("over", "sure"))
         text = None if label is None else label.strip()
-        kept = self._queue.save(name, number, text, over=over, sure=sure)
+        kept = self._queue.save(name, number, text, over=asked.get("over"), sure=asked.get("sure"))
         return self._state(name) | {"saved": {"label": kept.label}}
 
     def _state(self, name: str, undone: Given | None = None) -> dict[str, Any]:
@@ -187,6 +170,10 @@ class WebApp:
             self._log(error)
             return PlainTextResponse(NOT_SHOWN, 503 if isinstance(error, StorageError) else 422)
         return Response(picture.data, media_type=picture.kind, headers={"cache-control": "private, max-age=600"})
+
+
+async def _page_file(name: str, kind: str, request: Request) -> Response:
+    return Response(files("opacc_ray.labels.page").joinpath(name).read_bytes(), media_type=kind)
 
 
 async def _body(request: Request) -> dict[str, Any]:

@@ -8,9 +8,8 @@ from awkward_ids import random_ids
 from reading_labels import read, refusal
 
 from opacc_ray.labels.formats.cvat import write
-from opacc_ray.labels.formats.file_names import name_of
 from opacc_ray.labels.formats.label_formats import parse
-from opacc_ray.labels.label_rows import Context
+from opacc_ray.labels.label_rows import Context, name_of_copy
 
 EXPORT = """<?xml version="1.0" encoding="utf-8"?>
 <annotations>
@@ -77,7 +76,7 @@ def test_what_the_library_of_its_formats_wrote_is_read() -> None:
 
 def test_every_id_comes_back_through_its_file_name() -> None:
     ids = [id for id in random_ids(2000, seed=6) if id and len(id.encode()) < 70]
-    images = "".join(f'<image id="{i}" name="{name_of(id)}"></image>' for i, id in enumerate(ids))
+    images = "".join(f'<image id="{i}" name="{name_of_copy(id)}"></image>' for i, id in enumerate(ids))
     assert [label.id for label in read(f"<annotations>{images}</annotations>")] == ids
 
 

@@ -6,7 +6,8 @@ from unicodedata import normalize
 import pytest
 
 from opacc_ray.errors import LabelError
-from opacc_ray.labels.label_outcomes import Score, canonical_number, class_of, name_by_number, value_of
+from opacc_ray.labels.label_log import Score
+from opacc_ray.labels.label_rows import canonical_number, class_of, name_by_number, value_of
 
 ANIMALS = ["cat", "dog", "None"]
 DIGITS = ["1", "2", "0"]  # names that are whole numbers, not in the order of their indices

@@ -6,7 +6,7 @@ import pytest
 from awkward_ids import random_ids
 
 from opacc_ray.errors import DataError
-from opacc_ray.labels.formats.file_names import id_of, name_of
+from opacc_ray.labels.label_rows import id_of_copy, name_of_copy
 
 IDS = [
     id for id in [*random_ids(3000, seed=2), "../../etc/passwd", "..", "~", "~2F", "a~.png", "C:\\x"] if len(id) < 70
@@ -15,19 +15,19 @@ IDS = [
 
 @pytest.mark.parametrize("is_made", [False, True])
 def test_the_id_comes_back(is_made: bool) -> None:
-    assert [id_of(name_of(id, is_made=is_made)) for id in IDS] == IDS
+    assert [id_of_copy(name_of_copy(id, is_made=is_made)) for id in IDS] == IDS
 
 
 def test_no_name_leaves_its_folder_or_is_hidden() -> None:
     for id in IDS:
-        assert re.fullmatch(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]*", name_of(id) or "x"), id
+        assert re.fullmatch(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]*", name_of_copy(id) or "x"), id
 
 
 def test_different_ids_have_different_names() -> None:
-    names = {name_of(id, is_made=is_made) for id in IDS for is_made in (False, True)}
+    names = {name_of_copy(id, is_made=is_made) for id in IDS for is_made in (False, True)}
     assert len(names) == 2 * len(set(IDS))
 
 
 def test_an_id_that_is_no_name_is_refused() -> None:
     with pytest.raises(DataError, match="is too long for a file name"):
-        name_of("é" * 100)
+        name_of_copy("é" * 100)
