@@ -19,7 +19,7 @@ The test assumes independent examples: successive frames of a video are not.
 Legend: k examples of the reference, n of the data set, m neurons, v variables, C classes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -83,20 +83,19 @@ def exchange(before: Array, after: Array, rng: np.random.Generator) -> Exchanged
     return Exchanged(statistic * scale, null * scale, len(before), len(after))
 
 
-def judge(found: Iterable[Exchanged | None]) -> list[Move | None]:
+def judge(found: Sequence[Exchanged | None]) -> list[Move | None]:
     """Return the move of each class (C,), with p values and power corrected over the tested classes."""
-    found = list(found)
     tested = [one for one in found if one]
     if not tested:
         return [None] * len(found)
     null = np.max([one.null for one in tested], axis=0)
     critical = float(np.quantile(null, 1 - LEVEL))
-    return [one and _move(one, null, critical) for one in found]
 
+    def move(one: Exchanged) -> Move:
+        p = (1 + int((null >= one.statistic).sum())) / (1 + len(null))
+        return Move(_within(one.statistic, one), p, _within(critical + _NORMAL_80, one))
 
-def _move(one: Exchanged, null: Array, critical: float) -> Move:
-    p = (1 + int((null >= one.statistic).sum())) / (1 + len(null))
-    return Move(_within(one.statistic, one), p, _within(critical + _NORMAL_80, one))
+    return [one and move(one) for one in found]
 
 
 def _within(statistic: float, one: Exchanged) -> float:

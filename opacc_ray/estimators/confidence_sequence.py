@@ -37,9 +37,8 @@ from typing import Any
 import numpy as np
 
 from opacc_ray.designs.design import DrawSequence, LabelledBefore
-from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.design_based import design_based_estimate
-from opacc_ray.estimators.intervals import Interval
+from opacc_ray.estimators.intervals import Estimate, Interval
 from opacc_ray.estimators.rounds import as_lists, known_outcomes
 from opacc_ray.selection import Selection
 

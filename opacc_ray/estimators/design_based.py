@@ -44,13 +44,14 @@ from opacc_ray.designs.replicates import Replicates
 from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.designs.stratified import Stratified
 from opacc_ray.estimators import intervals
-from opacc_ray.estimators.accuracy_estimate import Estimate, Outcome, is_binary, joined_reasons
 from opacc_ray.estimators.difference_estimator import RoundEstimate, accuracy_of_rounds, difference, predicted_round
-from opacc_ray.estimators.intervals import WEIGHTED, Interval, Moments
+from opacc_ray.estimators.intervals import WEIGHTED, Estimate, Interval, Moments, joined_reasons
 from opacc_ray.estimators.rounds import (
+    Outcome,
     as_simple_random,
     checked_rounds,
     common_pool,
+    is_binary,
     known_outcomes,
     labelled_before,
     late_labels,

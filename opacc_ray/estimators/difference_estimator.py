@@ -45,7 +45,8 @@ from opacc_ray.designs import Design
 from opacc_ray.designs.design import PredictedFailures
 from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.estimators import intervals
-from opacc_ray.estimators.accuracy_estimate import Estimate, KnownOutcomes, Outcome, is_binary, joined_reasons
+from opacc_ray.estimators.intervals import Estimate, joined_reasons
+from opacc_ray.estimators.rounds import KnownOutcomes, Outcome, is_binary
 
 NAME = "adjusted Wilson"
 _FEW = 3

@@ -55,25 +55,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import LabelError
-from opacc_ray.estimators.accuracy_estimate import (
-    Estimate,
-    KnownOutcomes,
-    Outcome,
-    is_binary,
-    joined_reasons,
-    within_interval,
-)
 from opacc_ray.estimators.design_based import design_based_estimate
 from opacc_ray.estimators.difference_estimator import CombinedRounds, LabelEffects, label_effects, measured_weight
 from opacc_ray.estimators.intervals import (
+    Estimate,
     Moments,
     clipped,
     cut,
+    joined_reasons,
     normal_quantile,
     student_widening,
     weighted_share_interval,
+    within_interval,
 )
-from opacc_ray.estimators.rounds import LinearEstimator, linear_estimator
+from opacc_ray.estimators.rounds import KnownOutcomes, LinearEstimator, Outcome, is_binary, linear_estimator
 from opacc_ray.selection import Selection
 
 PAIRED, INDEPENDENT = "paired difference", "difference of independent estimates"
@@ -103,13 +98,18 @@ def independent_difference(first: Estimate, second: Estimate) -> Estimate:
     a, b = clipped(first), clipped(second)
     low = a - b - _distance(a - first.low, second.high - b, 0.0)
     high = a - b + _distance(first.high - a, b - second.low, 0.0)
-    error = math.hypot(first.standard_error, second.standard_error)
-    reason = joined_reasons((first.reason, second.reason))
-    n, is_based = first.n + second.n, first.design_based and second.design_based
-    value, level = first.value - second.value, first.level
-    return within_interval(
-        Estimate(value, error, max(low, -1.0), min(high, 1.0), level, INDEPENDENT, n, is_based, reason)
+    found = Estimate(
+        value=first.value - second.value,
+        standard_error=math.hypot(first.standard_error, second.standard_error),
+        low=max(low, -1.0),
+        high=min(high, 1.0),
+        level=first.level,
+        interval=INDEPENDENT,
+        n=first.n + second.n,
+        design_based=first.design_based and second.design_based,
+        reason=joined_reasons((first.reason, second.reason)),
     )
+    return within_interval(found)
 
 
 class DifferenceLimits(NamedTuple):
@@ -162,12 +162,10 @@ def paired_difference(design: LinearEstimator, d: Outcome, level: float) -> Esti
     variance = float(design.variance(d))
     product = 2 * math.sqrt(variance_a * variance_b)
     correlation = (variance_a + variance_b - variance) / product if product else 0.0
-    low = a - b - _distance(a - bounds_a[0], bounds_b[1] - b, correlation)
-    high = a - b + _distance(bounds_a[1] - a, b - bounds_b[0], correlation)
+    low = max(a - b - _distance(a - bounds_a[0], bounds_b[1] - b, correlation), -1.0)
+    high = min(a - b + _distance(bounds_a[1] - a, b - bounds_b[0], correlation), 1.0)
     reason = design.reason
-    return Estimate(
-        a - b, math.sqrt(variance), max(low, -1.0), min(high, 1.0), level, PAIRED, len(d), reason is None, reason
-    )
+    return Estimate(a - b, math.sqrt(variance), low, high, level, PAIRED, len(d), reason is None, reason)
 
 
 def _moments(design: LinearEstimator, x: NDArray[np.float64]) -> list[Moments]:
@@ -248,7 +246,8 @@ def compare_predicted(
     """Compare models that each have predicted failures; ``combined`` has the estimate of each."""
     estimates = [own.estimate(level) for own in combined]
     labels = [label_effects(own.rounds, own.weight) for own in combined]
-    errors = _weighted_errors(combined)  # (n, M)
+    weighted = [[w * part.error for w, part in zip(own.weight, own.rounds, strict=True)] for own in combined]
+    errors = np.stack([np.concatenate(own) for own in weighted], axis=1)  # (n, M) times the weight of the round
     ends = np.cumsum([len(part) for part in selections])[:-1]
 
     def variance(x: Array) -> Any:
@@ -350,14 +349,6 @@ def best_probability(values: Array, covariance: Array) -> list[float]:
 def _rows(outcomes: Sequence[Sequence[Outcome]]) -> Array:
     """Return the outcomes of each model over all rounds, (M, n)."""
     return np.array([np.concatenate(own) for own in outcomes], dtype=np.float64)
-
-
-def _weighted_errors(combined: Sequence[CombinedRounds]) -> Array:
-    """Return the errors of each label for each model, times the weight of their round: (n, M)."""
-    return np.stack(
-        [np.concatenate([w * part.error for w, part in zip(own.weight, own.rounds, strict=True)]) for own in combined],
-        axis=1,
-    )
 
 
 def _covariance(x: Array, variance: Callable[[Array], Any]) -> Array:

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.estimators.accuracy_estimate import Outcome, is_binary
+from opacc_ray.estimators.rounds import Outcome, is_binary
 from opacc_ray.selection import Selection
 
 Floats = NDArray[np.float64]

@@ -32,6 +32,18 @@ as wide as without assistance.) With replicates v is widened by Student's quanti
 
 Designs that already use the confidence for the draw gain little.
 
+**Without any label**, the confidence c (the largest softmax value) gives three guesses of the accuracy, none with an
+interval (:func:`label_free_accuracy`):
+
+    average confidence            mean c
+    difference of confidences     accuracy of the reference + mean c - mean c of the reference
+    average thresholded           share of the pool with c >= t; as many of the reference are below t as fail
+
+Sources: D. Guillory, V. Shankar, S. Ebrahimi, T. Darrell, L. Schmidt, "Predicting with Confidence on Unseen
+Distributions", ICCV 2021; S. Garg, S. Balakrishnan, Z. C. Lipton, B. Neyshabur, H. Sedghi, "Leveraging Unlabeled Data
+to Predict Out-of-Distribution Performance", ICLR 2022. The last two need a labelled reference, such as the model's test
+set. All assume that the confidence is as reliable on the pool as on the reference; only labels can test that.
+
 Legend: N pool, n labels, f = 1 - outcome, w_k weight of a label, w the largest, v estimated variance of D.
 """
 
@@ -46,11 +58,12 @@ from numpy.typing import ArrayLike, NDArray
 from opacc_ray.designs.design import Replicate
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimators import intervals
-from opacc_ray.estimators.accuracy_estimate import Estimate, Outcome
 from opacc_ray.estimators.design_based import unclipped_estimate
+from opacc_ray.estimators.intervals import Estimate
 from opacc_ray.estimators.rounds import (
     Array,
     LinearEstimator,
+    Outcome,
     as_lists,
     checked_rounds,
     known_outcomes,
@@ -228,3 +241,21 @@ def _bounds(share: float, variance: float, weight: float, alarm: float, level: f
     low, _ = intervals.weighted_clopper_pearson(max(y - alarm, 0.0), shifted, weight, level)
     _, high = intervals.weighted_clopper_pearson(y, variance, weight, level)
     return low, high
+
+
+def label_free_accuracy(
+    confidence: Array, reference: Array | None = None, outcome: Array | None = None
+) -> dict[str, float]:
+    """Return guesses of the accuracy by name, from the confidence (N,) alone.
+
+    With ``reference`` and ``outcome``, the confidences and outcomes (k,) of labelled examples, there are three guesses;
+    without, the first.
+    """
+    found = {"average confidence": float(np.mean(confidence))}
+    if reference is not None and outcome is not None:
+        failures = round(float(len(outcome) - np.sum(outcome)))
+        threshold = np.sort(reference)[failures] if failures < len(reference) else np.inf
+        moved = float(np.mean(outcome) + np.mean(confidence) - np.mean(reference))
+        found["difference of confidences"] = moved
+        found["average thresholded confidence"] = float(np.mean(confidence >= threshold))
+    return found

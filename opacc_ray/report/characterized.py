@@ -5,8 +5,8 @@ from contextlib import ExitStack
 
 from opacc_ray.audit.characterization import ReferenceSet, characterize_run, class_names, open_reference_run
 from opacc_ray.audit.characterization_documents import Characterization
+from opacc_ray.characterize.class_coverage import Regions
 from opacc_ray.characterize.covariate_shift import Mixtures
-from opacc_ray.characterize.metrics import Regions
 from opacc_ray.errors import SpecError
 from opacc_ray.lake.store import write_files
 from opacc_ray.report.coverage_page import page, summary

@@ -14,10 +14,11 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from opacc_ray.audit.label_budget import LabelBudget, WidthCourse
+from opacc_ray.errors import counted
 from opacc_ray.estimators.intervals import clipped
 from opacc_ray.lake.store_uris import open_store, split
 from opacc_ray.report.facts import intervals_of
-from opacc_ray.report.numbers import digits_for, ends, is_share, percent, plural, stated, thousands
+from opacc_ray.report.numbers import digits_for, ends, is_share, percent, stated, thousands
 from opacc_ray.report.rendering import style
 from opacc_ray.report.report_documents import CoursePoint, RunReport
 from opacc_ray.svg import (
@@ -196,7 +197,7 @@ def tick_labels(marks: Sequence[float], measure: str) -> list[str]:
 
 
 def _labels(count: int) -> str:
-    return plural(count, "label") if count else "no label"
+    return counted(count, "label") if count else "no label"
 
 
 class Axes(NamedTuple):
@@ -365,7 +366,7 @@ def widths(found: WidthCourse, width: float, goal: float | None = None) -> Marku
         parts.append(text(x.stop, y(goal) - 6, f"goal ±{100 * goal:g} %", "value", "end"))
     parts += [dot(x(p.labels), y(p.half_width), 5, "mark own") for p in points if p.seen]
     description = "; ".join(
-        f"{'with' if p.seen else 'forecast with'} {plural(p.labels, 'label')}: ±{100 * p.half_width:.2g} %, "
+        f"{'with' if p.seen else 'forecast with'} {counted(p.labels, 'label')}: ±{100 * p.half_width:.2g} %, "
         f"at random ±{100 * p.srs_half_width:.2g} %"
         for p in points
     )

@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from opacc_ray.audit.characterization import FEATURES, ReferenceSet, class_names
 from opacc_ray.audit.characterization_documents import GeneratedSet, Generation, Pictures
 from opacc_ray.audit.progress import Progress
-from opacc_ray.characterize.classes import Grouped
-from opacc_ray.characterize.clusters import Clusters, find_clusters
+from opacc_ray.characterize.class_coverage import Regions
+from opacc_ray.characterize.classes import Clusters, Grouped, find_clusters, width_of
 from opacc_ray.characterize.generation import Sources, Vectors, find_sources, generate, in_region
 from opacc_ray.characterize.head import Head, find_head
-from opacc_ray.characterize.metrics import Regions
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract.source import open_pool, plan_pool, rules_of
 from opacc_ray.lake.examples import Example
@@ -86,9 +85,9 @@ def generate_for(
         known = open_reference(reference, run, stack) if reference else ReferenceSet(run.uri, view)
         data = known.by_label(len(names)) if known.label is not None else Grouped(known.view, len(names))
         clusters = find_clusters(data)
-        if clusters.width != len(head.weight):
+        if width_of(data) != len(head.weight):
             raise DataError(
-                f"the hidden layer has {len(head.weight)} neurons in {run.uri} and {clusters.width} in {known.uri}; "
+                f"the hidden layer has {len(head.weight)} neurons in {run.uri} and {width_of(data)} in {known.uri}; "
                 "give a reference that the same model has seen"
             )
         rng = np.random.default_rng(seed)

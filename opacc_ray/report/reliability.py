@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.audit.prior_knowledge import read_history, read_record
-from opacc_ray.estimators.accuracy_estimate import Estimate
-from opacc_ray.estimators.baselines import label_free_accuracy
 from opacc_ray.estimators.domain import by_class, design_for_classes
+from opacc_ray.estimators.intervals import Estimate
+from opacc_ray.estimators.prediction_powered import label_free_accuracy
 from opacc_ray.labels.labelled_rounds import LabelledRound
 from opacc_ray.report.report_documents import ClassFailures, ConfidenceBin, Reliability
 from opacc_ray.runs import feature_store

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from opacc_ray.audit.prior_labels import HistorySource
+from opacc_ray.errors import counted
 from opacc_ray.estimators.intervals import clipped
 from opacc_ray.labels.labelled_rounds import LabelledRound
-from opacc_ray.report.numbers import digits_for, is_share, level_text, number, percent, plural, sentence, thousands
+from opacc_ray.report.numbers import digits_for, is_share, level_text, number, percent, sentence, thousands
 from opacc_ray.report.report_documents import Reliability, RunReport
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, ChangedObjects
 
@@ -15,14 +16,14 @@ def answer(stated: AccuracyEstimate | None, pool_size: int, rounds: Sequence[Lab
     if stated is None:
         asked, unsure = sum(len(item.missing) for item in rounds), sum(len(item.unsure) for item in rounds)
         if unsure and not asked:
-            return f'There is no label: all {plural(unsure, "answer")} are "can\'t tell".'
-        return f"There is no label yet: {thousands(asked)} of {plural(pool_size, 'example')} wait for one."
+            return f'There is no label: all {counted(unsure, "answer")} are "can\'t tell".'
+        return f"There is no label yet: {thousands(asked)} of {counted(pool_size, 'example')} wait for one."
     digits = digits_for(stated.low, stated.high)
     value, low, high = (number(item, stated.measure, digits) for item in (clipped(stated), stated.low, stated.high))
     is_known = stated.low == stated.high
     value = value if is_known else f"about {value}"
     confidence = f"{level_text(stated.level)} confidence{'' if stated.design_based else ' under assumptions'}"
-    pool = plural(pool_size, "example")
+    pool = counted(pool_size, "example")
     if stated.measure == "accuracy":
         result = f"The model is right on {value} of the {pool}"
     elif is_share(stated.measure):
@@ -31,7 +32,7 @@ def answer(stated: AccuracyEstimate | None, pool_size: int, rounds: Sequence[Lab
         result = f"The model scores {value} on average over the {pool}"
     if is_known:
         return f"{result}: every one of them is labelled."
-    return f"{result}: between {low} and {high} with {confidence}, from {plural(stated.n, 'label')}."
+    return f"{result}: between {low} and {high} with {confidence}, from {counted(stated.n, 'label')}."
 
 
 def worth(stated: AccuracyEstimate) -> str | None:
@@ -39,7 +40,7 @@ def worth(stated: AccuracyEstimate) -> str | None:
     effective, n = stated.srs.effective_size, stated.srs.n
     if effective is None:
         return None
-    labels, worth = plural(n, "label"), thousands(effective)
+    labels, worth = counted(n, "label"), thousands(effective)
     if effective > 1.05 * n:
         return f"These {labels} are worth {worth} random labels."
     if effective < 0.95 * n:
@@ -64,7 +65,7 @@ def _known_before(source: HistorySource) -> str:
     if source.kind == "prior":
         return f"the column {source.column} of the pool"
     kind = "reference" if source.kind == "reference" else "audit"
-    return f"{plural(source.examples, 'label')} from the {kind} {source.uri}"
+    return f"{counted(source.examples, 'label')} from the {kind} {source.uri}"
 
 
 def guessed(reliability: Reliability, stated: AccuracyEstimate) -> str | None:
@@ -93,21 +94,21 @@ def left_out(report: RunReport) -> list[str]:
     """Return one sentence for each kind of example that the result does not cover."""
     found = []
     if report.num_excluded:
-        found.append(f"{plural(report.num_excluded, 'example')} could not be read; the result is for the others.")
+        found.append(f"{counted(report.num_excluded, 'example')} could not be read; the result is for the others.")
     for kind in report.header.pool.ignored:
-        files = plural(kind.num_files, "other file")
+        files = counted(kind.num_files, "other file")
         found.append(
             f"{files} in the pool's folder {_be(kind.num_files, 'was')} not read: {kind.kind}, such as {kind.first[0]}."
         )
     for counts in report.rounds:
         place = f"in round {counts.round}"
         if counts.missing:
-            found.append(f"{plural(counts.missing, 'example')} {place} {_be(counts.missing, 'waits')} for a label.")
+            found.append(f"{counted(counts.missing, 'example')} {place} {_be(counts.missing, 'waits')} for a label.")
         if counts.unsure:
-            found.append(f'{plural(counts.unsure, "example")} {place} got the answer "can\'t tell".')
+            found.append(f'{counted(counts.unsure, "example")} {place} got the answer "can\'t tell".')
         if counts.given_up:
             found.append(
-                f"{plural(counts.given_up, 'example')} {place} {_be(counts.given_up, 'was')} given up without a label."
+                f"{counted(counts.given_up, 'example')} {place} {_be(counts.given_up, 'was')} given up without a label."
             )
     if report.estimate and report.estimate.objects:
         text = changed_objects(report.estimate.objects)
@@ -135,4 +136,4 @@ def changed_objects(objects: ChangedObjects) -> str | None:
 
 
 def _objects(count: int) -> str:
-    return plural(count, "object of a chosen example", "objects of chosen examples")
+    return counted(count, "object of a chosen example", "objects of chosen examples")

@@ -5,9 +5,9 @@ import pytest
 from scipy.stats import t
 
 from opacc_ray.designs.simple_random import SimpleRandom
-from opacc_ray.estimators.accuracy_estimate import KnownOutcomes
 from opacc_ray.estimators.difference_estimator import CombinedRounds, RoundEstimate
 from opacc_ray.estimators.model_comparison import compare_predicted
+from opacc_ray.estimators.rounds import KnownOutcomes
 from opacc_ray.selection import Selection
 
 NUM, SIZE, LEVEL = 8, 1000, 0.9
