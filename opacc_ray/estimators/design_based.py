@@ -45,7 +45,14 @@ from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.designs.stratified import Stratified
 from opacc_ray.estimators import intervals
 from opacc_ray.estimators.difference_estimator import RoundEstimate, accuracy_of_rounds, difference, predicted_round
-from opacc_ray.estimators.intervals import WEIGHTED, Estimate, Interval, Moments, joined_reasons
+from opacc_ray.estimators.intervals import (
+    WEIGHTED,
+    Estimate,
+    Interval,
+    Moments,
+    joined_reasons,
+    weighted_score_interval,
+)
 from opacc_ray.estimators.rounds import (
     Outcome,
     as_simple_random,
@@ -66,10 +73,6 @@ UNEQUAL = ("stratified score", WEIGHTED)
 
 _SAME_VARIANCE = 1e-24
 """Replicates agree if their variance is not larger."""
-
-_REPLICATES_CAUTION = (
-    "the interval is based on the differences between replicates, which do not show a bias that they share"
-)
 
 Array = NDArray[np.float64]
 
@@ -115,7 +118,7 @@ def simple_random(design: SimpleRandom, outcome: Outcome, level: float) -> Estim
     n, value, name = len(outcome), float(design.mean(outcome)), design.interval
     variance = design.failure_variance(1 - outcome)
     if not is_binary(outcome):
-        low, high, name = *_score_interval(design, value, variance, level), WEIGHTED
+        low, high, name = *weighted_score_interval(value, variance, design.weight_bound, level), WEIGHTED
     elif design.replacement:
         low, high = intervals.wilson(value, n, level)
     else:
@@ -138,7 +141,7 @@ def stratified(design: Stratified, outcome: Outcome, level: float) -> Estimate:
         factors = small_sample_factors(design.left, drawn)
         low, high = intervals.stratified_score(total, drawn, design.shares, factors, level)
     else:
-        low, high, name = *_score_interval(design, value, variance, level), WEIGHTED
+        low, high, name = *weighted_score_interval(value, variance, design.weight_bound, level), WEIGHTED
     return Estimate(value, math.sqrt(variance), low, high, level, name, len(outcome), True)
 
 
@@ -155,13 +158,14 @@ def replicated(design: Replicates, outcome: Outcome, level: float) -> Estimate:
 
     If all replicates agree, the variance is that of a simple random sample with half a failure.
     """
-    failure, num, n = 1 - outcome, len(design.parts), len(outcome)
+    failure, num, n, reason = 1 - outcome, len(design.parts), len(outcome), None
     value, variance = 1 - design.failure_share(failure), design.failure_variance(failure)
     half = 0.5 / (n + 1)
     used = half * (1 - half) / n if variance <= _SAME_VARIANCE else variance
     inside, widen = min(max(value, half), 1 - half), intervals.student_widening(num - 1, level)
     low, high = intervals.wilson(min(max(value, 0.0), 1.0), inside * (1 - inside) / (used * widen**2), level)
-    reason = None if design.designs[0].reason is None else _REPLICATES_CAUTION
+    if design.designs[0].reason is not None:
+        reason = "the interval is based on the differences between replicates, which do not show a bias that they share"
     return Estimate(value, math.sqrt(variance), low, high, level, f"{num} replicates", n, True, reason)
 
 
@@ -173,11 +177,6 @@ def weighted(design: Design, outcome: Outcome, level: float) -> Estimate:
     low, high = intervals.weighted_accuracy_interval(failures, successes, design.weight_bound, level)
     error, reason = math.sqrt(failures.variance), design.reason
     return Estimate(1 - failures.mean, error, low, high, level, WEIGHTED, len(outcome), reason is None, reason)
-
-
-def _score_interval(design: Design, value: float, variance: float, level: float) -> Interval:
-    few, many = intervals.weighted_clopper_pearson(1 - value, variance, design.weight_bound, level)
-    return 1 - many, 1 - few
 
 
 INTERVALS: dict[str, Callable[[Any, Outcome, float], Estimate]] = {
@@ -258,7 +257,6 @@ def _round_estimate(selection: Selection, outcome: Outcome) -> RoundEstimate:
         variance=found.standard_error**2,
         effect=np.full(n, math.sqrt(max(left, 0)) / n),
         expected=expected,
-        failure=failure,
         error=failure - expected,
         assisted=False,
         design_based=found.design_based,

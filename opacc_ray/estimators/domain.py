@@ -43,7 +43,7 @@ from opacc_ray.estimators.intervals import (
     Estimate,
     Moments,
     student_widening,
-    weighted_clopper_pearson,
+    weighted_score_interval,
     weighted_share_interval,
     within_interval,
 )
@@ -182,11 +182,12 @@ def cost_of_every_error(costs: Costs, classes: Collection[Any] | None) -> float 
     listed: set[float] = set() if classes else {1.0}
     for true in costs if classes is None else classes:
         cost = costs.get(true, 1.0)
-        named = (
-            [value for predicted, value in cost.items() if predicted != true] if isinstance(cost, Mapping) else [cost]
-        )
+        if not isinstance(cost, Mapping):
+            listed.add(cost)
+            continue
+        named = [value for predicted, value in cost.items() if predicted != true]
         listed.update(named)
-        if isinstance(cost, Mapping) and (classes is None or len(named) < len(classes) - 1):
+        if classes is None or len(named) < len(classes) - 1:
             listed.add(1.0)
     return listed.pop() if len(listed) == 1 else None
 
@@ -223,8 +224,8 @@ def _proportion(
 ) -> Estimate:
     error, reason = math.sqrt(variance), design.reason
     widened = (error * student_widening(design.degrees, level)) ** 2
-    low, high = weighted_clopper_pearson(1 - value, widened, weight, level)
-    return within_interval(Estimate(value, error, 1 - high, 1 - low, level, WEIGHTED, num, reason is None, reason))
+    low, high = weighted_score_interval(value, widened, weight, level)
+    return within_interval(Estimate(value, error, low, high, level, WEIGHTED, num, reason is None, reason))
 
 
 def _check(design: LinearEstimator, **values: NDArray[Any]) -> None:
@@ -246,22 +247,10 @@ class _Calibrated:
     base: LinearEstimator
     ratio: Array
     group: NDArray[np.int64]
-
-    @property
-    def weights(self) -> Array:
-        return self.base.weights * self.ratio
-
-    @property
-    def largest_weight(self) -> float:
-        return self.base.largest_weight
-
-    @property
-    def degrees(self) -> int | None:
-        return self.base.degrees
-
-    @property
-    def reason(self) -> str | None:
-        return self.base.reason
+    weights: Array
+    largest_weight: float
+    degrees: int | None
+    reason: str | None
 
     def mean(self, x: Array) -> Any:
         return self.base.mean(times(self.ratio, x))
@@ -315,4 +304,5 @@ def calibrate(
     found = np.bincount(group, weights=base.weights, minlength=len(share))
     share *= found > 0
     ratio = share / share.sum() / np.where(found > 0, found, 1)
-    return _Calibrated(base, ratio[group], group)
+    weights = base.weights * ratio[group]
+    return _Calibrated(base, ratio[group], group, weights, base.largest_weight, base.degrees, base.reason)

@@ -365,6 +365,12 @@ def weighted_accuracy_interval(failures: Moments, successes: Moments, largest_we
     return 1 - many, 1 - few
 
 
+def weighted_score_interval(value: float, variance: float, largest_weight: float, level: float) -> Interval:
+    """Return the interval of a mean ``value`` in [0, 1] from :func:`weighted_clopper_pearson` of 1 - value."""
+    few, many = weighted_clopper_pearson(1 - value, variance, largest_weight, level)
+    return 1 - many, 1 - few
+
+
 def _gamma_quantile(probability: float, mean: float, variance: float) -> float:
     """Return the quantile of the gamma distribution with these moments."""
     from scipy.special import gammaincinv

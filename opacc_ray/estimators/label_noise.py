@@ -62,11 +62,7 @@ def disagreement(
         parts = [part.restrict(has) for part, has in zip(rounds, twice, strict=True) if has.any()]
         with suppress(LabelError):  # raised if the part has no design of its own
             return design_based_estimate(parts, [own for own in differences if len(own)], level)
-    return _by_weights(linear_estimator(rounds).weights[np.concatenate(twice)], np.concatenate(differences), level)
-
-
-def _by_weights(weight: NDArray[np.float64], difference: Outcome, level: float) -> Estimate:
-    """Estimate δ from weights (m,) and differences (m,)."""
+    weight, difference = linear_estimator(rounds).weights[np.concatenate(twice)], np.concatenate(differences)
     num, weight = len(weight), weight / weight.sum()
     mean = float(weight @ difference)
     variance = num / max(num - 1, 1) * float(((weight * (difference - mean)) ** 2).sum())

@@ -45,7 +45,7 @@ from opacc_ray.estimators.intervals import (
     Estimate,
     effective_number,
     hypergeometric,
-    weighted_clopper_pearson,
+    weighted_score_interval,
 )
 from opacc_ray.estimators.label_noise import widen
 from opacc_ray.estimators.rounds import Outcome, as_lists, is_binary, linear_estimator
@@ -185,8 +185,7 @@ def baseline(rounds: Selection | Sequence[Selection], outcomes: Sequence[Any], e
         weight = weight / weight.sum()
         spread = float(weight @ (values - weight @ values) ** 2) * n / max(n - 1, 1)
         error, bound = math.sqrt(spread * (1 / n - 1 / pool_size)), SimpleRandom(n, pool_size, False).weight_bound
-        few, many = weighted_clopper_pearson(1 - mean, error**2, bound, estimate.level)
-        low, high, name = 1 - many, 1 - few, WEIGHTED
+        low, high, name = *weighted_score_interval(mean, error**2, bound, estimate.level), WEIGHTED
     effective = _effective_size(estimate, values, spread, pool_size)
     if effective is not None and effective > n * (1 + 1e-9) and estimate.high - estimate.low >= high - low:
         effective = None

@@ -149,9 +149,7 @@ def _combined(
         design, error = selection.design, 1 - outcome - part.labelled
         mean = part.total / (left[t] * sure.pool_size) + float(design.mean(error))
         error /= np.sqrt(1 - part.leverage)
-        rounds.append(
-            RoundEstimate(mean, float(design.variance(error)), design.effects, part.labelled, 1 - outcome, error, True)
-        )
+        rounds.append(RoundEstimate(mean, float(design.variance(error)), design.effects, part.labelled, error, True))
         value += weight[t] * (float(failure[before[t]].sum()) / sure.pool_size + left[t] * mean)
     return CombinedRounds(value, rounds, weight * left, sure)
 
