@@ -19,7 +19,7 @@ The test assumes independent examples: successive frames of a video are not.
 Legend: k examples of the reference, n of the data set, m neurons, v variables, C classes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -83,8 +83,9 @@ def exchange(before: Array, after: Array, rng: np.random.Generator) -> Exchanged
     return Exchanged(statistic * scale, null * scale, len(before), len(after))
 
 
-def judge(found: Sequence[Exchanged | None]) -> list[Move | None]:
+def judge(found: Iterable[Exchanged | None]) -> list[Move | None]:
     """Return the move of each class (C,), with p values and power corrected over the tested classes."""
+    found = list(found)
     tested = [one for one in found if one]
     if not tested:
         return [None] * len(found)

@@ -128,21 +128,19 @@ class Circumstances(NamedTuple):
 
 
 def _opinion_notes(opinions: SecondOpinions, matters: bool) -> list[str]:
-    """Return one note, on the most serious finding, or none; ``matters`` is whether errors move the accuracy."""
+    """Return one note at most; ``matters`` is whether errors of annotators probably move the accuracy."""
     shown = f"on {opinions.differ} of {opinions.examples} examples with two opinions"
+    if matters and opinions.examples < LEAST_OPINIONS:
+        return [
+            f"Annotators differ {shown}, too few to widen the interval by; errors of labels may move the accuracy "
+            f"beyond it. Collect second opinions on {LEAST_OPINIONS} examples or more."
+        ]
     if opinions.alpha is not None and opinions.alpha <= BY_CHANCE and opinions.differ > 1:
         return [
             f"Annotators agree no better than chance (alpha {opinions.alpha:.2f}): they differ {shown}. "
             "Clarify the labelling instructions before you rely on this number."
         ]
-    if not matters:
-        return []
-    if opinions.examples >= LEAST_OPINIONS:
-        return [f"Annotators differ {shown}; the stated interval is widened for errors of labels."]
-    return [
-        f"Annotators differ {shown}, too few to widen the interval by; errors of labels may move the accuracy beyond "
-        f"it. Collect second opinions on {LEAST_OPINIONS} examples or more."
-    ]
+    return [f"Annotators differ {shown}; the stated interval is widened for errors of labels."] if matters else []
 
 
 # -- comparison with a simple random sample ---------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """The page of a report: one HTML file that needs no network and runs no script. Every text of others is escaped."""
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -42,7 +41,10 @@ def page(report: RunReport, pictures: Pictures) -> str:
         matrix=_matrix(report),
         confusions=_confusions(report),
         gallery=_gallery_table(report),
-        excluded=_excluded_table(report),
+        excluded=Table(
+            (Column("excluded example", "code"), Column("reason")),
+            [(shortened_to(item.id, 100), item.reason) for item in report.excluded],
+        ),
         rounds=round_table(report.rounds),
         draws=_draw_table(report),
         left_out=sentences.left_out(report),
@@ -59,9 +61,9 @@ def page(report: RunReport, pictures: Pictures) -> str:
 
 def _asked(report: RunReport) -> dict[str, Any]:
     """Return what was asked for, and how."""
-    sequence = report.estimate and report.estimate.sequence
-    digits = digits_for(report.estimate.low, report.estimate.high) if report.estimate else 1
-    noise = report.estimate and report.estimate.label_noise
+    estimate = report.estimate
+    sequence, noise = (estimate.sequence, estimate.label_noise) if estimate else (None, None)
+    digits = digits_for(estimate.low, estimate.high) if estimate else 1
     return {
         "any_time": ends(sequence.low, sequence.high, report.measure, digits) if sequence else "",
         "noise": ends(noise.low, noise.high, report.measure, digits) if noise else "",
@@ -71,11 +73,7 @@ def _asked(report: RunReport) -> dict[str, Any]:
         "titles": list({item.method: item for item in report.drawn}.values()),
         "at_random": all(item.method == "srs" for item in report.rounds),
         "anytime": any(item.anytime_low is not None for item in report.course),
-        "tighter": bool(
-            sequence
-            and report.estimate
-            and (sequence.low > report.estimate.low or sequence.high < report.estimate.high)
-        ),
+        "tighter": estimate and sequence and (sequence.low > estimate.low or sequence.high < estimate.high),
     }
 
 
@@ -102,45 +100,25 @@ def _claim(report: RunReport) -> list[str]:
 
 def _confusions(report: RunReport) -> Table | None:
     wrong = [cell for cell in report.confusion or [] if cell.true != cell.predicted][:MOST_CONFUSIONS]
-    columns = (
-        Column("true class"),
-        Column("predicted"),
-        Column("of the pool", "n"),
-        Column("standard error", "n", optional=True),
-        Column("labels", "n"),
-    )
-    rows = [
-        (
-            cell.true,
-            cell.predicted,
-            percent(cell.share, 2),
-            percent(cell.standard_error, 2) if cell.labels > 1 else "–",
-            str(cell.labels),
-        )
-        for cell in wrong
-    ]
+    error = Column("standard error", "n", optional=True)
+    columns = Column("true class"), Column("predicted"), Column("of the pool", "n"), error, Column("labels", "n")
+    rows = []
+    for cell in wrong:
+        error_text = percent(cell.standard_error, 2) if cell.labels > 1 else "–"
+        rows.append((cell.true, cell.predicted, percent(cell.share, 2), error_text, str(cell.labels)))
     return Table(columns, rows) if rows else None
 
 
 def _gallery_table(report: RunReport) -> Table:
     """Return the mispredicted examples without pictures."""
     shares = is_share(report.measure)
-    columns = (
-        Column("example", "code"),
-        Column("prediction"),
-        Column("label"),
-        Column("confidence" if shares else "score", "n"),
-    )
+    last_column = Column("confidence" if shares else "score", "n")
+    columns = Column("example", "code"), Column("prediction"), Column("label"), last_column
     rows = []
     for item in report.gallery.examples if report.gallery else ():
         last = f"{item.outcome:.3f}" if not shares else "–" if item.confidence is None else percent(item.confidence)
         rows.append((shortened_to(item.id, 80), shortened_to(item.prediction, 60), shortened_to(item.label, 60), last))
     return Table(columns, rows)
-
-
-def _excluded_table(report: RunReport) -> Table:
-    rows = [(shortened_to(item.id, 100), item.reason) for item in report.excluded]
-    return Table((Column("excluded example", "code"), Column("reason")), rows)
 
 
 def _draw_table(report: RunReport) -> Table:
@@ -164,20 +142,20 @@ def _matrix(report: RunReport) -> dict[str, Any] | None:
         return None
     names = [name for name in report.header.spec.model.classes or sorted(found) if name in found]
     known = {(cell.true, cell.predicted): cell for cell in cells}
-    largest = {
-        right: max([cell.share for cell in cells if (cell.true == cell.predicted) == right] + [1e-9])
-        for right in (True, False)
-    }
-    rows = [(true, [_cell(known.get((true, name)), largest) for name in names]) for true in names]
-    return {"names": names, "rows": rows}
+    largest = {"right": 1e-9, "wrong": 1e-9}
+    for cell in cells:
+        largest[_kind(cell)] = max(largest[_kind(cell)], cell.share)
+
+    def shown(cell: ConfusionCell | None) -> dict[str, Any]:
+        if cell is None:
+            return {"kind": "", "weight": 0.0, "text": "·"}
+        return {"kind": _kind(cell), "weight": max(cell.share, 0) / largest[_kind(cell)], "text": percent(cell.share)}
+
+    return {"names": names, "rows": [(true, [shown(known.get((true, name))) for name in names]) for true in names]}
 
 
-def _cell(cell: ConfusionCell | None, largest: Mapping[bool, float]) -> dict[str, Any]:
-    if cell is None:
-        return {"kind": "", "weight": 0.0, "text": "·"}
-    right = cell.true == cell.predicted
-    weight = max(cell.share, 0) / largest[right]
-    return {"kind": "right" if right else "wrong", "weight": weight, "text": percent(cell.share)}
+def _kind(cell: ConfusionCell) -> str:
+    return "right" if cell.true == cell.predicted else "wrong"
 
 
 # -- provenance ------------------------------------------------------------------------------------------
