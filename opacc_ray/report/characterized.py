@@ -35,11 +35,9 @@ def characterize(
 
     Parameters
     ----------
-    runs : at least one
     references : one for each run, in their order: the URI of a run, or of a case (.npz, .parquet, .csv) with labels;
         none: the training data of each run, if its features compare with it
     tests : labelled cases, one for each run, that are measured by label instead of the pools; references need labels
-        then
     regions : what counts as near the centroid or a boundary
     mixtures : how shifts are measured; None: they are not
 

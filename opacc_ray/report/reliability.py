@@ -1,9 +1,9 @@
 """Compare the model's confidence with the labels, by bins of confidence and by predicted class.
 
 A bin of confidence, like a predicted class, is a part of the pool whose size is known: its accuracy is a ratio of two
-estimated means (:mod:`opacc_ray.estimators.domain`), calibrated with the pool's counts where the design bears it
-(:mod:`opacc_ray.estimators.domain`). Edges are quantiles of the confidences of the labelled examples, whatever
-their labels are, so that every bin has about as many labels.
+estimated means, calibrated with the pool's counts where the design bears it (:mod:`opacc_ray.estimators.domain`). Edges
+are quantiles of the confidences of the labelled examples, whatever their labels are, so that every bin has about as
+many labels.
 """
 
 from collections.abc import Sequence
@@ -65,21 +65,22 @@ def _bins(known: Sequence[LabelledRound], confidence: NDArray[np.float64], level
     bin_of = np.searchsorted(edges[1:-1], confidence, side="right")  # (N,)
     pool = np.bincount(bin_of, minlength=len(edges) - 1)
     total = np.bincount(bin_of, weights=confidence, minlength=len(edges) - 1)
-    found = _by_part(known, bin_of, pool, level)
-    return [
-        ConfidenceBin(
-            low=float(edges[b]),
-            high=float(edges[b + 1]),
-            pool=int(pool[b]),
-            confidence=min(float(total[b] / pool[b]), 1.0),
-            labels=found[b].n if b in found else 0,
-            accuracy=found[b].value if b in found else None,
-            accuracy_low=found[b].low if b in found else None,
-            accuracy_high=found[b].high if b in found else None,
+    by_bin, found = _by_part(known, bin_of, pool, level), []
+    for b in np.flatnonzero(pool).tolist():
+        own = by_bin.get(b)
+        found.append(
+            ConfidenceBin(
+                low=float(edges[b]),
+                high=float(edges[b + 1]),
+                pool=int(pool[b]),
+                confidence=min(float(total[b] / pool[b]), 1.0),
+                labels=own.n if own else 0,
+                accuracy=own.value if own else None,
+                accuracy_low=own.low if own else None,
+                accuracy_high=own.high if own else None,
+            )
         )
-        for b in range(len(pool))
-        if pool[b]
-    ]
+    return found
 
 
 def _edges(labelled: NDArray[np.float64], confidence: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -95,19 +96,21 @@ def _classes(
 ) -> list[ClassFailures]:
     pool = np.bincount(predictions.prediction)
     doubt = np.bincount(predictions.prediction, weights=1 - predictions.confidence)
-    found = _by_part(known, predictions.prediction, pool, level) if known else {}
-    return [
-        ClassFailures(
-            name=run.spec.model.name_of(c),
-            pool=int(pool[c]),
-            expected=float(np.clip(doubt[c] / pool[c], 0, 1)),
-            labels=found[c].n if c in found else 0,
-            found=1 - found[c].value if c in found else None,
-            found_low=1 - found[c].high if c in found else None,
-            found_high=1 - found[c].low if c in found else None,
+    by_prediction, found = _by_part(known, predictions.prediction, pool, level) if known else {}, []
+    for c in sorted(np.flatnonzero(pool).tolist(), key=lambda c: (-doubt[c], c)):
+        own = by_prediction.get(c)
+        found.append(
+            ClassFailures(
+                name=run.spec.model.name_of(c),
+                pool=int(pool[c]),
+                expected=float(np.clip(doubt[c] / pool[c], 0, 1)),
+                labels=own.n if own else 0,
+                found=1 - own.value if own else None,
+                found_low=1 - own.high if own else None,
+                found_high=1 - own.low if own else None,
+            )
         )
-        for c in sorted(np.flatnonzero(pool).tolist(), key=lambda c: (-doubt[c], c))
-    ]
+    return found
 
 
 def _by_part(
@@ -121,7 +124,7 @@ def _by_part(
     pool : (parts,) how many examples each has
     """
     labelled = part[_places(known)]  # (n,)
-    counts = {int(c): int(num) for c, num in enumerate(pool.tolist()) if num}
+    counts = {c: num for c, num in enumerate(pool.tolist()) if num}
     design = design_for_classes([item.known for item in known], labelled, counts)
     return by_class(design, np.concatenate([item.outcome for item in known]), labelled, level)
 

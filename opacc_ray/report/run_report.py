@@ -65,6 +65,7 @@ def gather(
     """
     index = run.complete_features().index
     rounds = read_rounds(run, conflict=conflict, score=score)
+    missing = sum(len(item.missing) for item in rounds)
     known = having_labels(rounds)
     stated = accuracy.state(run, level=level, partial=True, conflict=conflict, score=score) if known else None
     predictions = read_predictions(run)
@@ -76,10 +77,10 @@ def gather(
         track=run.track,
         name=run.spec.name,
         measure=rounds[0].measure,
-        state="without labels" if not known else "partial" if any(item.missing for item in rounds) else "complete",
+        state="without labels" if not known else "partial" if missing else "complete",
         answer=sentences.answer(stated, index.num_examples, rounds),
         worth=sentences.worth(stated) if stated else None,
-        waits_for=_waits_for(rounds),
+        waits_for=counted(missing, "label") if missing else None,
         warnings=stated.warnings if stated else sanity.warnings_of(run, ()),
         pool_size=index.num_examples,
         rounds=[item.counts() for item in rounds],
@@ -99,11 +100,6 @@ def gather(
         made_with=versions()["opacc_ray"],
     )
     return report, pictures
-
-
-def _waits_for(rounds: Sequence[LabelledRound]) -> str | None:
-    missing = sum(len(item.missing) for item in rounds)
-    return counted(missing, "label") if missing else None
 
 
 def _drawn_by(selection: Selection) -> DrawnBy:
@@ -130,19 +126,13 @@ def _values(known: Sequence[LabelledRound]) -> list[LabelledValue]:
 
 def _cells(confusion: ConfusionShares) -> list[ConfusionCell]:
     """Return the cells that hold a label: with many classes most are empty."""
-    names = confusion.classes
-    found = [
-        ConfusionCell(
-            true=names[i],
-            predicted=names[j],
-            share=confusion.share[i][j],
-            standard_error=confusion.standard_error[i][j],
-            labels=num,
-        )
-        for i, row in enumerate(confusion.num)
-        for j, num in enumerate(row)
-        if num
-    ]
+    found, names = [], confusion.classes
+    rows = zip(names, confusion.share, confusion.standard_error, confusion.num, strict=True)
+    for true, shares, errors, nums in rows:
+        for predicted, share, error, num in zip(names, shares, errors, nums, strict=True):
+            if num:
+                cell = ConfusionCell(true=true, predicted=predicted, share=share, standard_error=error, labels=num)
+                found.append(cell)
     return sorted(found, key=lambda cell: (-cell.share, cell.true, cell.predicted))
 
 
@@ -168,18 +158,15 @@ def mispredictions(known: Sequence[LabelledRound], predictions: PoolPredictions 
         confidence = predictions.confidence[item.known.index].tolist() if predictions else [None] * len(item.outcome)
         rows = zip(item.known.ids, item.predicted, item.truth, confidence, item.outcome.tolist(), strict=True)
         for id, predicted, truth, confidence_of, outcome in rows:
-            if outcome < (0.5 if is_score else 1):
-                found.setdefault(
-                    id,
-                    Misprediction(
-                        id=id,
-                        round=item.number,
-                        prediction=f"{float(predicted):.6g}" if is_score else predicted,
-                        label=f"{float(truth):.6g}" if is_score else truth,
-                        confidence=confidence_of,
-                        outcome=outcome,
-                        not_shown=None,
-                    ),
+            if id not in found and outcome < (0.5 if is_score else 1):
+                found[id] = Misprediction(
+                    id=id,
+                    round=item.number,
+                    prediction=f"{float(predicted):.6g}" if is_score else predicted,
+                    label=f"{float(truth):.6g}" if is_score else truth,
+                    confidence=confidence_of,
+                    outcome=outcome,
+                    not_shown=None,
                 )
     ordered = sorted(found.values(), key=lambda item: (item.outcome, -(item.confidence or 0.0), item.id))
     order = "lowest scores" if is_score else "highest confidence" if predictions else "by id"
@@ -190,12 +177,6 @@ def course_of(run: Run, known: Sequence[LabelledRound], level: float) -> list[Co
     """Return the estimate from the labels of the first round, of the first two, and so on.
 
     The interval that is valid at any time counts whole rounds only, so a round that waits for labels has none.
-
-    Parameters
-    ----------
-    run : the run
-    known : rounds with at least one label each
-    level : confidence level of every interval
     """
     points = []
     for k in range(1, len(known) + 1):
@@ -218,30 +199,13 @@ def course_of(run: Run, known: Sequence[LabelledRound], level: float) -> list[Co
 
 
 def make_report(
-    run: Run,
-    out: str | None = None,
-    *,
-    level: float = 0.95,
-    conflict: str | None = None,
-    score: Score | None = None,
+    run: Run, out: str | None = None, *, level: float = 0.95, conflict: str | None = None, score: Score | None = None
 ) -> tuple[WrittenReport, RunReport]:
-    """Write the page, the document and the summary of a run.
+    """Write the page, the document and the summary of a run; return their URIs, and the report.
 
-    Parameters
-    ----------
-    out : URI of a folder; None: the prefix of the run, or of its track
-    level, conflict, score : as :func:`gather`
-
-    Returns
-    -------
-    (WrittenReport, RunReport)
-        The URIs of the files, and the report.
+    ``out`` is the URI of a folder; None: the prefix of the run, or of its track. The others are as for :func:`gather`.
     """
     report, pictures = gather(run, level=level, conflict=conflict, score=score)
-    files = {
-        PAGE: page(report, pictures).encode(),
-        DOCUMENT: report.to_bytes(),
-        SUMMARY: summary(report).encode(),
-    }
+    files = {PAGE: page(report, pictures).encode(), DOCUMENT: report.to_bytes(), SUMMARY: summary(report).encode()}
     uris = write_files(run.results(out), files)
     return WrittenReport(run=run.uri, answer=report.answer, state=report.state, files=uris), report

@@ -57,15 +57,12 @@ def started_from(sources: Sequence[HistorySource] | None) -> str | None:
         return None
     if not sources:
         return "It was to start from earlier audits of the same weights, and found none with labels."
-    known = "; ".join(map(_known_before, sources))
-    return f"Used before the first label: {known}. The interval does not rely on it."
-
-
-def _known_before(source: HistorySource) -> str:
-    if source.kind == "prior":
-        return f"the column {source.column} of the pool"
-    kind = "reference" if source.kind == "reference" else "audit"
-    return f"{counted(source.examples, 'label')} from the {kind} {source.uri}"
+    known = []
+    for source in sources:
+        kind = "reference" if source.kind == "reference" else "audit"
+        labels = f"{counted(source.examples, 'label')} from the {kind} {source.uri}"
+        known.append(f"the column {source.column} of the pool" if source.kind == "prior" else labels)
+    return f"Used before the first label: {'; '.join(known)}. The interval does not rely on it."
 
 
 def guessed(reliability: Reliability, stated: AccuracyEstimate) -> str | None:
@@ -82,12 +79,12 @@ def guessed(reliability: Reliability, stated: AccuracyEstimate) -> str | None:
 def claim(reliability: Reliability, stated: AccuracyEstimate) -> str:
     """Compare the model's mean confidence with its accuracy."""
     confidence, accuracy = reliability.mean_confidence, clipped(stated)
-    result = f"The model's mean confidence over the pool is {percent(confidence)}, its accuracy about"
-    result = f"{result} {percent(accuracy)}"
-    points = f"{100 * abs(confidence - accuracy):.1f} points"
-    if stated.low <= confidence <= stated.high:
-        return f"{result}: the mean confidence is within the interval."
-    return f"{result}: it is {'over' if confidence > accuracy else 'under'}confident by about {points}."
+    found = "the mean confidence is within the interval"
+    if not stated.low <= confidence <= stated.high:
+        kind, points = "over" if confidence > accuracy else "under", 100 * abs(confidence - accuracy)
+        found = f"it is {kind}confident by about {points:.1f} points"
+    means = f"{percent(confidence)}, its accuracy about {percent(accuracy)}"
+    return f"The model's mean confidence over the pool is {means}: {found}."
 
 
 def left_out(report: RunReport) -> list[str]:
@@ -111,9 +108,8 @@ def left_out(report: RunReport) -> list[str]:
                 f"{counted(counts.given_up, 'example')} {place} {_be(counts.given_up, 'was')} given up without a label."
             )
     if report.estimate and report.estimate.objects:
-        text = changed_objects(report.estimate.objects)
-        found += [text] if text else []
-    return found
+        found.append(changed_objects(report.estimate.objects) or "")
+    return list(filter(None, found))
 
 
 def _be(count: int, verb: str) -> str:
@@ -126,14 +122,10 @@ def changed_objects(objects: ChangedObjects) -> str | None:
     if objects.reason:
         return sentence(f"whether objects of the pool changed since extraction is not known: {objects.reason}")
     found = []
-    if objects.changed:
-        found.append(f"{_objects(objects.changed)} changed since extraction")
-    if objects.lost:
-        found.append(f"{_objects(objects.lost)} {_be(objects.lost, 'is')} gone")
+    is_gone = f"{_be(objects.lost, 'is')} gone"
+    for count, what in ((objects.changed, "changed since extraction"), (objects.lost, is_gone)):
+        if count:
+            found.append(f"{counted(count, 'object of a chosen example', 'objects of chosen examples')} {what}")
     if not found:
         return None
     return f"{' and '.join(found)}, such as {', '.join(objects.first)}: their labels may be of other examples."
-
-
-def _objects(count: int) -> str:
-    return counted(count, "object of a chosen example", "objects of chosen examples")
