@@ -39,7 +39,7 @@ import numpy as np
 from opacc_ray.designs.design import DrawSequence, LabelledBefore
 from opacc_ray.estimators.design_based import design_based_estimate
 from opacc_ray.estimators.intervals import Estimate
-from opacc_ray.estimators.rounds import as_lists, known_outcomes
+from opacc_ray.estimators.rounds import Rounds, as_lists, known_outcomes
 from opacc_ray.selection import Selection
 
 BETTING = "betting confidence sequence"
@@ -49,9 +49,7 @@ _STAKES = ((np.arange(24) + 0.5) / 24) ** 2
 """c of each gambler; small ones are frequent, because they win if each label contains little information."""
 
 
-def confidence_sequence(
-    rounds: Selection | Sequence[Selection], outcomes: Sequence[Any], level: float = 0.95
-) -> Estimate:
+def confidence_sequence(rounds: Rounds, outcomes: Sequence[Any], level: float = 0.95) -> Estimate:
     """Estimate accuracy with an interval that holds at all times, for any reason to stop.
 
     Parameters

@@ -55,6 +55,8 @@ from opacc_ray.estimators.intervals import (
 )
 from opacc_ray.estimators.rounds import (
     Outcome,
+    Outcomes,
+    Rounds,
     as_simple_random,
     checked_rounds,
     common_pool,
@@ -77,9 +79,7 @@ _SAME_VARIANCE = 1e-24
 Array = NDArray[np.float64]
 
 
-def design_based_estimate(
-    selection: Selection | Sequence[Selection], outcome: Sequence[Any] | Outcome, level: float
-) -> Estimate:
+def design_based_estimate(selection: Rounds, outcome: Outcomes, level: float) -> Estimate:
     """Estimate accuracy by the design of one selection, or by those of several rounds together.
 
     Parameters, returns and errors are those of :func:`opacc_ray.estimate`.

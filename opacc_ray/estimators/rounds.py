@@ -39,6 +39,11 @@ from opacc_ray.selection import Selection
 
 Array = NDArray[np.float64]
 Outcome = NDArray[np.float64]
+Outcomes = Sequence[Any] | Outcome
+"""Outcomes of a selection, (n,), or of each round."""
+
+Rounds = Selection | Sequence[Selection]
+"""A selection, or all rounds in their order."""
 
 _LEAST_LEFT = 0.5
 """Least number of examples that a round is assumed to leave unlabelled: keeps its weight finite."""
@@ -115,18 +120,14 @@ def is_binary(outcome: Outcome) -> bool:
 # -- the rounds and their labels --------------------------------------------------------------------------------
 
 
-def as_lists(
-    selection: Selection | Sequence[Selection], outcome: Sequence[Any] | Outcome
-) -> tuple[list[Selection], list[Any]]:
+def as_lists(selection: Rounds, outcome: Outcomes) -> tuple[list[Selection], list[Any]]:
     """Return the rounds and the outcomes of each as lists, also for a single selection."""
     if isinstance(selection, Selection):
         return [selection], [outcome]
     return list(selection), list(outcome)
 
 
-def checked_rounds(
-    selection: Selection | Sequence[Selection], outcome: Sequence[Any] | Outcome, level: float
-) -> tuple[list[Selection], list[Outcome]]:
+def checked_rounds(selection: Rounds, outcome: Outcomes, level: float) -> tuple[list[Selection], list[Outcome]]:
     """Return rounds and the outcomes of each; raise LabelError if they do not fit, or the level is not valid."""
     check_level(level)
     rounds, given = as_lists(selection, outcome)
@@ -320,7 +321,7 @@ class _Census:
         return np.zeros(x.shape[1:])
 
 
-def linear_estimator(rounds: Selection | Sequence[Selection] | LinearEstimator) -> LinearEstimator:
+def linear_estimator(rounds: Rounds | LinearEstimator) -> LinearEstimator:
     """Return how the labels of a selection, or of all rounds in their order, represent the pool.
 
     Raises

@@ -48,8 +48,7 @@ from opacc_ray.estimators.intervals import (
     weighted_score_interval,
 )
 from opacc_ray.estimators.label_noise import widen
-from opacc_ray.estimators.rounds import Outcome, as_lists, is_binary, linear_estimator
-from opacc_ray.selection import Selection
+from opacc_ray.estimators.rounds import Outcome, Rounds, as_lists, is_binary, linear_estimator
 
 LEAST_OPINIONS = 10
 """Examples with two opinions from which on the interval is widened."""
@@ -162,7 +161,7 @@ class Baseline:
         return asdict(self)
 
 
-def baseline(rounds: Selection | Sequence[Selection], outcomes: Sequence[Any], estimate: Estimate) -> Baseline:
+def baseline(rounds: Rounds, outcomes: Sequence[Any], estimate: Estimate) -> Baseline:
     """Return the interval of a simple random sample of as many labels, and the effective sample size.
 
     Parameters
