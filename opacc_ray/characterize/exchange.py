@@ -121,12 +121,9 @@ def variables(points: Array) -> Array:
 
 
 def _positions(centred: Array) -> tuple[Array, Array]:
-    """Return positions (k + n, directions) along the first principal directions, and their variances, largest first.
-
-    Both follow from the smaller of the two products of the points (k + n, m) with themselves.
-    """
+    """Return positions (k + n, directions) along the first principal directions, and their variances, largest first."""
     size, width = centred.shape
-    product = centred.T @ centred if width <= size else centred @ centred.T
+    product = centred.T @ centred if width <= size else centred @ centred.T  # the smaller one
     spread, vectors = np.linalg.eigh(product / size)
     order = np.argsort(-spread)[:DIRECTIONS]
     order = order[spread[order] > 1e-9 * max(spread.max(), 1e-30)]

@@ -52,16 +52,9 @@ _STAKES = ((np.arange(24) + 0.5) / 24) ** 2
 def confidence_sequence(rounds: Rounds, outcomes: Sequence[Any], level: float = 0.95) -> Estimate:
     """Estimate accuracy with an interval that holds at all times, for any reason to stop.
 
-    Parameters
-    ----------
-    rounds, outcomes : as for :func:`opacc_ray.estimate`: a selection and its outcomes, or a list of each
-    level : probability with which *all* intervals of the sequence hold
-
-    Returns
-    -------
-    Estimate
-        Value and standard error of :func:`opacc_ray.estimate`; low and high of the sequence so far. More labels give an
-        interval inside that of fewer, unless a method without label-by-label draws is added.
+    ``rounds`` and ``outcomes`` are as for :func:`opacc_ray.estimate`; ``level`` is the probability with which *all*
+    intervals of the sequence hold. More labels give an interval inside that of fewer, unless a method without
+    label-by-label draws is added.
     """
     selections, given = as_lists(rounds, outcomes)
     latest = design_based_estimate(selections, given, level)

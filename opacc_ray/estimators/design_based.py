@@ -103,13 +103,7 @@ def unclipped_estimate(rounds: Sequence[Selection], outcomes: Sequence[Outcome],
 
 
 def estimate_sample(design: Design, outcome: Outcome, level: float) -> Estimate:
-    """Estimate the accuracy of what one sample was drawn from: unbiased, unless ``design.reason`` states otherwise.
-
-    Parameters
-    ----------
-    design, outcome : of the labelled examples, (n,)
-    level : confidence level of the interval
-    """
+    """Estimate the accuracy of what one sample was drawn from: unbiased, unless ``design.reason`` states otherwise."""
     return INTERVALS[design.interval](design, outcome, level)
 
 
@@ -210,23 +204,19 @@ def estimate_rounds(selections: Sequence[Selection], outcomes: Sequence[Outcome]
     if len(strata) == len(designs) and known.binary:
         low, high = _strata_interval(selections, strata, outcomes, level)
         return replace(found, low=low, high=high, interval="stratified score")
-    low, high = _wider(selections, outcomes, found)
-    return replace(found, low=low, high=high, interval=f"{WEIGHTED}, or {found.interval}")
+    weight = float((round_weights(selections) * shares_left(selections) * [own.weight_bound for own in designs]).max())
+    right, design = np.concatenate(outcomes), linear_estimator(selections)
+    successes = Moments(float(design.mean(right)), float(design.variance(right)))
+    failures = Moments(1 - found.value, found.standard_error**2)
+    low, high = intervals.weighted_accuracy_interval(failures, successes, weight, level)
+    name = f"{WEIGHTED}, or {found.interval}"
+    return replace(found, low=min(found.low, low), high=max(found.high, high), interval=name)
 
 
 def combine_rounds(selections: Sequence[Selection], outcomes: Sequence[Outcome], level: float) -> Estimate:
-    """Estimate accuracy on the whole pool from all rounds, with the interval of the difference estimator.
+    """Estimate accuracy on the whole pool from all rounds in their order, with the difference estimator's interval.
 
-    Parameters
-    ----------
-    selections : rounds of one pool, in their order
-    outcomes : (n_t,) each, aligned with the selection's index
-    level : confidence level of the interval
-
-    Returns
-    -------
-    Estimate
-        Unbiased if every round's estimator is; ``design_based`` unless some round's is not.
+    It is unbiased if every round's estimator is, and ``design_based`` unless some round's is not.
 
     Raises
     ------
@@ -273,23 +263,10 @@ def _strata_interval(
     scale = weight * shares_left(selections)
     before = [success[places].sum() / selections[0].pool_size for places in labelled_before(selections)]
     constant = float(weight @ before)
-    right = [
-        np.bincount(design.stratum, weights=outcome, minlength=len(design.sizes))
-        for design, outcome in zip(designs, outcomes, strict=True)
-    ]
+    rounds = zip(designs, outcomes, strict=True)
+    right = [np.bincount(own.stratum, weights=outcome, minlength=len(own.sizes)) for own, outcome in rounds]
     drawn = np.concatenate([design.num for design in designs]).astype(np.float64)  # (strata of all rounds,)
     shares = np.concatenate([part * design.shares for part, design in zip(scale, designs, strict=True)])
     factors = small_sample_factors(np.concatenate([design.left for design in designs]), drawn)
     low, high = intervals.stratified_score(np.concatenate(right), drawn, shares, factors, level)
     return constant + low, constant + high
-
-
-def _wider(selections: Sequence[Selection], outcomes: Sequence[Outcome], found: Estimate) -> Interval:
-    """Return on each side the wider end of the interval found and the weighted Clopper-Pearson one."""
-    scale = round_weights(selections) * shares_left(selections)
-    weight = float((scale * [part.design.weight_bound for part in selections]).max())
-    right, design = np.concatenate(outcomes), linear_estimator(selections)
-    successes = Moments(float(design.mean(right)), float(design.variance(right)))
-    failures = Moments(1 - found.value, found.standard_error**2)
-    low, high = intervals.weighted_accuracy_interval(failures, successes, weight, found.level)
-    return min(found.low, low), max(found.high, high)

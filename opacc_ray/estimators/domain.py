@@ -82,19 +82,13 @@ class Confusion:
 
 
 def by_class(rounds: Rounds, outcome: Outcome, classes: Classes, level: float = 0.95) -> dict[Any, Estimate]:
-    """Estimate the accuracy in each class that has labels.
+    """Estimate the accuracy in each class that has labels: class -> Estimate, whose ``n`` counts its labels.
 
     Parameters
     ----------
-    rounds : a selection, or all rounds in their order
     outcome : (n,) in [0, 1], over all rounds
     classes : (n,) of each label: the true class, the predicted one, or any other part of the pool
     level : confidence level of each single interval, not of all together
-
-    Returns
-    -------
-    dict
-        Class -> Estimate, whose ``n`` counts the labels of the class. Classes without labels are absent.
     """
     design = linear_estimator(rounds)
     _check(design, outcome=outcome, classes=classes)
@@ -109,13 +103,7 @@ def by_class(rounds: Rounds, outcome: Outcome, classes: Classes, level: float = 
 
 
 def confusion(rounds: Rounds, truth: Classes, prediction: Classes) -> Confusion:
-    """Estimate the shares of the pool by true and predicted class.
-
-    Parameters
-    ----------
-    rounds : a selection, or all rounds in their order
-    truth, prediction : (n,) over all rounds
-    """
+    """Estimate the shares of the pool by true and predicted class, given as (n,) over all rounds."""
     design = linear_estimator(rounds)
     _check(design, truth=truth, prediction=prediction)
     names, code = np.unique(np.concatenate([truth, prediction]), return_inverse=True)
@@ -143,19 +131,15 @@ def ratios(design: LinearEstimator, top: Array, bottom: Array) -> tuple[Array, A
 def mean_cost(
     rounds: Selection | Sequence[Selection], truth: Classes, prediction: Classes, costs: Costs, level: float = 0.95
 ) -> Estimate:
-    """Estimate the mean cost of the model's errors per example of the pool.
+    """Estimate the mean cost of the model's errors per example of the pool, in units of cost.
+
+    It is unbiased where the rounds' own estimator is. Predicted failures are not used: with all costs 1 its value is
+    the share of failures by the designs.
 
     Parameters
     ----------
-    rounds : a selection, or all rounds in their order
     truth, prediction : (n,) over all rounds
     costs : of errors; others cost 1, and a correct answer costs nothing
-
-    Returns
-    -------
-    Estimate
-        In units of cost; unbiased where the rounds' own estimator is. Predicted failures are not used: with all costs 1
-        its value is the share of failures by the designs.
 
     Raises
     ------
@@ -165,7 +149,7 @@ def mean_cost(
     selections = [rounds] if isinstance(rounds, Selection) else list(rounds)
     design, largest = linear_estimator(selections), _largest(costs)
     _check(design, truth=truth, prediction=prediction)
-    cost = [_cost(costs, true, predicted) for true, predicted in zip(truth.tolist(), prediction.tolist(), strict=True)]
+    cost = [_cost(costs, *pair) for pair in zip(truth.tolist(), prediction.tolist(), strict=True)]
     ends = np.cumsum([len(selection) for selection in selections])[:-1]
     saved = 1 - np.array(cost) / largest
     own = design_based_estimate(selections, np.split(saved, ends), level)
@@ -281,7 +265,6 @@ def calibrate(
 
     Parameters
     ----------
-    rounds : a selection or all rounds in their order
     prediction : (n,) predicted class of each label, over all rounds
     pool_count : examples of the pool by predicted class
 

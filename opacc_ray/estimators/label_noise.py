@@ -71,17 +71,10 @@ def disagreement(
 
 
 def widen(accuracy: Estimate, disagreement: Estimate) -> tuple[float, float]:
-    """Return the interval of the accuracy by the typical answers of annotators.
+    """Return the interval of θ, the accuracy by the typical answers, from estimates of μ and δ at the same level.
 
-    Parameters
-    ----------
-    accuracy : estimate of μ, from the labels as they are.
-    disagreement : estimate of δ, at the same level.
-
-    Returns
-    -------
-    (float, float)
-        In [0, 1]; never inside the interval of ``accuracy``. Covers θ at least as often as both intervals cover.
+    It is in [0, 1], and never inside the interval of ``accuracy``. It covers θ at least as often as both intervals
+    cover.
     """
     mean, by = accuracy.value, max(disagreement.value, 0.0)
     spread = max(disagreement.high - by, 0.0)

@@ -84,16 +84,9 @@ Array = NDArray[np.float64]
 
 
 def independent_difference(first: Estimate, second: Estimate) -> Estimate:
-    """Return the first accuracy minus the second one, from two independent samples.
+    """Return the first accuracy minus the second one, in [-1, 1], from two independent samples and one level.
 
-    Parameters
-    ----------
-    first, second : with intervals of the same level
-
-    Returns
-    -------
-    Estimate
-        In [-1, 1]; ``n`` counts the labels of both.
+    ``n`` counts the labels of both.
     """
     a, b = clipped(first), clipped(second)
     low = a - b - _distance(a - first.low, second.high - b, 0.0)
@@ -217,13 +210,9 @@ class SeveralModels:
 def compare_by_design(
     selections: Sequence[Selection], outcomes: Sequence[Sequence[Outcome]], level: float
 ) -> SeveralModels:
-    """Compare models by the design alone.
+    """Compare models by the design alone, from the outcomes (n_t,) of each model and round.
 
-    Parameters
-    ----------
-    selections : rounds of one pool
-    outcomes : of each model: (n_t,) of each round
-    level : at which each accuracy holds, and all differences together
+    Each accuracy holds at ``level``, and all differences together.
     """
     design = linear_estimator(selections)
     estimates = [design_based_estimate(selections, own, level) for own in outcomes]
@@ -303,9 +292,8 @@ def cut_to_predictions(
         a, b, stated = pair.first, pair.second, pair.difference
         limits = difference_limits(predictions[a], predictions[b], index, rows[a] - rows[b])
         low, high = cut((stated.low, stated.high), limits.low, limits.high)
-        return replace(
-            pair, difference=within_interval(replace(stated, low=low, high=high)), num_unlike=limits.num_unlike
-        )
+        found = within_interval(replace(stated, low=low, high=high))
+        return replace(pair, difference=found, num_unlike=limits.num_unlike)
 
     return replace(found, differences=tuple(map(cut_pair, found.differences)))
 
@@ -322,16 +310,10 @@ def _compared(
     size = pool_size if is_binary(rows) else None
     pairs = list(combinations(range(len(rows)), 2))
     own_level = 1 - (1 - level) / max(len(pairs), 1)
-    differences = [
-        Difference(
-            a,
-            b,
-            within_interval(replace(difference(a, b, own_level), level=level), size),
-            int((rows[a] > rows[b]).sum()),
-            int((rows[a] < rows[b]).sum()),
-        )
-        for a, b in pairs
-    ]
+    differences = []
+    for a, b in pairs:
+        found = within_interval(replace(difference(a, b, own_level), level=level), size)
+        differences.append(Difference(a, b, found, int((rows[a] > rows[b]).sum()), int((rows[a] < rows[b]).sum())))
     values = np.array([own.value for own in estimates])
     return SeveralModels(tuple(estimates), tuple(best_probability(values, covariance)), tuple(differences))
 

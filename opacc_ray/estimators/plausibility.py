@@ -73,13 +73,10 @@ class Range(NamedTuple):
 
 
 def about_predictions(num: int, classes: Mapping[str, int] | None, numbers: Range | None) -> list[str]:
-    """Return warnings about the predictions of a pool.
+    """Return warnings about the predictions of a pool of ``num`` examples.
 
-    Parameters
-    ----------
-    num : examples
-    classes : predicted class -> examples; None for a regression, or if they are not known
-    numbers : of the confidences, or of the values of a regression; None if they are not known
+    ``classes`` maps each predicted class to its examples, None for a regression. ``numbers`` are those of the
+    confidences, or of the values of a regression. Both are None if they are not known.
     """
     found: list[str] = []
     if num < FEWEST:
@@ -132,13 +129,10 @@ def about_inputs(pool: Floats, reference: Floats) -> list[str]:
 
 
 def about_classes(predicted: Codes, truth: Codes, weights: Floats, names: Sequence[str]) -> list[str]:
-    """Return warnings from labels of a classification.
+    """Return warnings from labels of a classification, each example once.
 
-    Parameters
-    ----------
-    predicted, truth : (n,) classes of the labelled examples, each example once
-    weights : (n,) design weights, not negative
-    names : of the C classes, in the model's order
+    ``predicted`` and ``truth`` are classes (n,), ``weights`` (n,) >= 0 those of the design, and ``names`` those of the
+    C classes in the model's order.
     """
     size = _scaled(weights)
     other = _best_order(predicted, truth, size, names)

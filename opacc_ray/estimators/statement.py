@@ -164,10 +164,7 @@ class Baseline:
 def baseline(rounds: Rounds, outcomes: Sequence[Any], estimate: Estimate) -> Baseline:
     """Return the interval of a simple random sample of as many labels, and the effective sample size.
 
-    Parameters
-    ----------
-    rounds, outcomes : as for :func:`opacc_ray.estimate`: a selection and its outcomes, or a list of each
-    estimate : its result
+    ``rounds`` and ``outcomes`` are as for :func:`opacc_ray.estimate`, and ``estimate`` is its result.
     """
     selections, given = as_lists(rounds, outcomes)
     values = np.concatenate(given).astype(np.float64)
