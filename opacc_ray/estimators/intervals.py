@@ -1,12 +1,5 @@
 """The estimate that every estimator returns, and the confidence intervals for a mean in [0, 1] that it may have.
 
-    wilson                      0/1 outcomes, draws with replacement, or an effective sample size
-    hypergeometric              0/1 outcomes, simple random sample without replacement: exact
-    stratified_score            0/1 outcomes, strata: Wilson's interval generalised
-    mid_p_low                   lower end with few events
-    zero_failure_bound          upper end for failures with none among the labels: exact
-    weighted_clopper_pearson    a weighted sum of failures, for unequal probabilities and for scores
-
 Legend: N pool, n labels, x successes, f = n/N, z the normal quantile of the level.
 """
 
@@ -187,7 +180,7 @@ def effective_number(terms: Array) -> float:
 
 
 def wilson(mean: float, size: float, level: float) -> Interval:
-    """Return Wilson's score interval for the ``mean`` of an (effective) sample of ``size``.
+    """Return Wilson's score interval for the ``mean`` of an (effective) sample of ``size``, drawn with replacement.
 
     E. B. Wilson, "Probable Inference, the Law of Succession, and Statistical Inference", JASA 22 (1927).
     It is inside [0, 1], and has a width at 0 and at 1, where the normal interval has none.
@@ -338,13 +331,16 @@ def weighted_clopper_pearson(failures: float, variance: float, largest_weight: f
     For w = 1/n both ends equal Clopper and Pearson's to three digits. The lower end is the smaller of two quantiles,
     because a weighted estimate may exceed 1 and a beta variable may not. It mostly covers more often than the level.
     """
+    from scipy.special import gammaincinv
+
     y, w, tail = failures, largest_weight, (1 - level) / 2
     if w == 0:  # the whole pool is labelled
         return y, y
     shrink = (1 + w) ** 2 * (1 + 2 * w)
-    lower = y / (1 + w), (variance + (w * y) ** 2) / shrink
-    upper = (y + w) / (1 + w), (variance + (w * (1 - y)) ** 2) / shrink
-    return min(_gamma_quantile(tail, *lower), _beta_quantile(tail, *lower)), _beta_quantile(1 - tail, *upper)
+    mean, spread = y / (1 + w), (variance + (w * y) ** 2) / shrink
+    by_gamma = float(gammaincinv(mean**2 / spread, tail)) * spread / mean if mean > 0 else 0.0
+    low = min(by_gamma, _beta_quantile(tail, mean, spread))
+    return low, _beta_quantile(1 - tail, (y + w) / (1 + w), (variance + (w * (1 - y)) ** 2) / shrink)
 
 
 def weighted_share_interval(share: Moments, rest: Moments, largest_weight: float, level: float) -> Interval:
@@ -369,15 +365,6 @@ def weighted_score_interval(value: float, variance: float, largest_weight: float
     """Return the interval of a mean ``value`` in [0, 1] from :func:`weighted_clopper_pearson` of 1 - value."""
     few, many = weighted_clopper_pearson(1 - value, variance, largest_weight, level)
     return 1 - many, 1 - few
-
-
-def _gamma_quantile(probability: float, mean: float, variance: float) -> float:
-    """Return the quantile of the gamma distribution with these moments."""
-    from scipy.special import gammaincinv
-
-    if mean <= 0:
-        return 0.0
-    return float(gammaincinv(mean**2 / variance, probability)) * variance / mean
 
 
 def _beta_quantile(probability: float, mean: float, variance: float) -> float:

@@ -36,16 +36,13 @@ def page(document: Characterization) -> str:
 
 def section(document: Characterization) -> Markup:
     """Return the part of a page that holds figures and tables."""
+    sets = [(model, item) for model in document.models for item in model.sets]
     return Markup(
         template("coverage.html").render(
             document=document,
             plots=box_plots(document.models),
             worries=[(model, remarks_on(model)) for model in document.models],
-            sets=[
-                (model, item, class_table(item, MOST_ROWS), *_pairs(item))
-                for model in document.models
-                for item in model.sets
-            ],
+            sets=[(model, item, class_table(item, MOST_ROWS), *_pairs(item)) for model, item in sets],
             several=len(document.models) > 1,
             most_rows=MOST_ROWS,
             definition=_definition(document),
@@ -144,9 +141,7 @@ def _cell(own: ClassCoverage, key: str) -> str:
 
 def _pairs(item: SetCoverage) -> tuple[dict[str, Any] | None, Table | None]:
     """Return PBC as a heat map; of many classes, the largest pairs as a table instead."""
-    pairs = [
-        (own.name, other, share) for own in item.classes if own.pbc is not None for other, share in own.pbc.items()
-    ]
+    pairs = [(own.name, other, share) for own in item.classes for other, share in (own.pbc or {}).items()]
     if not pairs:
         return None, None
     largest = max(share for _, _, share in pairs)
@@ -156,17 +151,11 @@ def _pairs(item: SetCoverage) -> tuple[dict[str, Any] | None, Table | None]:
         columns = Column("class"), Column("other class"), Column("PBC", "n")
         rows = [(shortened_to(a, 40), shortened_to(b, 40), f"{share:.3f}") for a, b, share in pairs[:MOST_PAIRS]]
         return None, Table(columns, rows)
-    known = {(own, other): share for own, other, share in pairs}
-    rows_of_map = [
-        (own, [_colour(own, other, known.get((own, other), 0.0), largest) for other in names]) for own in names
-    ]
-    return {"names": names, "rows": rows_of_map}, None
-
-
-def _colour(own: str, other: str, share: float, largest: float) -> dict[str, Any]:
-    if own == other:
-        return {"kind": "", "weight": 0.0, "text": "·"}
-    return {"kind": "wrong" if share else "", "weight": share / largest, "text": f"{share:.3f}"}
+    cells = {(own, other): {"kind": "", "weight": 0.0, "text": "0.000"} for own in names for other in names}
+    cells |= {(own, own): {"kind": "", "weight": 0.0, "text": "·"} for own in names}
+    for own, other, share in pairs:
+        cells[own, other] = {"kind": "wrong" if share else "", "weight": share / largest, "text": f"{share:.3f}"}
+    return {"names": names, "rows": [(own, [cells[own, other] for other in names]) for own in names]}, None
 
 
 def _definition(document: Characterization) -> str:
@@ -227,23 +216,21 @@ class Row(NamedTuple):
 
 def rows_of(models: Sequence[ModelCoverage], key: str) -> list[Row]:
     """The rows of a figure; those without a value are left out."""
-    found = [
-        Row(item.name if len(models) == 1 else f"{item.name}, {model.name}", _values(item.classes, key))
-        for model in models
-        for item in model.sets
-    ]
-    return [row for row in found if row.values]
+    found = []
+    for model in models:
+        for item in model.sets:
+            name, values = item.name if len(models) == 1 else f"{item.name}, {model.name}", _values(item.classes, key)
+            found += [Row(name, values)] if values else []
+    return found
 
 
 def box_plots(models: Sequence[ModelCoverage]) -> list[tuple[Dimension, str, Markup]]:
     """The figure of each dimension that has values, for wide pages and narrow ones, and what it tells."""
     found, has_reference = [], any(model.reference for model in models)
     for dimension in DIMENSIONS:
-        rows = rows_of(models, dimension.key)
-        if rows:
-            both = both_widths(partial(_figure, dimension, rows))
-            meaning = f"{dimension.meaning} {dimension.difference}" if has_reference else dimension.meaning
-            found.append((dimension, meaning.rstrip(), both))
+        meaning = f"{dimension.meaning} {dimension.difference}" if has_reference else dimension.meaning
+        if rows := rows_of(models, dimension.key):
+            found.append((dimension, meaning.rstrip(), both_widths(partial(_figure, dimension, rows))))
     return found
 
 

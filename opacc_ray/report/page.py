@@ -197,7 +197,11 @@ def origin_of(report: RunReport) -> list[tuple[str, str]]:
 def summary(report: RunReport) -> str:
     """Return the Markdown of a report."""
     stated = report.estimate
-    lines = [f"## {escaped(report.name)}: operational {noun(report.measure)}", "", *_state(report)]
+    lines = [f"## {escaped(report.name)}: operational {noun(report.measure)}", ""]
+    if report.state != "complete":
+        state = "Not complete" if report.state == "partial" else "No result yet"
+        waits = f"this run waits for {escaped(report.waits_for)}" if report.waits_for else "draw more with `opacc next`"
+        lines.append(f"> **{state}:** {waits}.\n")
     lines += [f"**{escaped(report.answer)}**", ""]
     lines += [f"> **Warning:** {escaped(sentence(text))}\n" for text in report.warnings]
     if stated:
@@ -205,19 +209,12 @@ def summary(report: RunReport) -> str:
     lines += [f"- {escaped(item)}" for item in sentences.left_out(report)]
     known = sentences.started_from(report.history)
     lines += ["", escaped(known)] if known else []
-    lines += ["", f"Run `{_code(report.run)}`, made with opacc_ray {escaped(report.made_with)}."]
+    run = " ".join(report.run.split()).replace("`", "'")
+    lines += ["", f"Run `{run}`, made with opacc_ray {escaped(report.made_with)}."]
     if stated:
         card = yaml.safe_dump(model_index(report, stated), sort_keys=False, allow_unicode=False, width=10_000)
         lines += ["", *_folded("For a model card", ["```yaml", card.rstrip(), "```"])]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)) + "\n"
-
-
-def _state(report: RunReport) -> list[str]:
-    if report.state == "complete":
-        return []
-    state = "Not complete" if report.state == "partial" else "No result yet"
-    waits = f"this run waits for {escaped(report.waits_for)}" if report.waits_for else "draw more with `opacc next`"
-    return [f"> **{state}:** {waits}.\n"]
 
 
 def _result(report: RunReport, stated: AccuracyEstimate) -> list[str]:
@@ -251,7 +248,3 @@ def model_index(report: RunReport, stated: AccuracyEstimate) -> dict[str, object
     dataset = {"type": report.name, "name": f"operational pool of {report.pool_size} examples"}
     result = {"task": {"type": kind}, "dataset": dataset, "metrics": [metric]}
     return {"model-index": [{"name": report.name, "results": [result]}]}
-
-
-def _code(text: str) -> str:
-    return " ".join(text.split()).replace("`", "'")
