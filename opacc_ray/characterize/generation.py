@@ -216,9 +216,7 @@ def _violations(
     own, other, ahead = rise[rows, label], rise[rows, towards], np.sign(step)
     other_falls = (wrong == label) | (rise[rows, wrong] <= _ROUNDING)
     return ~np.where(
-        near_centroid,
-        (own >= -_ROUNDING) & other_falls,
-        (ahead * own <= _ROUNDING) & (ahead * other >= -_ROUNDING),
+        near_centroid, (own >= -_ROUNDING) & other_falls, (ahead * own <= _ROUNDING) & (ahead * other >= -_ROUNDING)
     )
 
 

@@ -118,14 +118,7 @@ def failures(report: RunReport, width: float) -> Markup:
 
 
 def interval_chart(
-    name: str,
-    title: str,
-    description: str,
-    rows: Sequence[Row],
-    width: float,
-    measure: str,
-    *,
-    zero: bool = False,
+    name: str, title: str, description: str, rows: Sequence[Row], width: float, measure: str, *, zero: bool = False
 ) -> Markup:
     """Draw intervals as rows over one axis, with ``zero`` from 0 on."""
     known = [v for row in rows for v in (row.low, row.value, row.high, row.expected, row.limit) if v is not None]
