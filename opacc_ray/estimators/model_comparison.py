@@ -29,8 +29,8 @@ each with the interval of its own design, and ρ = 0.
 level)/P (Bonferroni). For six models that is 3 % wider than the exact quantile of the largest of 15 correlated
 differences, whose distribution would depend on estimated correlations.
 
-If each model has predicted failures (``taught.py``), with errors e = f - p and effects a of each label as in
-``difference_estimator.py``, the difference of models A and B has the interval
+If each model has predicted failures (``neyman/regression.py``), with errors e = f - p and effects a of each label as
+in ``difference_estimator.py``, the difference of models A and B has the interval
 
     θ̂_A - θ̂_B ± t · s        s² = [m · v + 2 · v̂]/(m + 2) + h_A + h_B
     measured    v = Σ_t v_t(w_A e_A - w_B e_B)      from m = (Σr)²/Σr² terms,  r = (a_A e_A - a_B e_B)²
