@@ -79,9 +79,9 @@ def shown(value: Any, limit: int = 60) -> str:
     return text
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, such as 1 shard, 2 shards."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def counted(number: int, noun: str, several: str | None = None) -> str:
+    """Return a number with its noun: 1 shard, 2,000 shards; ``several`` is an irregular plural."""
+    return f"1 {noun}" if number == 1 else f"{number:,} {several or noun + 's'}"
 
 
 def shortened(text: str, limit: int = 300) -> str:

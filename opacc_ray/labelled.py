@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from opacc_ray.errors import LabelError, counted, shown
-from opacc_ray.estimators.accuracy_estimate import Estimate, Outcome
-from opacc_ray.estimators.baselines import baseline
+from opacc_ray.estimators.intervals import Estimate
+from opacc_ray.estimators.rounds import Outcome
+from opacc_ray.estimators.statement import baseline
 from opacc_ray.history import History
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool

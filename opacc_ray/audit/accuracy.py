@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from opacc_ray.audit.prior_knowledge import read_history
 from opacc_ray.audit.sanity import warnings_of
 from opacc_ray.errors import DataError, LabelError, SpecError
-from opacc_ray.estimators.accuracy_estimate import Estimate, Outcome, joined_reasons
-from opacc_ray.estimators.baselines import baseline
 from opacc_ray.estimators.confidence_sequence import SPENDING, confidence_sequence, draw_sequence
 from opacc_ray.estimators.domain import (
     by_class,
@@ -22,10 +20,12 @@ from opacc_ray.estimators.domain import (
     design_for_classes,
     mean_cost,
 )
+from opacc_ray.estimators.intervals import Estimate, joined_reasons
 from opacc_ray.estimators.label_noise import disagreement, widen
 from opacc_ray.estimators.prediction_powered import assisted_estimate as assist_rounds
 from opacc_ray.estimators.prediction_powered import tuned_strength
-from opacc_ray.estimators.statement import Circumstances, SecondOpinions, Statement
+from opacc_ray.estimators.rounds import Outcome
+from opacc_ray.estimators.statement import Circumstances, SecondOpinions, Statement, baseline
 from opacc_ray.labels.annotator_agreement import measure_agreement
 from opacc_ray.labels.costs import Costs
 from opacc_ray.labels.label_log import Score, all_files, refuse_lost

@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.audit.characterization_documents import ClassCoverage, ModelCoverage, Moved, SetCoverage
-from opacc_ray.characterize.classes import Grouped
-from opacc_ray.characterize.clusters import Clusters, find_clusters
+from opacc_ray.characterize.class_coverage import Metrics, Regions, measure
+from opacc_ray.characterize.classes import Clusters, Grouped, find_clusters
 from opacc_ray.characterize.covariate_shift import LEAST, Mixtures, Shift, measure_shift
 from opacc_ray.characterize.exchange import LEAST as LEAST_TESTED
-from opacc_ray.characterize.metrics import Metrics, Regions, measure
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract import reference as training
 from opacc_ray.extract.features import Features, StoredParts

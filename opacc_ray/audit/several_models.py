@@ -15,8 +15,9 @@ from opacc_ray.audit.prior_knowledge import read_history
 from opacc_ray.audit.prior_labels import refuse_twice
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, SpecError, counted
-from opacc_ray.estimators.accuracy_estimate import Estimate, Outcome
+from opacc_ray.estimators.intervals import Estimate
 from opacc_ray.estimators.model_comparison import SeveralModels
+from opacc_ray.estimators.rounds import Outcome
 from opacc_ray.extract.feature_set import Complete
 from opacc_ray.extract.shards import digest_of
 from opacc_ray.history import NO_HISTORY, History

@@ -20,15 +20,13 @@ random subset is used, the same for the same seed.
 Legend: C classes, m neurons, d directions.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.characterize.classes import Grouped, other_width
-from opacc_ray.characterize.clusters import width_of
+from opacc_ray.characterize.classes import Grouped, check_width, width_of
 from opacc_ray.characterize.exchange import Move, exchange, judge
 from opacc_ray.errors import SpecError
 from opacc_ray.pool import Pool
@@ -89,22 +87,26 @@ def measure_shift(reference: Grouped, data: Grouped, mixtures: Mixtures) -> list
     SpecError
         scikit-learn is not installed.
     """
-    _require_scikit_learn()
+    try:
+        import sklearn.mixture  # noqa: F401
+    except ImportError:
+        raise SpecError(
+            "the covariate shift needs scikit-learn; pip install 'opacc_ray[characterize]', or omit the shift"
+        ) from None
+    check_width(width_of(data), width_of(reference))
     rng = np.random.default_rng(mixtures.seed)
-    divergences: list[tuple[float, float, float] | tuple[None, None, None]] = []
-    exchanged = []
-    for before, after in _samples(reference, data, rng):
+    classes = [(one, one.classes()) for one in (reference, data)]
+    shifts, exchanged = [], []
+    for i in range(data.num_classes):
+        before, after = (_sample(one, np.flatnonzero(own == i), rng) for one, own in classes)
         enough = len(before) >= 2 * LEAST and len(after) >= LEAST
-        divergences.append(_divergence_of(before, after, mixtures, rng) if enough else (None, None, None))
+        shifts.append(_divergence_of(before, after, mixtures, rng) if enough else Shift(None, None, None, None))
         exchanged.append(exchange(before, after, rng))
-    moves = judge(exchanged)
-    return [Shift(value, error, floor, move) for (value, error, floor), move in zip(divergences, moves, strict=True)]
+    return [shift._replace(move=move) for shift, move in zip(shifts, judge(exchanged), strict=True)]
 
 
-def _divergence_of(
-    before: Points, after: Points, mixtures: Mixtures, rng: np.random.Generator
-) -> tuple[float, float, float]:
-    """Return value, error and floor of a class, for examples of the reference (k, m) and of the data set (n, m)."""
+def _divergence_of(before: Points, after: Points, mixtures: Mixtures, rng: np.random.Generator) -> Shift:
+    """Return the divergence of a class, for examples of the reference (k, m) and of the data set (n, m)."""
     centre, project = _directions(before, mixtures.directions)
     before, after = (before - centre) @ project, (after[:MOST] - centre) @ project
     value, error = _between(before, after, mixtures, rng)
@@ -112,7 +114,7 @@ def _divergence_of(
     for _ in range(FLOORS):
         mixed = rng.permutation(both)
         floors.append(_between(mixed[: len(before)], mixed[len(before) :], mixtures, rng)[0])
-    return value, error, float(np.mean(floors))
+    return Shift(value, error, float(np.mean(floors)), None)
 
 
 def _between(before: Points, after: Points, mixtures: Mixtures, rng: np.random.Generator) -> tuple[float, float]:
@@ -149,19 +151,6 @@ def _directions(points: Points, num: int) -> tuple[NDArray[np.float64], NDArray[
     return centre, directions[:, used] / np.sqrt(variances[used])
 
 
-def _samples(reference: Grouped, data: Grouped, rng: np.random.Generator) -> Iterator[tuple[Points, Points]]:
-    """Yield features of some examples of each class, from the reference and the data set, in random order."""
-    here, there = width_of(data), width_of(reference)
-    if here != there:
-        raise other_width(here, there)
-    before, after = reference.classes(), data.classes()
-    for i in range(data.num_classes):
-        yield (
-            _sample(reference, np.flatnonzero(before == i), rng),
-            _sample(data, np.flatnonzero(after == i), rng),
-        )
-
-
 def _sample(data: Grouped, own: NDArray[np.int64], rng: np.random.Generator) -> Points:
     taken = rng.permutation(own)[: 2 * MOST]
     return data.view.take(part_hidden, taken).astype(np.float64) if len(taken) else np.empty((0, 0))
@@ -170,12 +159,3 @@ def _sample(data: Grouped, own: NDArray[np.int64], rng: np.random.Generator) -> 
 def part_hidden(part: Pool, rows: NDArray[np.int64]) -> NDArray[np.float32]:
     assert part.hidden is not None
     return part.hidden[rows]
-
-
-def _require_scikit_learn() -> None:
-    try:
-        import sklearn.mixture  # noqa: F401
-    except ImportError:
-        raise SpecError(
-            "the covariate shift needs scikit-learn; pip install 'opacc_ray[characterize]', or omit the shift"
-        ) from None

@@ -81,13 +81,10 @@ def train_decoder(
     seed: int = 0,
     progress: Callable[[int, int | None], None] = lambda done, total: None,
 ) -> Decoder:
-    """Train on features (N, m) and their images (N, H, W, channels).
+    """Train on features (N, m) and their images (N, H, W, channels), for ``epochs`` at most.
 
-    Parameters
-    ----------
-    epochs : maximum number of epochs
-    seed : of the weights, the order, and the images held out
-    progress : called with the number of epochs done and the maximum
+    ``seed`` is that of the weights, the order and the images held out; ``progress`` is called with the number of epochs
+    done and the maximum.
 
     Raises
     ------
@@ -128,12 +125,11 @@ def _train(
             optimiser.step()
         error = _error(network, inputs[held], targets[held])
         progress(done, epochs)
+        since += 1
         if error < best:
             best, since = error, 0
             kept = {name: value.clone() for name, value in network.state_dict().items()}
-        else:
-            since += 1
-        if since == PATIENCE:
+        elif since == PATIENCE:
             break
     network.load_state_dict(kept)
     baseline = float(np.sqrt(((images[held] - images[own].mean(axis=0)) ** 2).mean()))
@@ -143,8 +139,6 @@ def _train(
 def _error(network: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> float:
     """Return the root mean squared error."""
     with torch.no_grad():
-        squares = [
-            float(((network(inputs[k : k + 1024]) - targets[k : k + 1024]) ** 2).sum())
-            for k in range(0, len(inputs), 1024)
-        ]
+        parts = zip(inputs.split(1024), targets.split(1024), strict=True)
+        squares = [float(((network(some) - target) ** 2).sum()) for some, target in parts]
     return float(np.sqrt(sum(squares) / targets.numel()))

@@ -91,12 +91,12 @@ def judge(found: Iterable[Exchanged | None]) -> list[Move | None]:
         return [None] * len(found)
     null = np.max([one.null for one in tested], axis=0)
     critical = float(np.quantile(null, 1 - LEVEL))
-    return [one and _move(one, null, critical) for one in found]
 
+    def move(one: Exchanged) -> Move:
+        p = (1 + int((null >= one.statistic).sum())) / (1 + len(null))
+        return Move(_within(one.statistic, one), p, _within(critical + _NORMAL_80, one))
 
-def _move(one: Exchanged, null: Array, critical: float) -> Move:
-    p = (1 + int((null >= one.statistic).sum())) / (1 + len(null))
-    return Move(_within(one.statistic, one), p, _within(critical + _NORMAL_80, one))
+    return [one and move(one) for one in found]
 
 
 def _within(statistic: float, one: Exchanged) -> float:
@@ -121,12 +121,9 @@ def variables(points: Array) -> Array:
 
 
 def _positions(centred: Array) -> tuple[Array, Array]:
-    """Return positions (k + n, directions) along the first principal directions, and their variances, largest first.
-
-    Both follow from the smaller of the two products of the points (k + n, m) with themselves.
-    """
+    """Return positions (k + n, directions) along the first principal directions, and their variances, largest first."""
     size, width = centred.shape
-    product = centred.T @ centred if width <= size else centred @ centred.T
+    product = centred.T @ centred if width <= size else centred @ centred.T  # the smaller one
     spread, vectors = np.linalg.eigh(product / size)
     order = np.argsort(-spread)[:DIRECTIONS]
     order = order[spread[order] > 1e-9 * max(spread.max(), 1e-30)]

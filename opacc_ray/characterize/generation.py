@@ -21,7 +21,7 @@ with x' in its region. (2) Every class gets equally many vectors (EP = 1). (3) A
 starts from the examples of least confidence, which are counted. (4) Near a boundary the true class of a vector is
 uncertain, and the label of x may be wrong for it: accuracy there is a stress test, not an estimate.
 
-Legend: N examples, m neurons, C classes, n vectors, r, θ₁, θ₂ as in :mod:`opacc_ray.characterize.metrics`.
+Legend: N examples, m neurons, C classes, n vectors, r, θ₁, θ₂ as in :mod:`opacc_ray.characterize.class_coverage`.
 """
 
 from typing import NamedTuple
@@ -29,11 +29,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.characterize.classes import Grouped, blocks
-from opacc_ray.characterize.clusters import Clusters
+from opacc_ray.characterize.class_coverage import Regions, is_near
+from opacc_ray.characterize.classes import Clusters, Grouped, blocks
 from opacc_ray.characterize.covariate_shift import part_hidden
 from opacc_ray.characterize.head import Head
-from opacc_ray.characterize.metrics import Regions, is_near
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.pool import Pool
 
@@ -137,32 +136,21 @@ def generate(
     for part in (near, ~near):  # equally many of each class in each region
         label[part] = rng.permutation(np.resize(rng.permutation(present), int(part.sum())))
     source, towards, step = np.empty(num, dtype=np.int64), np.empty(num, dtype=np.int64), np.empty(num)
-    for i in present:
-        own = np.flatnonzero(sources.label == i)
+    for i in present.tolist():
         wanted = np.flatnonzero((label == i) & near)
         if len(wanted):
-            source[wanted] = rng.choice(own, len(wanted))
+            source[wanted] = rng.choice(np.flatnonzero(sources.label == i), len(wanted))
             towards[wanted] = i
             step[wanted] = _to_centroid(sources.hidden[source[wanted]], clusters, i, regions, rng)
         wanted = np.flatnonzero((label == i) & ~near)
         if len(wanted):
-            lines = _lines(sources, own, head, clusters, regions, int(i))
-            picked = _pick(lines, len(wanted), rng, int(i))
-            source[wanted], towards[wanted], step[wanted] = own[picked.line], lines.towards[picked.line], picked.step
-    moved = _move(sources.hidden[source], clusters.centroid[towards], step, sources.rectified)
-    return _judged(Vectors(moved, label, near, source, towards, step, label, step, near), sources, head)
-
-
-class _Lines(NamedTuple):
-    """Targets and admissible steps of the examples of a class towards a boundary."""
-
-    towards: NDArray[np.int64]  # (k,) the strongest other class
-    fits: NDArray[np.bool_]  # (k, steps)
-
-
-class _Picked(NamedTuple):
-    line: NDArray[np.int64]  # (n,)
-    step: NDArray[np.float64]  # (n,)
+            drawn = _to_boundary(i, sources, head, clusters, regions, len(wanted), rng)
+            source[wanted], towards[wanted], step[wanted] = drawn
+    hidden = _move(sources.hidden[source], clusters.centroid[towards], step, sources.rectified)
+    before, after = head.probabilities(sources.hidden[source]), head.probabilities(hidden)
+    violates = _violations(before, after, label, towards, near, step)
+    example, predicted, confidence = sources.example[source], after.argmax(axis=1), after.max(axis=1)
+    return Vectors(hidden, label, near, example, towards, step, predicted, confidence, violates)
 
 
 def inner_radius(clusters: Clusters, regions: Regions) -> NDArray[np.float64]:
@@ -173,7 +161,7 @@ def inner_radius(clusters: Clusters, regions: Regions) -> NDArray[np.float64]:
 
 
 def _to_centroid(
-    hidden: NDArray[np.float32], clusters: Clusters, i: np.int64, regions: Regions, rng: np.random.Generator
+    hidden: NDArray[np.float32], clusters: Clusters, i: int, regions: Regions, rng: np.random.Generator
 ) -> NDArray[np.float64]:
     """Draw steps (n,) that move examples (n, m) of class i within its radius."""
     away = np.linalg.norm(hidden - clusters.centroid[i], axis=1)
@@ -189,10 +177,11 @@ def _move(
     return np.maximum(found, 0, out=found) if rectified else found
 
 
-def _lines(
-    sources: Sources, own: NDArray[np.int64], head: Head, clusters: Clusters, regions: Regions, i: int
-) -> _Lines:
-    """Return the target class and admissible steps of the sources ``own`` (k,) of class i."""
+def _to_boundary(
+    i: int, sources: Sources, head: Head, clusters: Clusters, regions: Regions, num: int, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Draw sources of class i, each with its strongest other class and a step towards it into the region, (num,)."""
+    own = np.flatnonzero(sources.label == i)  # (k,)
     hidden = sources.hidden[own]
     output = head.probabilities(hidden)
     begins_near = is_near(output.max(axis=1), regions)
@@ -204,40 +193,30 @@ def _lines(
     for k, t in enumerate(STEPS):
         found = _move(hidden, target, np.full(len(hidden), t), sources.rectified)
         fits[:, k] = is_near(head.probabilities(found).max(axis=1), regions) & (~begins_near | (t <= HALF))
-    return _Lines(towards, fits)
-
-
-def _pick(lines: _Lines, num: int, rng: np.random.Generator, i: int) -> _Picked:
-    """Draw ``num`` lines, uniformly from those with a step in the region, and a step on each."""
-    possible = np.flatnonzero(lines.fits.any(axis=1))
+    possible = np.flatnonzero(fits.any(axis=1))
     if not len(possible):
         raise DataError(
             f"no example of class {i} can be moved to a confidence in the range of the boundary; widen --boundary"
         )
     line = rng.choice(possible, num)
-    order = rng.random((num, len(STEPS))) * lines.fits[line]
-    return _Picked(line, STEPS[order.argmax(axis=1)])
+    order = rng.random((num, len(STEPS))) * fits[line]
+    return own[line], towards[line], STEPS[order.argmax(axis=1)]
 
 
-def _judged(vectors: Vectors, sources: Sources, head: Head) -> Vectors:
-    """Add the predictions of the head and the violations to the vectors."""
-    before, after = head.probabilities(sources.hidden[vectors.source]), head.probabilities(vectors.hidden)
-    rows = np.arange(len(before))
-    rise = after - before
-    own, other = rise[rows, vectors.label], rise[rows, vectors.towards]
-    wrong = before.argmax(axis=1)
-    other_falls = (wrong == vectors.label) | (rise[rows, wrong] <= _ROUNDING)
-    ahead = np.sign(vectors.step)
-    kept = np.where(
-        vectors.near_centroid,
-        (own >= -_ROUNDING) & other_falls,
-        (ahead * own <= _ROUNDING) & (ahead * other >= -_ROUNDING),
-    )
-    return vectors._replace(
-        source=sources.example[vectors.source],
-        predicted=after.argmax(axis=1),
-        confidence=after.max(axis=1),
-        violates=~kept,
+def _violations(
+    before: NDArray[np.float64],
+    after: NDArray[np.float64],
+    label: NDArray[np.int64],
+    towards: NDArray[np.int64],
+    near_centroid: NDArray[np.bool_],
+    step: NDArray[np.float64],
+) -> NDArray[np.bool_]:
+    """Return which moves (n,) break a property, from the head's probabilities (n, C) before and after."""
+    rows, rise, wrong = np.arange(len(before)), after - before, before.argmax(axis=1)
+    own, other, ahead = rise[rows, label], rise[rows, towards], np.sign(step)
+    other_falls = (wrong == label) | (rise[rows, wrong] <= _ROUNDING)
+    return ~np.where(
+        near_centroid, (own >= -_ROUNDING) & other_falls, (ahead * own <= _ROUNDING) & (ahead * other >= -_ROUNDING)
     )
 
 

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.characterize.classes import Grouped, blocks, part_classes
+from opacc_ray.characterize.classes import Grouped, blocks
 from opacc_ray.characterize.covariate_shift import part_hidden
 from opacc_ray.errors import DataError
 from opacc_ray.pool import Pool
@@ -43,11 +43,11 @@ class Head(NamedTuple):
 
 
 def find_head(data: Grouped, *, probabilities: bool = False, seed: int = 0) -> Head:
-    """Recover or fit the head of the model from ``data``, grouped by prediction.
+    """Recover or fit the head of the model from ``data``.
 
     Parameters
     ----------
-    data : hidden and prediction, and output for the model's own layer
+    data : hidden and prediction, and output for the model's own layer; labels are ignored
     probabilities : whether outputs are probabilities; else they are logits
     seed : of the examples that a logistic regression is fitted to
 
@@ -58,9 +58,10 @@ def find_head(data: Grouped, *, probabilities: bool = False, seed: int = 0) -> H
     """
     if "hidden" not in data.view.fields:
         raise DataError("generation needs the hidden layer, which is not stored; add hidden to extract.features")
-    linear = _last_layer(data, probabilities) if "output" in data.view.fields else None
-    weight, bias = linear if linear else _logistic_regression(data, seed)
-    agreeing = sum(data.view.map(part_agreeing, weight, bias))
+    predicted = Grouped(data.view, data.num_classes)
+    linear = _last_layer(predicted, probabilities) if "output" in data.view.fields else None
+    weight, bias = linear if linear else _logistic_regression(predicted, seed)
+    agreeing = sum(predicted.map(part_agreeing, weight, bias))
     return Head(weight, bias, "last layer" if linear else "logistic regression", agreeing / data.view.size)
 
 
@@ -82,11 +83,11 @@ def part_products(part: Pool, num_classes: int, probabilities: bool) -> tuple[Ar
     """Sum [h 1]'[h 1], [h 1]'z, z² and z over examples, z the outputs less their mean; None unless there are C."""
     assert part.hidden is not None
     assert part.output is not None
+    if part.output.shape[1] != num_classes:
+        return None
     width = part.hidden.shape[1] + 1
     inner, cross = np.zeros((width, width)), np.zeros((width, num_classes))
     squares, total = np.zeros(num_classes), np.zeros(num_classes)
-    if part.output.shape[1] != num_classes:
-        return None
     for rows in blocks(part.size):
         hidden = np.column_stack([part.hidden[rows], np.ones(rows.stop - rows.start)])  # (rows, m + 1) float64
         output = part.output[rows].astype(np.float64)
@@ -100,20 +101,18 @@ def part_products(part: Pool, num_classes: int, probabilities: bool) -> tuple[Ar
     return inner, cross, squares, total
 
 
-def part_agreeing(part: Pool, weight: Array, bias: Array) -> int:
+def part_agreeing(part: Pool, classes: NDArray[np.int64], num_classes: int, weight: Array, bias: Array) -> int:
     """Count the examples of a part for which the head predicts the class of the model."""
     assert part.hidden is not None
-    predicted = part_classes(part, None, len(bias))
-    return sum(
-        int(((part.hidden[rows] @ weight + bias).argmax(axis=1) == predicted[rows]).sum()) for rows in blocks(part.size)
-    )
+    own = [(part.hidden[rows] @ weight + bias).argmax(axis=1) for rows in blocks(part.size)]
+    return int((np.concatenate(own) == classes).sum())
 
 
 def _logistic_regression(data: Grouped, seed: int) -> tuple[Array, Array]:
     """Fit weight (m, C) and bias (C,) by maximum likelihood with a small ridge, on some examples of each class."""
     from scipy.optimize import minimize
 
-    rng, classes = np.random.default_rng(seed), checked_predictions(data)
+    rng, classes = np.random.default_rng(seed), data.classes()
     taken = [rng.permutation(np.flatnonzero(classes == i))[:FITTED] for i in range(data.num_classes)]
     index = np.sort(np.concatenate(taken))
     hidden, predicted = data.view.take(part_hidden, index).astype(np.float64), classes[index]
@@ -136,8 +135,3 @@ def _logistic_regression(data: Grouped, seed: int) -> tuple[Array, Array]:
     found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200}).x
     weight = found.reshape(inputs.shape[1], -1)
     return weight[:-1] / scale[:, None], weight[-1]
-
-
-def checked_predictions(data: Grouped) -> NDArray[np.int64]:
-    """Return the predicted classes of a data set, (N,), even if it has labels."""
-    return Grouped(data.view, data.num_classes).classes()

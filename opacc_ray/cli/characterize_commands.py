@@ -63,8 +63,8 @@ def characterize(
 
     Several RUNs compare several models.
     """
+    from opacc_ray.characterize.class_coverage import Regions
     from opacc_ray.characterize.covariate_shift import Mixtures
-    from opacc_ray.characterize.metrics import Regions
     from opacc_ray.report.characterized import characterize, write_characterization
     from opacc_ray.runs.run import Run
 
@@ -149,7 +149,7 @@ def generate(
     out: str | None,
 ) -> Answer:
     """Generate feature vectors and test the model's classifier head on them."""
-    from opacc_ray.characterize.metrics import Regions
+    from opacc_ray.characterize.class_coverage import Regions
     from opacc_ray.report.generated_vectors import Wanted, generate_for, with_pictures
     from opacc_ray.runs.run import Run
 

@@ -7,6 +7,7 @@ from typing import Any
 from opacc_ray.cli import run_names
 from opacc_ray.cli.layout import Line
 from opacc_ray.cli.texts import changed, next_step, step_after_labels
+from opacc_ray.errors import counted
 from opacc_ray.labels.label_documents import (
     AnsweredRound,
     AnswerList,
@@ -21,7 +22,6 @@ from opacc_ray.labels.label_documents import (
 )
 from opacc_ray.labels.label_rows import few, quoted
 from opacc_ray.report.facts import Column, Fact, Table, facts, round_table, warned
-from opacc_ray.report.numbers import plural
 from opacc_ray.runs.estimate_documents import RoundCounts
 
 CANT_TELL = "can't tell"
@@ -33,7 +33,7 @@ def imported(document: ImportedLabels, run: str, track: str | None) -> list[Line
     lines: list[Line] = [_taken(document), round_table(rounds, method=False)]
     lines += facts(
         *(
-            ("not used", f"{plural(item.rows, 'row')} for examples given up in round {item.round}{_of(item.track)}")
+            ("not used", f"{counted(item.rows, 'row')} for examples given up in round {item.round}{_of(item.track)}")
             for item in document.not_used
         )
     )
@@ -41,7 +41,7 @@ def imported(document: ImportedLabels, run: str, track: str | None) -> list[Line
     annotator = quoted(document.annotator or "")
     lines += facts(
         *(
-            ("renamed", f"{plural(item.rows, 'row')} by {_who(item.annotator)} count as {annotator}'s")
+            ("renamed", f"{counted(item.rows, 'row')} by {_who(item.annotator)} count as {annotator}'s")
             for item in document.renamed
         )
     )
@@ -62,12 +62,12 @@ def _times(document: ImportedLabels) -> list[str]:
     found = []
     if document.first_undated is not None:
         found.append(
-            f"{plural(document.undated, 'row')} with a labelled_at that is no time, such as "
+            f"{counted(document.undated, 'row')} with a labelled_at that is no time, such as "
             f"{quoted(document.first_undated)}; it is ignored: write 2026-01-31T10:00:00"
         )
     if document.first_ahead is not None:
         found.append(
-            f"{plural(document.ahead, 'row')} with a labelled_at without offset, such as "
+            f"{counted(document.ahead, 'row')} with a labelled_at without offset, such as "
             f"{quoted(document.first_ahead)}, which is in the future as UTC: write 2026-01-31T10:00:00+09:00"
         )
     return found
@@ -75,17 +75,17 @@ def _times(document: ImportedLabels) -> list[str]:
 
 def _taken(document: ImportedLabels) -> Fact:
     """Describe what was taken from a file."""
-    name, labels = document.file.rpartition("/")[2], plural(document.labels, "label")
+    name, labels = document.file.rpartition("/")[2], counted(document.labels, "label")
     if document.again:
         before = f" on {_moment(document.came_before)}" if document.came_before else ""
-        kept = f"; the labels of {plural(document.stay_withdrawn, 'example')} stay withdrawn" * bool(
+        kept = f"; the labels of {counted(document.stay_withdrawn, 'example')} stay withdrawn" * bool(
             document.stay_withdrawn
         )
         return Fact(name, f"nothing new: imported before{before}, {labels}{_for(document.answers)}{kept}")
     unsure = f", {document.cant_tell} can't tell" * bool(document.cant_tell)
     who = f" ({few(document.annotators)})" if document.annotators else ""
     blank = document.rows - document.labels - document.cant_tell
-    rows = f", {plural(document.rows, 'row')}" * bool(blank)
+    rows = f", {counted(document.rows, 'row')}" * bool(blank)
     again = f"; withdrawn on {_moment(document.withdrawn)}, they count again" if document.withdrawn else ""
     return Fact(name, f"{labels} taken{who}{unsure}{rows}{_for(document.answers)}{again}", "result")
 
@@ -108,8 +108,8 @@ def _numbers(document: ImportedLabels) -> list[Fact]:
     lines = []
     if any(item.name is not None for item in found):
         read = few([f"{item.number} = {quoted(item.name or '')} ({item.labels})" for item in found], most=10)
-        mixed = f"; {plural(document.class_names, 'other label')} are names" * bool(document.class_names)
-        lines += facts(("numbers", f"{plural(num, 'label')} are class numbers, counted from 0: {read}{mixed}"))
+        mixed = f"; {counted(document.class_names, 'other label')} are names" * bool(document.class_names)
+        lines += facts(("numbers", f"{counted(num, 'label')} are class numbers, counted from 0: {read}{mixed}"))
     if len(found) > 1 and found[0].number:
         lines += warned(
             [
@@ -128,7 +128,7 @@ def withdrawn(document: WithdrawnLabels) -> list[Line]:
     rounds = f"round{'s' * (len(later) > 1)} {few(later, most=10)}"
     kept = f"{rounds} used them to choose examples; the choice stays"
     unread = f"the rounds cannot be counted yet: {document.unread}"
-    labels = f"{plural(document.labels, 'label')} of {what}{_for(document.answers)}"
+    labels = f"{counted(document.labels, 'label')} of {what}{_for(document.answers)}"
     return [
         *facts(("withdrawn", f"{labels}; kept in the log, ignored from now on")),
         *([round_table(document.rounds, method=False)] if document.rounds else []),
@@ -157,7 +157,7 @@ def answers(document: AnswerList) -> list[Line]:
     ]
     return [
         Table([Column(name) for name in names], rows),
-        f"{plural(len(rows), 'answer')}; rule for labels that differ: {document.conflict}",
+        f"{counted(len(rows), 'answer')}; rule for labels that differ: {document.conflict}",
     ]
 
 
@@ -173,15 +173,15 @@ def agreement(document: LabelAgreement) -> list[Line]:
         for pair in document.pairs
     ]
     table = Table([Column("annotators"), Column("agree", "n"), Column("kappa", "n")], rows)
-    shared = plural(document.examples, "example") + " with two opinions or more"
+    shared = counted(document.examples, "example") + " with two opinions or more"
     return [*facts(("examples", shared), ("alpha", alpha)), *([table] if rows else [])]
 
 
 def session(document: LabelSession) -> list[Line]:
     """Describe the answers that the labelling page saved, and the command to run next."""
     see = f"see opacc labels list {run_names.shown(document.run)}, and opacc labels correct"
-    differ = f"{plural(document.different, 'example')} have answers that differ: {see}"
-    saved = f"{plural(document.saved, 'answer')}; {document.done} of {document.total} done"
+    differ = f"{counted(document.different, 'example')} have answers that differ: {see}"
+    saved = f"{counted(document.saved, 'answer')}; {document.done} of {document.total} done"
     return [
         *facts(("saved", saved)),
         *warned([differ] if document.different else []),
@@ -191,7 +191,7 @@ def session(document: LabelSession) -> list[Line]:
 
 def tasks(document: LabellingTasks) -> list[Line]:
     """Describe the tasks written for a tool, and the command to run next."""
-    examples = f"{plural(document.examples, 'example')} of round {document.round}"
+    examples = f"{counted(document.examples, 'example')} of round {document.round}"
     what = f"{examples} for {document.tool}, images as {document.images}"
     shares = ", ".join(f"{item.annotator} {item.examples}" for item in document.annotators)
     ends = f"{document.links_end} at the latest; for new links, write the tasks to another folder"
@@ -199,7 +199,7 @@ def tasks(document: LabellingTasks) -> list[Line]:
         *facts(
             ("tasks", what),
             *(("file", uri) for uri in document.files),
-            ("shares", f"{shares}; {plural(document.twice, 'example')} go to two people" if shares else None),
+            ("shares", f"{shares}; {counted(document.twice, 'example')} go to two people" if shares else None),
             ("expires", ends if document.links_end else None),
         ),
         *changed(document.objects),
@@ -227,7 +227,7 @@ def _overruled(listed: Sequence[Overruling], num: int) -> list[Fact]:
     ]
     rest = num - len(texts)
     more = f", and {rest} more: see `opacc labels list`" if rest else ""
-    return facts(("overruled", f"{plural(num, 'answer')}: {'; '.join(texts)}{more}"))
+    return facts(("overruled", f"{counted(num, 'answer')}: {'; '.join(texts)}{more}"))
 
 
 def _of(track: str | None) -> str:

@@ -10,9 +10,10 @@ from opacc_ray.audit.submission import Submission
 from opacc_ray.audit.verify import Verification
 from opacc_ray.cli.layout import Line
 from opacc_ray.cli.texts import changed
+from opacc_ray.errors import counted
 from opacc_ray.report import numbers
 from opacc_ray.report.facts import Column, Fact, Table, count_text, facts
-from opacc_ray.report.numbers import duration, noun, percent, plural
+from opacc_ray.report.numbers import duration, noun, percent
 from opacc_ray.runs.feature_sets import FeatureSets, RemovedSet, StoredSet
 
 
@@ -20,21 +21,21 @@ def plan(document: RunPlan) -> list[Line]:
     """Describe what a run will need, and what that rests on."""
     pace, requests = document.pace, document.requests
     examples = (
-        f"{'about ' * document.estimated}{plural(document.examples, 'example')} in {plural(document.files, 'file')}"
+        f"{'about ' * document.estimated}{counted(document.examples, 'example')} in {counted(document.files, 'file')}"
     )
     took = f"{_milliseconds(pace.reading)} to read, {_milliseconds(pace.computing)} to compute on {pace.device}"
     without = f"{', '.join(document.left_out)}, which compare with a reference" if document.left_out else None
     return [
         *facts(
-            ("work", f"{plural(document.shards, 'shard')}: {examples}"),
+            ("work", f"{counted(document.shards, 'shard')}: {examples}"),
             ("requests", f"{requests.list} lists, {requests.read} reads, {requests.write} writes"),
             ("bytes", f"{_bytes(document.bytes_read)} read, {_bytes(document.bytes_written)} of features written"),
-            ("time", f"{_seconds(3600 * document.hours)} with {plural(document.actors, 'actor')}, without start-up"),
+            ("time", f"{_seconds(3600 * document.hours)} with {counted(document.actors, 'actor')}, without start-up"),
             (
                 "memory",
                 f"at most {_bytes(document.memory_actor)} per actor, {_bytes(document.memory_driver)} for the driver",
             ),
-            ("measured", f"{plural(pace.examples, 'example')} here: {took}"),
+            ("measured", f"{counted(pace.examples, 'example')} here: {took}"),
             ("without", without),
         )
     ]
@@ -85,7 +86,7 @@ def _row(item: ListedRun) -> tuple[str, ...]:
 
 def removed_run(done: RemovedRun) -> list[Line]:
     """Describe what of a run was removed, and what was kept."""
-    labels = f", {plural(done.label_files, 'file')} of labels among them" if done.label_files else ""
+    labels = f", {counted(done.label_files, 'file')} of labels among them" if done.label_files else ""
     kept = None
     if done.features and done.used_by:
         kept = f"features {done.features}, which {', '.join(done.used_by)} use"
@@ -94,7 +95,7 @@ def removed_run(done: RemovedRun) -> list[Line]:
         kept = f"features {done.features}, which no other run uses; to delete them: {command}"
     return [
         *facts(
-            ("removed", f"{done.run}: {plural(done.files, 'file')}, {_megabytes(done.bytes)}{labels}"),
+            ("removed", f"{done.run}: {counted(done.files, 'file')}, {_megabytes(done.bytes)}{labels}"),
             *(("kept", f"{uri}, which is no file of a run") for uri in done.kept),
             ("kept", kept),
         )
@@ -117,7 +118,7 @@ def removed_set(done: RemovedSet) -> list[Line]:
 
 
 def _set(item: StoredSet) -> list[Fact]:
-    examples = "not complete" if item.examples is None else plural(item.examples, "example")
+    examples = "not complete" if item.examples is None else counted(item.examples, "example")
     weights = f" with weights {item.weights[:16]}" if item.weights else ""
     return facts(
         ("set", f"{item.digest}: {examples}, {_megabytes(item.bytes)}"),
@@ -134,7 +135,7 @@ def _megabytes(size: int) -> str:
 
 def submission(document: Submission) -> list[Line]:
     """Describe a job that was sent or found, and how it ended."""
-    how = "was sent before" if document.found else f"sent with {plural(len(document.modules), 'file')} of code"
+    how = "was sent before" if document.found else f"sent with {counted(len(document.modules), 'file')} of code"
     ended = document.ended or "not yet; the same command follows it, `ray job stop` stops it"
     waits_for = document.waits_for if document.ended else None
     return [*facts(("job", f"{document.id} {how}"), ("run", document.run), ("ended", ended), ("waits for", waits_for))]
@@ -142,7 +143,7 @@ def submission(document: Submission) -> list[Line]:
 
 def verification(document: Verification) -> list[Line]:
     """Describe what is wrong with a run, or that nothing is."""
-    lines = facts(("run", document.run), ("checked", plural(document.checked, "file")))
+    lines = facts(("run", document.run), ("checked", counted(document.checked, "file")))
     lines += [Fact("fault", fault.problem, "error") for fault in document.faults] + changed(document.objects)
     sound = ("sound", "nothing is wrong") if document.sound else ("faults", len(document.faults))
     return [*lines, *facts(sound)]
@@ -150,7 +151,7 @@ def verification(document: Verification) -> list[Line]:
 
 def tables(document: ExportedTables) -> list[Line]:
     """Describe the tables of a run in a lake."""
-    rows = [(name, plural(count, "row")) for name, count in document.rows.items()]
+    rows = [(name, counted(count, "row")) for name, count in document.rows.items()]
     return [*facts(("to", document.to), *rows, ("dictionary", document.dictionary))]
 
 

@@ -12,7 +12,7 @@ from opacc_ray.cli.layout import NEXT, Line
 from opacc_ray.errors import counted
 from opacc_ray.report import numbers
 from opacc_ray.report.facts import Fact, facts, round_table, warned
-from opacc_ray.report.numbers import level_text, noun, percent, plural, thousands
+from opacc_ray.report.numbers import level_text, noun, percent, thousands
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, Basis, ChangedObjects, RoundCounts, StatedEstimate
 from opacc_ray.runs.run_documents import DrawnRound, GoalProgress
 
@@ -42,11 +42,11 @@ def drawn(document: DrawnRound, *, with_page: bool) -> list[Line]:
         ("run", document.run),
         ("track", document.track),
         ("predicted", document.predicted if document.round == 1 else None),
-        ("selected", f"{thousands(document.n)} of {plural(document.pool_size or 0, 'example')} by {document.method}"),
+        ("selected", f"{thousands(document.n)} of {counted(document.pool_size or 0, 'example')} by {document.method}"),
         *(("manifest", uri) for uri in document.manifests),
     )
     if document.labelled:
-        known = f"{plural(document.labelled, 'example')} already labelled, on another track; not in the manifests"
+        known = f"{counted(document.labelled, 'example')} already labelled, on another track; not in the manifests"
         lines += [*facts(("labelled", known)), _detail("", "the draw did not use these labels")]
     lines += [*facts(("note", document.notice)), *changed(document.objects), *warned(document.warnings)]
     if document.goal:
@@ -70,14 +70,14 @@ def label_budget(document: LabelBudget) -> list[Line]:
     """Describe how many labels a goal needs, and what that rests on."""
     goal = points(document.half_width)
     if document.reached:
-        lines = facts(("reached", f"{goal} with {plural(document.labels, 'label')}; no more are needed"))
+        lines = facts(("reached", f"{goal} with {counted(document.labels, 'label')}; no more are needed"))
     else:
         rounds = ", ".join(map(str, document.sizes))
-        needed = f"{goal} with about {plural(document.total_labels, 'label')}, in further rounds of {rounds}"
+        needed = f"{goal} with about {counted(document.total_labels, 'label')}, in further rounds of {rounds}"
         lines = facts(("goal", needed), *_rests_on(document))
-        lines += facts(("random", f"{plural(document.srs_labels, 'label')} by simple random sampling"))
+        lines += facts(("random", f"{counted(document.srs_labels, 'label')} by simple random sampling"))
     if document.method is not None:
-        one = f"{plural(document.method_labels or 0, 'label')} by {document.method} in one round, from the beginning"
+        one = f"{counted(document.method_labels or 0, 'label')} by {document.method} in one round, from the beginning"
         lines += facts(("method", one))
     advice = None if document.reached else document.advice
     return [*lines, *facts(("advice", advice), ("picture", document.picture))]
@@ -86,7 +86,7 @@ def label_budget(document: LabelBudget) -> list[Line]:
 def _rests_on(document: LabelBudget) -> list[tuple[str, str]]:
     accuracy = percent(document.accuracy)
     if document.labels:
-        return [("based on", f"{plural(document.labels, 'label')}, which estimate {accuracy}")]
+        return [("based on", f"{counted(document.labels, 'label')}, which estimate {accuracy}")]
     others = f"{document.worthless_labels} labels if the confidence is useless, {document.most_labels} at most"
     return [("based on", f"the model's confidence, which predicts {accuracy}"), ("or", others)]
 
@@ -94,13 +94,13 @@ def _rests_on(document: LabelBudget) -> list[tuple[str, str]]:
 def reached(goal: GoalProgress, run: str, track: str | None) -> list[Line]:
     """Describe a goal that is reached, and the interval to state."""
     measured = goal.looks[-1]
-    rounds = plural(len(goal.looks), "round")
+    rounds = counted(len(goal.looks), "round")
     stated = numbers.stated(goal)
     result = (
         f"{stated.value}{GAP}{level_text(goal.level)} interval {stated.interval}{GAP}valid although you stopped at it"
     )
     return [
-        *facts(("reached", f"{points(goal.half_width)} with {plural(measured.labels, 'label')} in {rounds}")),
+        *facts(("reached", f"{points(goal.half_width)} with {counted(measured.labels, 'label')} in {rounds}")),
         Fact("estimate", result, "result"),
         *_notes(goal),
         next_step("report", run, track=track),
@@ -109,10 +109,10 @@ def reached(goal: GoalProgress, run: str, track: str | None) -> list[Line]:
 
 def _progress(goal: GoalProgress) -> list[Fact]:
     measured = goal.looks[-1]
-    now = f"{points(goal.half_width)}; now {points(measured.half_width)} with {plural(measured.labels, 'label')}"
-    rounds = f"{plural(len(goal.sizes), 'round')}, {goal.total_labels} in all"
-    more = f"about {plural(goal.labels_to_go, 'more label')} in {rounds}"
-    random = f"about {plural(goal.srs_labels, 'label')} by simple random sampling"
+    now = f"{points(goal.half_width)}; now {points(measured.half_width)} with {counted(measured.labels, 'label')}"
+    rounds = f"{counted(len(goal.sizes), 'round')}, {goal.total_labels} in all"
+    more = f"about {counted(goal.labels_to_go, 'more label')} in {rounds}"
+    random = f"about {counted(goal.srs_labels, 'label')} by simple random sampling"
     return [*facts(("goal", now), ("expected", more)), _detail("random", random), *_notes(goal)]
 
 
@@ -138,7 +138,7 @@ def status(document: RunStatus, *, with_page: bool) -> list[Line]:
     if document.examples is not None:
         excluded = f", {thousands(document.excluded or 0)} excluded" if document.excluded else ""
         examples = f"{thousands(document.examples)}{excluded}"
-    shards = f"{document.shards.done} of {plural(document.shards.total, 'shard')}"
+    shards = f"{document.shards.done} of {counted(document.shards.total, 'shard')}"
     lines: list[Line] = [*facts(("run", document.run), ("features", shards), ("examples", examples))]
     if document.failure:
         lines.append(Fact("failed", f"{document.failure.at}: {document.failure.error}", "error"))
@@ -188,7 +188,7 @@ def _age(document: TrackStatus) -> str:
     if document.estimate is None or document.estimate_is_current is not False:
         return ""
     labelled = sum(item.labelled for item in document.rounds)
-    came = f"{plural(labelled, 'label')} now" if labelled != document.estimate.n else "labels, rounds or score changed"
+    came = f"{counted(labelled, 'label')} now" if labelled != document.estimate.n else "labels, rounds or score changed"
     return f"{GAP}old: {came}"
 
 
@@ -203,14 +203,14 @@ def estimate(document: AccuracyEstimate) -> list[Line]:
         return numbers.ends(low, high, measure, digits)
 
     srs, sequence, own = document.srs, document.sequence, document.by_design
-    worth = f"worth {plural(round(srs.effective_size), 'random label')}; " if srs.effective_size else ""
+    worth = f"worth {counted(round(srs.effective_size), 'random label')}; " if srs.effective_size else ""
     pending = f"; {sequence.reason}" if sequence.reason else ""
     at_any_time = f"valid at any time: {between(sequence.low, sequence.high)}{pending}"
     lines: list[Line] = [_result(document, _sample(document)), *facts(("", f"{worth}{at_any_time}"))]
     lines += [Fact("interval", f"{document.interval}{_allowing(document)}", detail=True)]
     if own and document.allows_for:
         lines.append(_detail("by design", f"{between(own.low, own.high)} by the sampling design alone"))
-    lines.append(_detail("random", f"{between(srs.low, srs.high)} with {plural(srs.n, 'random label')}"))
+    lines.append(_detail("random", f"{between(srs.low, srs.high)} with {counted(srs.n, 'random label')}"))
     if noise := document.label_noise:
         errors = f"if labels err as annotators differ: on {noise.differ} of {noise.examples} examples with two opinions"
         lines.append(_detail("noise", f"{between(noise.low, noise.high)} {errors}"))
@@ -239,7 +239,7 @@ def _sample(document: AccuracyEstimate) -> str:
     rounds = [item for item in document.rounds if item.labelled]
     several = f" in {len(rounds)} rounds" if len(rounds) > 1 else ""
     goal = f", stopped at {points(document.goal)}" if document.goal else ""
-    return f"{plural(document.n, 'label')}{several}{goal}"
+    return f"{counted(document.n, 'label')}{several}{goal}"
 
 
 def _result(document: AccuracyEstimate, sample: str) -> Fact:
@@ -249,7 +249,7 @@ def _result(document: AccuracyEstimate, sample: str) -> Fact:
 def _stated(label: str, stated: StatedEstimate, measure: str, sample: str | None = None) -> Fact:
     """Return a value with its interval and its labels on one line."""
     texts = numbers.stated(stated, measure)
-    return Fact(label, _joined(stated, texts, sample or plural(stated.n, "label")), "result")
+    return Fact(label, _joined(stated, texts, sample or counted(stated.n, "label")), "result")
 
 
 def _joined(stated: StatedEstimate, texts: numbers.Stated, sample: str) -> str:
@@ -273,7 +273,7 @@ def comparison(document: ModelComparison) -> list[Line]:
         _stated("other", document.second, document.measure, run_names.shown(document.other)),
         _difference("difference", document.difference, document.measure),
     ]
-    wins = f"the first on {plural(first, 'label')}, the other on {second}, neither on {neither}"
+    wins = f"the first on {counted(first, 'label')}, the other on {second}, neither on {neither}"
     return [*lines, *facts(("unlike", differ), ("better", wins), ("best", best)), *note, *basis]
 
 
@@ -297,11 +297,11 @@ def _several(document: ModelComparison) -> list[Line]:
 
 
 def _difference(label: str, found: StatedEstimate, measure: str, more: str = "") -> Fact:
-    return Fact(label, _joined(found, numbers.change(found, measure), f"{plural(found.n, 'label')}{more}"), "result")
+    return Fact(label, _joined(found, numbers.change(found, measure), f"{counted(found.n, 'label')}{more}"), "result")
 
 
 def _unlike(pair: ComparedPair) -> str:
-    return "" if pair.num_unlike is None else f", {plural(pair.num_unlike, 'prediction')} differ"
+    return "" if pair.num_unlike is None else f", {counted(pair.num_unlike, 'prediction')} differ"
 
 
 def _probability(value: float) -> str:
@@ -315,10 +315,10 @@ def _basis(document: Basis, reason: str | None, n: int) -> list[Fact]:
     lines = [
         *facts(("track", document.track)),
         *_measure(document),
-        _detail("pool", plural(document.pool_size, "example")),
+        _detail("pool", counted(document.pool_size, "example")),
     ]
-    excluded = f"{plural(document.excluded, 'example')} that could not be read"
-    unsure = f'{plural(document.unsure, "example")} with the answer "can\'t tell"'
+    excluded = f"{counted(document.excluded, 'example')} that could not be read"
+    unsure = f'{counted(document.unsure, "example")} with the answer "can\'t tell"'
     lines += facts(
         ("left out", excluded if document.excluded else None),
         ("left out", unsure if document.unsure else None),
@@ -329,20 +329,20 @@ def _basis(document: Basis, reason: str | None, n: int) -> list[Fact]:
         if item.missing and not (item.labelled and counts):
             all_of = "" if item.labelled else "all of "
             lines += facts(
-                ("left out", f"round {item.round}, which waits for {all_of}its {plural(item.missing, 'label')}")
+                ("left out", f"round {item.round}, which waits for {all_of}its {counted(item.missing, 'label')}")
             )
     return [*lines, *facts(("note", reason)), *changed(document.objects)]
 
 
 def _given_up(rounds: Sequence[RoundCounts]) -> str:
-    return ", ".join(f"{plural(item.given_up, 'label')} of round {item.round}" for item in rounds if item.given_up)
+    return ", ".join(f"{counted(item.given_up, 'label')} of round {item.round}" for item in rounds if item.given_up)
 
 
 def _measure(document: Basis) -> list[Fact]:
     """Describe the score of a regression."""
     if document.measure == "accuracy":
         return []
-    clipped = f"; {plural(document.clipped, 'label')} beyond the error scale score 0" if document.clipped else ""
+    clipped = f"; {counted(document.clipped, 'label')} beyond the error scale score 0" if document.clipped else ""
     return facts(("measure", f"{document.measure}{clipped}"))
 
 

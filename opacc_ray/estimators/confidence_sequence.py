@@ -37,10 +37,9 @@ from typing import Any
 import numpy as np
 
 from opacc_ray.designs.design import DrawSequence, LabelledBefore
-from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.design_based import design_based_estimate
-from opacc_ray.estimators.intervals import Interval
-from opacc_ray.estimators.rounds import as_lists, known_outcomes
+from opacc_ray.estimators.intervals import Estimate
+from opacc_ray.estimators.rounds import Rounds, as_lists, known_outcomes
 from opacc_ray.selection import Selection
 
 BETTING = "betting confidence sequence"
@@ -50,32 +49,29 @@ _STAKES = ((np.arange(24) + 0.5) / 24) ** 2
 """c of each gambler; small ones are frequent, because they win if each label contains little information."""
 
 
-def confidence_sequence(
-    rounds: Selection | Sequence[Selection], outcomes: Sequence[Any], level: float = 0.95
-) -> Estimate:
+def confidence_sequence(rounds: Rounds, outcomes: Sequence[Any], level: float = 0.95) -> Estimate:
     """Estimate accuracy with an interval that holds at all times, for any reason to stop.
 
-    Parameters
-    ----------
-    rounds, outcomes : as for :func:`opacc_ray.estimate`: a selection and its outcomes, or a list of each
-    level : probability with which *all* intervals of the sequence hold
-
-    Returns
-    -------
-    Estimate
-        Value and standard error of :func:`opacc_ray.estimate`; low and high of the sequence so far. More labels give an
-        interval inside that of fewer, unless a method without label-by-label draws is added.
+    ``rounds`` and ``outcomes`` are as for :func:`opacc_ray.estimate`; ``level`` is the probability with which *all*
+    intervals of the sequence hold. More labels give an interval inside that of fewer, unless a method without
+    label-by-label draws is added.
     """
     selections, given = as_lists(rounds, outcomes)
     latest = design_based_estimate(selections, given, level)
     stream = draw_sequence(selections, given)
     if stream is None:
-        low, high = _over_rounds(selections, given, level)
+        lows, highs = [], []
+        for k in range(1, len(selections) + 1):
+            spent = (1 - level) * 6 / (math.pi * k) ** 2
+            after = design_based_estimate(selections[:k], given[:k], 1 - spent)
+            lows.append(after.low)
+            highs.append(after.high)
+        low, high, name = max(lows), min(highs), SPENDING
     else:
-        low, high = lower_bound(stream.mirrored(), (1 - level) / 2), 1 - lower_bound(stream, (1 - level) / 2)
-    ends = min(low, high), max(low, high)  # the two bounds may cross
-    name = SPENDING if stream is None else BETTING
-    return known_outcomes(selections, given).clip(replace(latest, low=ends[0], high=ends[1], interval=name))
+        alpha = (1 - level) / 2
+        low, high, name = lower_bound(stream.mirrored(), alpha), 1 - lower_bound(stream, alpha), BETTING
+    found = replace(latest, low=min(low, high), high=max(low, high), interval=name)  # the two bounds may cross
+    return known_outcomes(selections, given).clip(found)
 
 
 def draw_sequence(selections: Sequence[Selection], outcomes: Sequence[Any]) -> DrawSequence | None:
@@ -114,14 +110,3 @@ def largest_capital(stream: DrawSequence, share: float) -> float:
     odds = np.divide(stream.value, expected, out=np.ones_like(expected), where=expected > tolerance)
     capital = np.log1p(_STAKES[:, None] * (odds - 1)).cumsum(axis=1)  # (gamblers, n)
     return float((np.logaddexp.reduce(capital, axis=0) - math.log(len(_STAKES))).max(initial=0.0))
-
-
-def _over_rounds(selections: list[Selection], outcomes: list[Any], level: float) -> Interval:
-    """Return the intersection of the intervals after all rounds."""
-    bounds = []
-    for k in range(1, len(selections) + 1):
-        spent = (1 - level) * 6 / (math.pi * k) ** 2
-        after = design_based_estimate(selections[:k], outcomes[:k], 1 - spent)
-        bounds.append((after.low, after.high))
-    lows, highs = zip(*bounds, strict=True)
-    return max(lows), min(highs)

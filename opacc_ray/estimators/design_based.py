@@ -44,13 +44,23 @@ from opacc_ray.designs.replicates import Replicates
 from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.designs.stratified import Stratified
 from opacc_ray.estimators import intervals
-from opacc_ray.estimators.accuracy_estimate import Estimate, Outcome, is_binary, joined_reasons
 from opacc_ray.estimators.difference_estimator import RoundEstimate, accuracy_of_rounds, difference, predicted_round
-from opacc_ray.estimators.intervals import WEIGHTED, Interval, Moments
+from opacc_ray.estimators.intervals import (
+    WEIGHTED,
+    Estimate,
+    Interval,
+    Moments,
+    joined_reasons,
+    weighted_score_interval,
+)
 from opacc_ray.estimators.rounds import (
+    Outcome,
+    Outcomes,
+    Rounds,
     as_simple_random,
     checked_rounds,
     common_pool,
+    is_binary,
     known_outcomes,
     labelled_before,
     late_labels,
@@ -66,16 +76,10 @@ UNEQUAL = ("stratified score", WEIGHTED)
 _SAME_VARIANCE = 1e-24
 """Replicates agree if their variance is not larger."""
 
-_REPLICATES_CAUTION = (
-    "the interval is based on the differences between replicates, which do not show a bias that they share"
-)
-
 Array = NDArray[np.float64]
 
 
-def design_based_estimate(
-    selection: Selection | Sequence[Selection], outcome: Sequence[Any] | Outcome, level: float
-) -> Estimate:
+def design_based_estimate(selection: Rounds, outcome: Outcomes, level: float) -> Estimate:
     """Estimate accuracy by the design of one selection, or by those of several rounds together.
 
     Parameters, returns and errors are those of :func:`opacc_ray.estimate`.
@@ -99,13 +103,7 @@ def unclipped_estimate(rounds: Sequence[Selection], outcomes: Sequence[Outcome],
 
 
 def estimate_sample(design: Design, outcome: Outcome, level: float) -> Estimate:
-    """Estimate the accuracy of what one sample was drawn from: unbiased, unless ``design.reason`` states otherwise.
-
-    Parameters
-    ----------
-    design, outcome : of the labelled examples, (n,)
-    level : confidence level of the interval
-    """
+    """Estimate the accuracy of what one sample was drawn from: unbiased, unless ``design.reason`` states otherwise."""
     return INTERVALS[design.interval](design, outcome, level)
 
 
@@ -114,7 +112,7 @@ def simple_random(design: SimpleRandom, outcome: Outcome, level: float) -> Estim
     n, value, name = len(outcome), float(design.mean(outcome)), design.interval
     variance = design.failure_variance(1 - outcome)
     if not is_binary(outcome):
-        low, high, name = *_score_interval(design, value, variance, level), WEIGHTED
+        low, high, name = *weighted_score_interval(value, variance, design.weight_bound, level), WEIGHTED
     elif design.replacement:
         low, high = intervals.wilson(value, n, level)
     else:
@@ -137,7 +135,7 @@ def stratified(design: Stratified, outcome: Outcome, level: float) -> Estimate:
         factors = small_sample_factors(design.left, drawn)
         low, high = intervals.stratified_score(total, drawn, design.shares, factors, level)
     else:
-        low, high, name = *_score_interval(design, value, variance, level), WEIGHTED
+        low, high, name = *weighted_score_interval(value, variance, design.weight_bound, level), WEIGHTED
     return Estimate(value, math.sqrt(variance), low, high, level, name, len(outcome), True)
 
 
@@ -154,13 +152,14 @@ def replicated(design: Replicates, outcome: Outcome, level: float) -> Estimate:
 
     If all replicates agree, the variance is that of a simple random sample with half a failure.
     """
-    failure, num, n = 1 - outcome, len(design.parts), len(outcome)
+    failure, num, n, reason = 1 - outcome, len(design.parts), len(outcome), None
     value, variance = 1 - design.failure_share(failure), design.failure_variance(failure)
     half = 0.5 / (n + 1)
     used = half * (1 - half) / n if variance <= _SAME_VARIANCE else variance
     inside, widen = min(max(value, half), 1 - half), intervals.student_widening(num - 1, level)
     low, high = intervals.wilson(min(max(value, 0.0), 1.0), inside * (1 - inside) / (used * widen**2), level)
-    reason = None if design.designs[0].reason is None else _REPLICATES_CAUTION
+    if design.designs[0].reason is not None:
+        reason = "the interval is based on the differences between replicates, which do not show a bias that they share"
     return Estimate(value, math.sqrt(variance), low, high, level, f"{num} replicates", n, True, reason)
 
 
@@ -172,11 +171,6 @@ def weighted(design: Design, outcome: Outcome, level: float) -> Estimate:
     low, high = intervals.weighted_accuracy_interval(failures, successes, design.weight_bound, level)
     error, reason = math.sqrt(failures.variance), design.reason
     return Estimate(1 - failures.mean, error, low, high, level, WEIGHTED, len(outcome), reason is None, reason)
-
-
-def _score_interval(design: Design, value: float, variance: float, level: float) -> Interval:
-    few, many = intervals.weighted_clopper_pearson(1 - value, variance, design.weight_bound, level)
-    return 1 - many, 1 - few
 
 
 INTERVALS: dict[str, Callable[[Any, Outcome, float], Estimate]] = {
@@ -210,23 +204,19 @@ def estimate_rounds(selections: Sequence[Selection], outcomes: Sequence[Outcome]
     if len(strata) == len(designs) and known.binary:
         low, high = _strata_interval(selections, strata, outcomes, level)
         return replace(found, low=low, high=high, interval="stratified score")
-    low, high = _wider(selections, outcomes, found)
-    return replace(found, low=low, high=high, interval=f"{WEIGHTED}, or {found.interval}")
+    weight = float((round_weights(selections) * shares_left(selections) * [own.weight_bound for own in designs]).max())
+    right, design = np.concatenate(outcomes), linear_estimator(selections)
+    successes = Moments(float(design.mean(right)), float(design.variance(right)))
+    failures = Moments(1 - found.value, found.standard_error**2)
+    low, high = intervals.weighted_accuracy_interval(failures, successes, weight, level)
+    name = f"{WEIGHTED}, or {found.interval}"
+    return replace(found, low=min(found.low, low), high=max(found.high, high), interval=name)
 
 
 def combine_rounds(selections: Sequence[Selection], outcomes: Sequence[Outcome], level: float) -> Estimate:
-    """Estimate accuracy on the whole pool from all rounds, with the interval of the difference estimator.
+    """Estimate accuracy on the whole pool from all rounds in their order, with the difference estimator's interval.
 
-    Parameters
-    ----------
-    selections : rounds of one pool, in their order
-    outcomes : (n_t,) each, aligned with the selection's index
-    level : confidence level of the interval
-
-    Returns
-    -------
-    Estimate
-        Unbiased if every round's estimator is; ``design_based`` unless some round's is not.
+    It is unbiased if every round's estimator is, and ``design_based`` unless some round's is not.
 
     Raises
     ------
@@ -257,7 +247,6 @@ def _round_estimate(selection: Selection, outcome: Outcome) -> RoundEstimate:
         variance=found.standard_error**2,
         effect=np.full(n, math.sqrt(max(left, 0)) / n),
         expected=expected,
-        failure=failure,
         error=failure - expected,
         assisted=False,
         design_based=found.design_based,
@@ -274,23 +263,10 @@ def _strata_interval(
     scale = weight * shares_left(selections)
     before = [success[places].sum() / selections[0].pool_size for places in labelled_before(selections)]
     constant = float(weight @ before)
-    right = [
-        np.bincount(design.stratum, weights=outcome, minlength=len(design.sizes))
-        for design, outcome in zip(designs, outcomes, strict=True)
-    ]
+    rounds = zip(designs, outcomes, strict=True)
+    right = [np.bincount(own.stratum, weights=outcome, minlength=len(own.sizes)) for own, outcome in rounds]
     drawn = np.concatenate([design.num for design in designs]).astype(np.float64)  # (strata of all rounds,)
     shares = np.concatenate([part * design.shares for part, design in zip(scale, designs, strict=True)])
     factors = small_sample_factors(np.concatenate([design.left for design in designs]), drawn)
     low, high = intervals.stratified_score(np.concatenate(right), drawn, shares, factors, level)
     return constant + low, constant + high
-
-
-def _wider(selections: Sequence[Selection], outcomes: Sequence[Outcome], found: Estimate) -> Interval:
-    """Return on each side the wider end of the interval found and the weighted Clopper-Pearson one."""
-    scale = round_weights(selections) * shares_left(selections)
-    weight = float((scale * [part.design.weight_bound for part in selections]).max())
-    right, design = np.concatenate(outcomes), linear_estimator(selections)
-    successes = Moments(float(design.mean(right)), float(design.variance(right)))
-    failures = Moments(1 - found.value, found.standard_error**2)
-    low, high = intervals.weighted_accuracy_interval(failures, successes, weight, found.level)
-    return min(found.low, low), max(found.high, high)

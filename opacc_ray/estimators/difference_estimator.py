@@ -45,7 +45,8 @@ from opacc_ray.designs import Design
 from opacc_ray.designs.design import PredictedFailures
 from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.estimators import intervals
-from opacc_ray.estimators.accuracy_estimate import Estimate, KnownOutcomes, Outcome, is_binary, joined_reasons
+from opacc_ray.estimators.intervals import Estimate, joined_reasons
+from opacc_ray.estimators.rounds import KnownOutcomes, Outcome, is_binary
 
 NAME = "adjusted Wilson"
 _FEW = 3
@@ -66,7 +67,6 @@ class RoundEstimate(NamedTuple):
     variance: float
     effect: Array  # (n,) a, without the weight of the round
     expected: Array  # (n,) p of the labelled examples
-    failure: Array  # (n,) f
     error: Array  # (n,) f - p, for the variance: corrected for the label's own influence on its p
     assisted: bool  # whether p comes from a model, not from the labels
     design_based: bool = True
@@ -92,7 +92,6 @@ class LabelEffects(NamedTuple):
 
     effect: Array  # (n,) a
     expected: Array  # (n,) p
-    failure: Array  # (n,) f
     error: Array  # (n,) f - p
     degrees: int  # degrees of freedom
     assisted: bool  # whether p comes from a model
@@ -105,31 +104,17 @@ class LabelEffects(NamedTuple):
         return 0.5 * float(place @ self.effect), 0.5 * float(place @ self.effect**2)
 
     @property
-    def half_success(self) -> float:
-        """Half a success's contribution to the estimate."""
-        right = self._or_ones(1 - self.expected)
-        return 0.5 * float(right @ self.effect) / float(right.sum())
-
-    @property
-    def unobserved_weight(self) -> float:
-        """Mean weight of the pool's examples, were they labelled."""
-        return float(self.effect @ self.effect) / max(float(self.effect.sum()), 1e-300)
-
-    @property
     def predicted_variance(self) -> float:
         """v̂, the variance that the predictions imply."""
         return float(self.effect**2 @ (self.expected * (1 - self.expected)))
 
-    @property
-    def measured_weight(self) -> float:
-        """m/(m + k), the weight of the measured variance."""
-        terms = (self.effect * self.error) ** 2
-        return measured_weight(terms, _PRIOR_TERMS_OF_MODEL if self.assisted else _PRIOR_TERMS)
-
     def size_at(self, centre: float, variance: float) -> float:
         """Return s, the size of the equivalent simple random sample, at a share of failures ``centre``."""
         failure, square = self.half_failure
-        success, weight = self.half_success, self.measured_weight
+        right = self._or_ones(1 - self.expected)
+        success = 0.5 * float(right @ self.effect) / float(right.sum())  # half a success moves the estimate by that
+        prior = _PRIOR_TERMS_OF_MODEL if self.assisted else _PRIOR_TERMS
+        weight = measured_weight((self.effect * self.error) ** 2, prior)
 
         def spread(share: float) -> float:
             inside = min(max(share, min(failure, 0.5)), 1 - min(success, 0.5))
@@ -153,10 +138,9 @@ def difference(design: InclusionProbability, outcome: Outcome, level: float) -> 
 
 def predicted_round(design: Design, prediction: PredictedFailures, outcome: Outcome) -> RoundEstimate:
     """Return the estimate of one round with predictions."""
-    failure = 1 - outcome
+    failure, expected = 1 - outcome, prediction.labelled
     share, variance = design.failure_share(failure), design.failure_variance(failure)
-    error = failure - prediction.labelled
-    return RoundEstimate(share, variance, design.effects, prediction.labelled, failure, error, True)
+    return RoundEstimate(share, variance, design.effects, expected, failure - expected, True)
 
 
 def accuracy_of_rounds(
@@ -171,7 +155,8 @@ def accuracy_of_rounds(
     elif known.binary:
         low, high = _lower_end(share, variance, labels, known, level), _upper_end(share, variance, labels, known, level)
     else:
-        low, high = intervals.weighted_clopper_pearson(max(share, 0.0), variance, labels.unobserved_weight, level)
+        unobserved = float(labels.effect @ labels.effect) / max(float(labels.effect.sum()), 1e-300)
+        low, high = intervals.weighted_clopper_pearson(max(share, 0.0), variance, unobserved, level)
     few = known.binary and labels.assisted and labels.expected.sum() < _FEW
     reason = joined_reasons([*(part.reason for part in rounds), _CAUTION if few else None])
     based = all(part.design_based for part in rounds)
@@ -186,7 +171,6 @@ def label_effects(rounds: Sequence[RoundEstimate], weight: Array) -> LabelEffect
     return LabelEffects(
         effect=np.concatenate([w * part.effect for w, part in zip(weight, rounds, strict=True)]),
         expected=np.concatenate([part.expected for part in rounds]),
-        failure=np.concatenate([part.failure for part in rounds]),
         error=np.concatenate([part.error for part in rounds]),
         degrees=min([by_labels, *few]),
         assisted=any(part.assisted for part in rounds),

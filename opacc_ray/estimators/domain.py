@@ -37,16 +37,17 @@ from numpy.typing import NDArray
 
 from opacc_ray.designs.design import times
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.estimators.accuracy_estimate import Estimate, Outcome, within_interval
 from opacc_ray.estimators.design_based import design_based_estimate
 from opacc_ray.estimators.intervals import (
     WEIGHTED,
+    Estimate,
     Moments,
     student_widening,
-    weighted_clopper_pearson,
+    weighted_score_interval,
     weighted_share_interval,
+    within_interval,
 )
-from opacc_ray.estimators.rounds import Array, LinearEstimator, linear_estimator
+from opacc_ray.estimators.rounds import Array, LinearEstimator, Outcome, linear_estimator
 from opacc_ray.selection import Selection
 
 Classes = NDArray[Any]
@@ -81,19 +82,13 @@ class Confusion:
 
 
 def by_class(rounds: Rounds, outcome: Outcome, classes: Classes, level: float = 0.95) -> dict[Any, Estimate]:
-    """Estimate the accuracy in each class that has labels.
+    """Estimate the accuracy in each class that has labels: class -> Estimate, whose ``n`` counts its labels.
 
     Parameters
     ----------
-    rounds : a selection, or all rounds in their order
     outcome : (n,) in [0, 1], over all rounds
     classes : (n,) of each label: the true class, the predicted one, or any other part of the pool
     level : confidence level of each single interval, not of all together
-
-    Returns
-    -------
-    dict
-        Class -> Estimate, whose ``n`` counts the labels of the class. Classes without labels are absent.
     """
     design = linear_estimator(rounds)
     _check(design, outcome=outcome, classes=classes)
@@ -108,13 +103,7 @@ def by_class(rounds: Rounds, outcome: Outcome, classes: Classes, level: float = 
 
 
 def confusion(rounds: Rounds, truth: Classes, prediction: Classes) -> Confusion:
-    """Estimate the shares of the pool by true and predicted class.
-
-    Parameters
-    ----------
-    rounds : a selection, or all rounds in their order
-    truth, prediction : (n,) over all rounds
-    """
+    """Estimate the shares of the pool by true and predicted class, given as (n,) over all rounds."""
     design = linear_estimator(rounds)
     _check(design, truth=truth, prediction=prediction)
     names, code = np.unique(np.concatenate([truth, prediction]), return_inverse=True)
@@ -142,19 +131,15 @@ def ratios(design: LinearEstimator, top: Array, bottom: Array) -> tuple[Array, A
 def mean_cost(
     rounds: Selection | Sequence[Selection], truth: Classes, prediction: Classes, costs: Costs, level: float = 0.95
 ) -> Estimate:
-    """Estimate the mean cost of the model's errors per example of the pool.
+    """Estimate the mean cost of the model's errors per example of the pool, in units of cost.
+
+    It is unbiased where the rounds' own estimator is. Predicted failures are not used: with all costs 1 its value is
+    the share of failures by the designs.
 
     Parameters
     ----------
-    rounds : a selection, or all rounds in their order
     truth, prediction : (n,) over all rounds
     costs : of errors; others cost 1, and a correct answer costs nothing
-
-    Returns
-    -------
-    Estimate
-        In units of cost; unbiased where the rounds' own estimator is. Predicted failures are not used: with all costs 1
-        its value is the share of failures by the designs.
 
     Raises
     ------
@@ -164,7 +149,7 @@ def mean_cost(
     selections = [rounds] if isinstance(rounds, Selection) else list(rounds)
     design, largest = linear_estimator(selections), _largest(costs)
     _check(design, truth=truth, prediction=prediction)
-    cost = [_cost(costs, true, predicted) for true, predicted in zip(truth.tolist(), prediction.tolist(), strict=True)]
+    cost = [_cost(costs, *pair) for pair in zip(truth.tolist(), prediction.tolist(), strict=True)]
     ends = np.cumsum([len(selection) for selection in selections])[:-1]
     saved = 1 - np.array(cost) / largest
     own = design_based_estimate(selections, np.split(saved, ends), level)
@@ -181,11 +166,12 @@ def cost_of_every_error(costs: Costs, classes: Collection[Any] | None) -> float 
     listed: set[float] = set() if classes else {1.0}
     for true in costs if classes is None else classes:
         cost = costs.get(true, 1.0)
-        named = (
-            [value for predicted, value in cost.items() if predicted != true] if isinstance(cost, Mapping) else [cost]
-        )
+        if not isinstance(cost, Mapping):
+            listed.add(cost)
+            continue
+        named = [value for predicted, value in cost.items() if predicted != true]
         listed.update(named)
-        if isinstance(cost, Mapping) and (classes is None or len(named) < len(classes) - 1):
+        if classes is None or len(named) < len(classes) - 1:
             listed.add(1.0)
     return listed.pop() if len(listed) == 1 else None
 
@@ -222,8 +208,8 @@ def _proportion(
 ) -> Estimate:
     error, reason = math.sqrt(variance), design.reason
     widened = (error * student_widening(design.degrees, level)) ** 2
-    low, high = weighted_clopper_pearson(1 - value, widened, weight, level)
-    return within_interval(Estimate(value, error, 1 - high, 1 - low, level, WEIGHTED, num, reason is None, reason))
+    low, high = weighted_score_interval(value, widened, weight, level)
+    return within_interval(Estimate(value, error, low, high, level, WEIGHTED, num, reason is None, reason))
 
 
 def _check(design: LinearEstimator, **values: NDArray[Any]) -> None:
@@ -245,22 +231,10 @@ class _Calibrated:
     base: LinearEstimator
     ratio: Array
     group: NDArray[np.int64]
-
-    @property
-    def weights(self) -> Array:
-        return self.base.weights * self.ratio
-
-    @property
-    def largest_weight(self) -> float:
-        return self.base.largest_weight
-
-    @property
-    def degrees(self) -> int | None:
-        return self.base.degrees
-
-    @property
-    def reason(self) -> str | None:
-        return self.base.reason
+    weights: Array
+    largest_weight: float
+    degrees: int | None
+    reason: str | None
 
     def mean(self, x: Array) -> Any:
         return self.base.mean(times(self.ratio, x))
@@ -291,7 +265,6 @@ def calibrate(
 
     Parameters
     ----------
-    rounds : a selection or all rounds in their order
     prediction : (n,) predicted class of each label, over all rounds
     pool_count : examples of the pool by predicted class
 
@@ -314,4 +287,5 @@ def calibrate(
     found = np.bincount(group, weights=base.weights, minlength=len(share))
     share *= found > 0
     ratio = share / share.sum() / np.where(found > 0, found, 1)
-    return _Calibrated(base, ratio[group], group)
+    weights = base.weights * ratio[group]
+    return _Calibrated(base, ratio[group], group, weights, base.largest_weight, base.degrees, base.reason)

@@ -49,9 +49,9 @@ from typing import NamedTuple
 import numpy as np
 
 from opacc_ray.errors import LabelError
-from opacc_ray.estimators.accuracy_estimate import Estimate, Outcome
 from opacc_ray.estimators.design_based import design_based_estimate
-from opacc_ray.estimators.intervals import effective_number
+from opacc_ray.estimators.intervals import Estimate, effective_number
+from opacc_ray.estimators.rounds import Outcome
 from opacc_ray.selection import Selection
 
 INTERIM_SHARE = 0.95
@@ -110,18 +110,9 @@ def analyse(
     level: float = 0.95,
     estimator: Estimator = design_based_estimate,
 ) -> tuple[InterimAnalysis, Estimate]:
-    """Compute the interim analysis of all rounds.
+    """Compute the interim analysis of all rounds, and the estimate to report if sampling stops here.
 
-    Parameters
-    ----------
-    selections, outcomes : one of each per round, as for :func:`opacc_ray.estimate`
-    level : coverage of the interval reported at the end
-    estimator : computes the interval; default: by the rounds' own designs
-
-    Returns
-    -------
-    (InterimAnalysis, Estimate)
-        The estimate has the interval to report if sampling stops here, at ``interim_level(level)``.
+    ``level`` is the coverage of the interval reported at the end; that of the estimate is ``interim_level(level)``.
     """
     found = estimator(selections, outcomes, interim_level(level))
     failure = 1 - np.concatenate(outcomes)
@@ -130,13 +121,7 @@ def analyse(
 
 
 def forecast(analyses: Sequence[InterimAnalysis], goal: float, pool_size: int) -> Forecast:
-    """Forecast whether a goal is reached, and how many labels it takes if not.
-
-    Parameters
-    ----------
-    analyses : at least one, after each round so far
-    goal : W, the half-width to reach
-    pool_size : N
+    """Forecast whether a goal W is reached, and how many labels it takes if not, from the analyses of all rounds.
 
     Raises
     ------
@@ -177,29 +162,21 @@ def planned_rounds(labels: int, total: float, pool_size: int) -> list[int]:
     """Return the sizes, at least one, of the rounds that raise ``labels`` to ``total`` and a margin."""
     sizes: list[int] = []
     while not sizes or labels < min(total, pool_size):
-        then = min(math.ceil(_after_next(labels, total) - 1e-6), pool_size)  # whole but for rounding
+        if total <= CLOSE * labels:
+            then = max((1 + MARGIN) * total, LEAST_GROWTH * labels, labels + LEAST_ROUND)
+        else:
+            least, most = (growth * labels for growth in LEARNING_GROWTH)
+            then = max(min(LEARNING_SHARE * total, most), least, labels + LEAST_ROUND)
+        then = min(math.ceil(then - 1e-6), pool_size)  # whole but for rounding
         sizes.append(max(then - labels, 1))
         labels = then
     return sizes
 
 
-def _after_next(labels: int, total: float) -> float:
-    """Return the number of labels after the next round."""
-    if total <= CLOSE * labels:
-        return max((1 + MARGIN) * total, LEAST_GROWTH * labels, labels + LEAST_ROUND)
-    least, most = (growth * labels for growth in LEARNING_GROWTH)
-    return max(min(LEARNING_SHARE * total, most), least, labels + LEAST_ROUND)
-
-
 def advice(found: Forecast, by_srs: float, now: InterimAnalysis, pool_size: int) -> str | None:
-    """Return one sentence if the goal is not reached, and takes too many labels.
+    """Return one sentence if the goal is not reached, and takes too many labels; ``now`` is the last analysis.
 
-    Parameters
-    ----------
-    found : forecast for the goal
-    by_srs : labels of a simple random sample planned in advance
-    now : the last analysis
-    pool_size : N
+    ``by_srs`` is the number of labels of a simple random sample planned in advance.
     """
     if found.reached:
         return None

@@ -1,18 +1,14 @@
-"""Compute confidence intervals for a mean in [0, 1]: the building blocks of the estimators.
-
-    wilson                      0/1 outcomes, draws with replacement, or an effective sample size
-    hypergeometric              0/1 outcomes, simple random sample without replacement: exact
-    stratified_score            0/1 outcomes, strata: Wilson's interval generalised
-    mid_p_low                   lower end with few events
-    zero_failure_bound          upper end for failures with none among the labels: exact
-    weighted_clopper_pearson    a weighted sum of failures, for unequal probabilities and for scores
+"""The estimate that every estimator returns, and the confidence intervals for a mean in [0, 1] that it may have.
 
 Legend: N pool, n labels, x successes, f = n/N, z the normal quantile of the level.
 """
 
 import math
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from html import escape
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +22,14 @@ WEIGHTED = "weighted Clopper-Pearson"
 _ROUNDING = 1e-14
 _EXAMPLE_ROUNDING = 1e-6
 """Rounding error of a number of examples."""
+
+_LEAST_MOVE = 1e-9
+"""A smaller move of a value into its interval is not reported."""
+
+_LINE_WIDTH = 240
+"""Pixels of the line from 0 to 1."""
+
+# -- the estimate -----------------------------------------------------------------------------------------------
 
 
 class Value(Protocol):
@@ -59,6 +63,101 @@ def outward(bounds: Interval, size: int) -> Interval:
     return math.floor(low * size + _EXAMPLE_ROUNDING) / size, math.ceil(high * size - _EXAMPLE_ROUNDING) / size
 
 
+@dataclass(frozen=True)
+class Estimate:
+    """Accuracy of a model on the whole pool, with its interval.
+
+    ``value`` is between ``low`` and ``high``: an unbiased estimate outside of them is moved to the nearer end, and
+    ``reason`` reports it. ``low`` .. ``high`` covers the accuracy with probability ``level`` where ``design_based`` is
+    true; otherwise ``reason`` states the assumption of the interval.
+
+    ``effective_size`` is the number of labels of a simple random sample that would be as precise. Only
+    :func:`opacc_ray.estimate` sets it; it is None where it is unknown: too few failures were seen, or the interval is
+    not design-based. Equality and :meth:`to_dict` ignore it.
+    """
+
+    value: float
+    standard_error: float
+    low: float
+    high: float
+    level: float
+    interval: str
+    n: int
+    design_based: bool
+    reason: str | None = None
+    effective_size: float | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        for name in ("value", "standard_error", "low", "high", "level"):  # NumPy numbers are not JSON types
+            object.__setattr__(self, name, float(getattr(self, name)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON types, under the names of the attributes, without ``effective_size``."""
+        content = asdict(self)
+        del content["effective_size"]
+        return content
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
+    def __str__(self) -> str:
+        return as_text(self)
+
+
+def within_interval(found: Estimate, size: int | None = None) -> Estimate:
+    """Move the value into the interval, and round the ends outward to multiples of 1/``size`` if that is given.
+
+    An unbiased estimate may be outside of its interval, even below 0, where few labels fail or few succeed. ``reason``
+    reports such a move.
+    """
+    low, high = (found.low, found.high) if size is None else outward((found.low, found.high), size)
+    value, reason = min(max(found.value, low), high), found.reason
+    if abs(value - found.value) > _LEAST_MOVE:
+        reason = joined_reasons((reason, f"the unbiased estimate, {found.value:.4f}, is outside the interval"))
+    return replace(found, value=value, low=low, high=high, reason=reason)
+
+
+def joined_reasons(reasons: Iterable[str | None]) -> str | None:
+    """Join reasons in one text, each once; None if there is none."""
+    return "; ".join(dict.fromkeys(filter(None, reasons))) or None
+
+
+def as_text(estimate: Any) -> str:
+    """Return an estimate, or its document, as one line of text."""
+    kind = "" if estimate.design_based else ", not design-based"
+    return (
+        f"{estimate.value:.4f} [{estimate.low:.4f}, {estimate.high:.4f}] "
+        f"({100 * estimate.level:g}% {estimate.interval} interval, {estimate.n} labels{kind})"
+    )
+
+
+def as_html(estimate: Any) -> str:
+    """Return an estimate, or its document, as HTML in the colours of the page; every text is escaped."""
+    between = f"{100 * estimate.level:g}% interval {estimate.low:.4f} to {estimate.high:.4f}"
+    note = f"; {escape(estimate.reason)}" if estimate.reason else ""
+    return (
+        f'<div><strong style="font-size:1.3em">{estimate.value:.4f}</strong>&ensp;{between}<br>'
+        f"{_interval_line(estimate, between)}"
+        f"<small>{escape(estimate.interval)} interval, {estimate.n} labels{note}</small></div>"
+    )
+
+
+def _interval_line(estimate: Any, between: str) -> str:
+    if not 0 <= estimate.low <= estimate.high <= 1:
+        return ""
+    low, high, value = (8 + _LINE_WIDTH * min(max(x, 0.0), 1.0) for x in (estimate.low, estimate.high, estimate.value))
+    title = f"{estimate.value:.4f}, {between}"
+    return (
+        f'<svg role="img" width="{_LINE_WIDTH + 16}" height="18" stroke="currentColor"><title>{title}'
+        f'</title><path d="M8 5V13M{_LINE_WIDTH + 8} 5V13M8 9H{_LINE_WIDTH + 8}" opacity=".35"/>'
+        f'<path d="M{low:.1f} 9H{high:.1f}" stroke-width="4"/>'
+        f'<circle cx="{value:.1f}" cy="9" r="5" fill="currentColor"/></svg><br>'
+    )
+
+
+# -- intervals --------------------------------------------------------------------------------------------------
+
+
 def normal_quantile(level: float) -> float:
     """Return z with P(|Z| <= z) = level."""
     from scipy.special import ndtri
@@ -81,7 +180,7 @@ def effective_number(terms: Array) -> float:
 
 
 def wilson(mean: float, size: float, level: float) -> Interval:
-    """Return Wilson's score interval for the ``mean`` of an (effective) sample of ``size``.
+    """Return Wilson's score interval for the ``mean`` of an (effective) sample of ``size``, drawn with replacement.
 
     E. B. Wilson, "Probable Inference, the Law of Succession, and Statistical Inference", JASA 22 (1927).
     It is inside [0, 1], and has a width at 0 and at 1, where the normal interval has none.
@@ -124,10 +223,10 @@ def hypergeometric(successes: int, size: int, pool: int, level: float) -> Interv
     It holds the shares M/N that neither one-sided test at (1 - level)/2 rejects. Coverage is at least ``level``.
     """
     tail, failures = (1 - level) / 2, size - successes
-    low_most, high_most = successes, pool - failures
-    low = _first(lambda M: _at_most(failures, size, pool - M, pool) > tail, low_most, high_most)
-    high = _first(lambda M: _at_most(successes, size, M, pool) <= tail, low_most, high_most + 1) - 1
-    return low / pool, high / pool
+    shares = range(successes, pool - failures + 1)  # possible M
+    low = bisect_left(shares[:-1], True, key=lambda M: _at_most(failures, size, pool - M, pool) > tail)
+    high = bisect_left(shares, True, key=lambda M: _at_most(successes, size, M, pool) <= tail)
+    return (successes + low) / pool, (successes + high - 1) / pool
 
 
 def _at_most(count: int, size: int, events: int, pool: int) -> float:
@@ -202,14 +301,6 @@ def _constrained(successes: Array, sizes: Array, pull: Array) -> Array:
     return np.minimum(np.maximum(share, 0, out=share), 1, out=share)
 
 
-def _first(true_from: Callable[[int], bool], low: int, high: int) -> int:
-    """Return the least number in [low, high] with a monotone condition; ``high`` if there is none before."""
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if true_from(middle) else (middle + 1, high)
-    return low
-
-
 # -- weighted sums of failures ----------------------------------------------------------------------------------
 
 
@@ -240,13 +331,16 @@ def weighted_clopper_pearson(failures: float, variance: float, largest_weight: f
     For w = 1/n both ends equal Clopper and Pearson's to three digits. The lower end is the smaller of two quantiles,
     because a weighted estimate may exceed 1 and a beta variable may not. It mostly covers more often than the level.
     """
+    from scipy.special import gammaincinv
+
     y, w, tail = failures, largest_weight, (1 - level) / 2
     if w == 0:  # the whole pool is labelled
         return y, y
     shrink = (1 + w) ** 2 * (1 + 2 * w)
-    lower = y / (1 + w), (variance + (w * y) ** 2) / shrink
-    upper = (y + w) / (1 + w), (variance + (w * (1 - y)) ** 2) / shrink
-    return min(_gamma_quantile(tail, *lower), _beta_quantile(tail, *lower)), _beta_quantile(1 - tail, *upper)
+    mean, spread = y / (1 + w), (variance + (w * y) ** 2) / shrink
+    by_gamma = float(gammaincinv(mean**2 / spread, tail)) * spread / mean if mean > 0 else 0.0
+    low = min(by_gamma, _beta_quantile(tail, mean, spread))
+    return low, _beta_quantile(1 - tail, (y + w) / (1 + w), (variance + (w * (1 - y)) ** 2) / shrink)
 
 
 def weighted_share_interval(share: Moments, rest: Moments, largest_weight: float, level: float) -> Interval:
@@ -267,13 +361,10 @@ def weighted_accuracy_interval(failures: Moments, successes: Moments, largest_we
     return 1 - many, 1 - few
 
 
-def _gamma_quantile(probability: float, mean: float, variance: float) -> float:
-    """Return the quantile of the gamma distribution with these moments."""
-    from scipy.special import gammaincinv
-
-    if mean <= 0:
-        return 0.0
-    return float(gammaincinv(mean**2 / variance, probability)) * variance / mean
+def weighted_score_interval(value: float, variance: float, largest_weight: float, level: float) -> Interval:
+    """Return the interval of a mean ``value`` in [0, 1] from :func:`weighted_clopper_pearson` of 1 - value."""
+    few, many = weighted_clopper_pearson(1 - value, variance, largest_weight, level)
+    return 1 - many, 1 - few
 
 
 def _beta_quantile(probability: float, mean: float, variance: float) -> float:

@@ -38,10 +38,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import LabelError
-from opacc_ray.estimators.accuracy_estimate import Estimate, Outcome
 from opacc_ray.estimators.design_based import design_based_estimate
-from opacc_ray.estimators.intervals import WEIGHTED, weighted_clopper_pearson
-from opacc_ray.estimators.rounds import linear_estimator
+from opacc_ray.estimators.intervals import WEIGHTED, Estimate, weighted_clopper_pearson
+from opacc_ray.estimators.rounds import Outcome, linear_estimator
 from opacc_ray.selection import Selection
 
 _BY_RISK = (WEIGHTED, "adjusted Wilson")
@@ -63,11 +62,7 @@ def disagreement(
         parts = [part.restrict(has) for part, has in zip(rounds, twice, strict=True) if has.any()]
         with suppress(LabelError):  # raised if the part has no design of its own
             return design_based_estimate(parts, [own for own in differences if len(own)], level)
-    return _by_weights(linear_estimator(rounds).weights[np.concatenate(twice)], np.concatenate(differences), level)
-
-
-def _by_weights(weight: NDArray[np.float64], difference: Outcome, level: float) -> Estimate:
-    """Estimate δ from weights (m,) and differences (m,)."""
+    weight, difference = linear_estimator(rounds).weights[np.concatenate(twice)], np.concatenate(differences)
     num, weight = len(weight), weight / weight.sum()
     mean = float(weight @ difference)
     variance = num / max(num - 1, 1) * float(((weight * (difference - mean)) ** 2).sum())
@@ -76,17 +71,10 @@ def _by_weights(weight: NDArray[np.float64], difference: Outcome, level: float) 
 
 
 def widen(accuracy: Estimate, disagreement: Estimate) -> tuple[float, float]:
-    """Return the interval of the accuracy by the typical answers of annotators.
+    """Return the interval of θ, the accuracy by the typical answers, from estimates of μ and δ at the same level.
 
-    Parameters
-    ----------
-    accuracy : estimate of μ, from the labels as they are.
-    disagreement : estimate of δ, at the same level.
-
-    Returns
-    -------
-    (float, float)
-        In [0, 1]; never inside the interval of ``accuracy``. Covers θ at least as often as both intervals cover.
+    It is in [0, 1], and never inside the interval of ``accuracy``. It covers θ at least as often as both intervals
+    cover.
     """
     mean, by = accuracy.value, max(disagreement.value, 0.0)
     spread = max(disagreement.high - by, 0.0)

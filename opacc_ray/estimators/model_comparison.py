@@ -29,8 +29,8 @@ each with the interval of its own design, and ρ = 0.
 level)/P (Bonferroni). For six models that is 3 % wider than the exact quantile of the largest of 15 correlated
 differences, whose distribution would depend on estimated correlations.
 
-If each model has predicted failures (``taught.py``), with errors e = f - p and effects a of each label as in
-``difference_estimator.py``, the difference of models A and B has the interval
+If each model has predicted failures (``neyman/regression.py``), with errors e = f - p and effects a of each label as
+in ``difference_estimator.py``, the difference of models A and B has the interval
 
     θ̂_A - θ̂_B ± t · s        s² = [m · v + 2 · v̂]/(m + 2) + h_A + h_B
     measured    v = Σ_t v_t(w_A e_A - w_B e_B)      from m = (Σr)²/Σr² terms,  r = (a_A e_A - a_B e_B)²
@@ -55,25 +55,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import LabelError
-from opacc_ray.estimators.accuracy_estimate import (
-    Estimate,
-    KnownOutcomes,
-    Outcome,
-    is_binary,
-    joined_reasons,
-    within_interval,
-)
 from opacc_ray.estimators.design_based import design_based_estimate
 from opacc_ray.estimators.difference_estimator import CombinedRounds, LabelEffects, label_effects, measured_weight
 from opacc_ray.estimators.intervals import (
+    Estimate,
     Moments,
     clipped,
     cut,
+    joined_reasons,
     normal_quantile,
     student_widening,
     weighted_share_interval,
+    within_interval,
 )
-from opacc_ray.estimators.rounds import LinearEstimator, linear_estimator
+from opacc_ray.estimators.rounds import KnownOutcomes, LinearEstimator, Outcome, is_binary, linear_estimator
 from opacc_ray.selection import Selection
 
 PAIRED, INDEPENDENT = "paired difference", "difference of independent estimates"
@@ -89,27 +84,25 @@ Array = NDArray[np.float64]
 
 
 def independent_difference(first: Estimate, second: Estimate) -> Estimate:
-    """Return the first accuracy minus the second one, from two independent samples.
+    """Return the first accuracy minus the second one, in [-1, 1], from two independent samples and one level.
 
-    Parameters
-    ----------
-    first, second : with intervals of the same level
-
-    Returns
-    -------
-    Estimate
-        In [-1, 1]; ``n`` counts the labels of both.
+    ``n`` counts the labels of both.
     """
     a, b = clipped(first), clipped(second)
     low = a - b - _distance(a - first.low, second.high - b, 0.0)
     high = a - b + _distance(first.high - a, b - second.low, 0.0)
-    error = math.hypot(first.standard_error, second.standard_error)
-    reason = joined_reasons((first.reason, second.reason))
-    n, is_based = first.n + second.n, first.design_based and second.design_based
-    value, level = first.value - second.value, first.level
-    return within_interval(
-        Estimate(value, error, max(low, -1.0), min(high, 1.0), level, INDEPENDENT, n, is_based, reason)
+    found = Estimate(
+        value=first.value - second.value,
+        standard_error=math.hypot(first.standard_error, second.standard_error),
+        low=max(low, -1.0),
+        high=min(high, 1.0),
+        level=first.level,
+        interval=INDEPENDENT,
+        n=first.n + second.n,
+        design_based=first.design_based and second.design_based,
+        reason=joined_reasons((first.reason, second.reason)),
     )
+    return within_interval(found)
 
 
 class DifferenceLimits(NamedTuple):
@@ -162,12 +155,10 @@ def paired_difference(design: LinearEstimator, d: Outcome, level: float) -> Esti
     variance = float(design.variance(d))
     product = 2 * math.sqrt(variance_a * variance_b)
     correlation = (variance_a + variance_b - variance) / product if product else 0.0
-    low = a - b - _distance(a - bounds_a[0], bounds_b[1] - b, correlation)
-    high = a - b + _distance(bounds_a[1] - a, b - bounds_b[0], correlation)
+    low = max(a - b - _distance(a - bounds_a[0], bounds_b[1] - b, correlation), -1.0)
+    high = min(a - b + _distance(bounds_a[1] - a, b - bounds_b[0], correlation), 1.0)
     reason = design.reason
-    return Estimate(
-        a - b, math.sqrt(variance), max(low, -1.0), min(high, 1.0), level, PAIRED, len(d), reason is None, reason
-    )
+    return Estimate(a - b, math.sqrt(variance), low, high, level, PAIRED, len(d), reason is None, reason)
 
 
 def _moments(design: LinearEstimator, x: NDArray[np.float64]) -> list[Moments]:
@@ -219,13 +210,9 @@ class SeveralModels:
 def compare_by_design(
     selections: Sequence[Selection], outcomes: Sequence[Sequence[Outcome]], level: float
 ) -> SeveralModels:
-    """Compare models by the design alone.
+    """Compare models by the design alone, from the outcomes (n_t,) of each model and round.
 
-    Parameters
-    ----------
-    selections : rounds of one pool
-    outcomes : of each model: (n_t,) of each round
-    level : at which each accuracy holds, and all differences together
+    Each accuracy holds at ``level``, and all differences together.
     """
     design = linear_estimator(selections)
     estimates = [design_based_estimate(selections, own, level) for own in outcomes]
@@ -248,7 +235,8 @@ def compare_predicted(
     """Compare models that each have predicted failures; ``combined`` has the estimate of each."""
     estimates = [own.estimate(level) for own in combined]
     labels = [label_effects(own.rounds, own.weight) for own in combined]
-    errors = _weighted_errors(combined)  # (n, M)
+    weighted = [[w * part.error for w, part in zip(own.weight, own.rounds, strict=True)] for own in combined]
+    errors = np.stack([np.concatenate(own) for own in weighted], axis=1)  # (n, M) times the weight of the round
     ends = np.cumsum([len(part) for part in selections])[:-1]
 
     def variance(x: Array) -> Any:
@@ -304,9 +292,8 @@ def cut_to_predictions(
         a, b, stated = pair.first, pair.second, pair.difference
         limits = difference_limits(predictions[a], predictions[b], index, rows[a] - rows[b])
         low, high = cut((stated.low, stated.high), limits.low, limits.high)
-        return replace(
-            pair, difference=within_interval(replace(stated, low=low, high=high)), num_unlike=limits.num_unlike
-        )
+        found = within_interval(replace(stated, low=low, high=high))
+        return replace(pair, difference=found, num_unlike=limits.num_unlike)
 
     return replace(found, differences=tuple(map(cut_pair, found.differences)))
 
@@ -323,16 +310,10 @@ def _compared(
     size = pool_size if is_binary(rows) else None
     pairs = list(combinations(range(len(rows)), 2))
     own_level = 1 - (1 - level) / max(len(pairs), 1)
-    differences = [
-        Difference(
-            a,
-            b,
-            within_interval(replace(difference(a, b, own_level), level=level), size),
-            int((rows[a] > rows[b]).sum()),
-            int((rows[a] < rows[b]).sum()),
-        )
-        for a, b in pairs
-    ]
+    differences = []
+    for a, b in pairs:
+        found = within_interval(replace(difference(a, b, own_level), level=level), size)
+        differences.append(Difference(a, b, found, int((rows[a] > rows[b]).sum()), int((rows[a] < rows[b]).sum())))
     values = np.array([own.value for own in estimates])
     return SeveralModels(tuple(estimates), tuple(best_probability(values, covariance)), tuple(differences))
 
@@ -350,14 +331,6 @@ def best_probability(values: Array, covariance: Array) -> list[float]:
 def _rows(outcomes: Sequence[Sequence[Outcome]]) -> Array:
     """Return the outcomes of each model over all rounds, (M, n)."""
     return np.array([np.concatenate(own) for own in outcomes], dtype=np.float64)
-
-
-def _weighted_errors(combined: Sequence[CombinedRounds]) -> Array:
-    """Return the errors of each label for each model, times the weight of their round: (n, M)."""
-    return np.stack(
-        [np.concatenate([w * part.error for w, part in zip(own.weight, own.rounds, strict=True)]) for own in combined],
-        axis=1,
-    )
 
 
 def _covariance(x: Array, variance: Callable[[Array], Any]) -> Array:

@@ -24,12 +24,12 @@ Legend: C classes, n labels, w weights, α 0.0005.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.estimators.accuracy_estimate import Outcome, is_binary
+from opacc_ray.estimators.rounds import Outcome, is_binary
 from opacc_ray.selection import Selection
 
 Floats = NDArray[np.float64]
@@ -73,13 +73,10 @@ class Range(NamedTuple):
 
 
 def about_predictions(num: int, classes: Mapping[str, int] | None, numbers: Range | None) -> list[str]:
-    """Return warnings about the predictions of a pool.
+    """Return warnings about the predictions of a pool of ``num`` examples.
 
-    Parameters
-    ----------
-    num : examples
-    classes : predicted class -> examples; None for a regression, or if they are not known
-    numbers : of the confidences, or of the values of a regression; None if they are not known
+    ``classes`` maps each predicted class to its examples, None for a regression. ``numbers`` are those of the
+    confidences, or of the values of a regression. Both are None if they are not known.
     """
     found: list[str] = []
     if num < FEWEST:
@@ -87,7 +84,7 @@ def about_predictions(num: int, classes: Mapping[str, int] | None, numbers: Rang
     only = [name for name, count in (classes or {}).items() if count == num]
     if only:
         found.append(f"all {num} examples are predicted as {only[0]!r}; check the weights and the transform")
-    if numbers is not None and _are_equal(numbers):
+    if numbers is not None and numbers.high - numbers.low <= 1e-6 * max(abs(numbers.low), abs(numbers.high)):
         what = "predictions" if classes is None else "confidences"
         found.append(f"all {num} {what} are {numbers.low:.4g}; check the weights and the transform")
     return found
@@ -98,7 +95,11 @@ def about_outputs(output: NDArray[np.float32], task: str, kind: str) -> list[str
     found: list[str] = []
     if len(output) >= 2 and np.all(output == output[0]):
         found.append(f"all {len(output)} outputs are equal; check the weights and the transform")
-    elif task == "classification" and kind == "logits" and output.size >= FEWEST and _inside_one(output):
+    elif (
+        (task, kind) == ("classification", "logits")
+        and (output.size >= FEWEST and output.shape[1] >= 2)
+        and (np.isfinite(output).all() and output.min() >= 0 and output.max() <= 1)
+    ):
         found.append(
             "model.output says logits, and every output lies in [0, 1], as after a sigmoid; return the scores before "
             "the sigmoid. The scores of several labels per example are neither logits nor probabilities of one class"
@@ -128,13 +129,10 @@ def about_inputs(pool: Floats, reference: Floats) -> list[str]:
 
 
 def about_classes(predicted: Codes, truth: Codes, weights: Floats, names: Sequence[str]) -> list[str]:
-    """Return warnings from labels of a classification.
+    """Return warnings from labels of a classification, each example once.
 
-    Parameters
-    ----------
-    predicted, truth : (n,) classes of the labelled examples, each example once
-    weights : (n,) design weights, not negative
-    names : of the C classes, in the model's order
+    ``predicted`` and ``truth`` are classes (n,), ``weights`` (n,) >= 0 those of the design, and ``names`` those of the
+    C classes in the model's order.
     """
     size = _scaled(weights)
     other = _best_order(predicted, truth, size, names)
@@ -148,14 +146,16 @@ def about_classes(predicted: Codes, truth: Codes, weights: Floats, names: Sequen
     error = np.sqrt(max(share * (1 - share), chance * (1 - chance)) / max(total, 1.0))
     if enough and chance < 1 and share - chance + 2 * error < LEAST_SKILL * (1 - chance) and share - chance < error:
         return [
-            f"the model is no better than chance: {_percent(share)} of the labels agree with its predictions, and "
-            f"{_percent(chance)} would by chance; check weights, transform and the order of model.classes"
+            f"the model is no better than chance: {100 * share:.0f} % of the labels agree with its predictions, and "
+            f"{100 * chance:.0f} % would by chance; check weights, transform and the order of model.classes"
         ]
     return []
 
 
 def about_values(predicted: Floats, truth: Floats, weights: Floats, outcome: Floats) -> list[str]:
     """Return warnings from labels of a regression, each example once: (n,) each, ``outcome`` the scores."""
+    from scipy.stats import rankdata
+
     num = len(truth)
     zero = int(np.count_nonzero(outcome <= 0))
     if num >= FEWEST // 2 and zero >= SCORED_ZERO * num:
@@ -169,7 +169,10 @@ def about_values(predicted: Floats, truth: Floats, weights: Floats, outcome: Flo
     total = float(size.sum())
     if total < JUDGED or np.ptp(truth) == 0 or np.ptp(predicted) == 0:
         return []
-    correlation = _correlation(_ranks(predicted), _ranks(truth), size)
+    weight, ranks = size / total, rankdata(np.stack([predicted, truth]), axis=1)  # (2, n)
+    x, y = ranks - (ranks @ weight)[:, None]
+    norm = float(np.sqrt((weight @ x**2) * (weight @ y**2)))
+    correlation = float(weight @ (x * y)) / norm if norm > 0 else 0.0
     if correlation + 2 / np.sqrt(total) < LEAST_SKILL and correlation < 1 / np.sqrt(total):
         return [
             f"the model is no better than chance: labels and predictions have a rank correlation of {correlation:.2f}; "
@@ -192,15 +195,14 @@ def _best_order(predicted: Codes, truth: Codes, size: Floats, names: Sequence[st
     if total < 1:
         return None
     own = float(size[predicted == truth].sum()) / total
-    found: list[tuple[float, str]] = []
-    for order in _orders(predicted, truth, size, names):
+    best, question = own, ""
+    for order in _orders(predicted, truth, size, names):  # of equal ones the first, which is the simplest
         share = float(size[order.meaning[predicted] == truth].sum()) / total
-        if share - own >= LEAST_GAIN and _is_clear(order, predicted, truth, size):
-            found.append((share, order.question))
-    if not found:
+        if share > best and share - own >= LEAST_GAIN and _is_clear(order, predicted, truth, size):
+            best, question = share, order.question
+    if not question:
         return None
-    share, question = max(found, key=lambda item: item[0])  # of equal ones the first, which is the simplest
-    return f"labels and predictions agree on {_percent(share)} instead of {_percent(own)} if {question}"
+    return f"labels and predictions agree on {100 * best:.0f} % instead of {100 * own:.0f} % if {question}"
 
 
 def _is_clear(order: _Order, predicted: Codes, truth: Codes, size: Floats) -> bool:
@@ -227,38 +229,34 @@ def _orders(predicted: Codes, truth: Codes, size: Floats, names: Sequence[str]) 
     num = len(names)
     if num < 2:
         return
-    classes = np.arange(num)
-    ask = "is model.classes in the model's order?"
-    yield from _exchanges(predicted, truth, size, names)
-    if num > 2:
-        for step in (1, -1):
-            question = (
-                f"labels are shifted by one class ({names[step % num]} for {names[0]}): are they numbered from 1?"
-            )
-            yield _Order((classes + step) % num, 0.0, question)
-        alphabetical = np.array(sorted(range(num), key=lambda c: names[c]))
-        yield _Order(alphabetical, 0.0, f"the model's classes are in alphabetical order: {ask}")
-        meaning = _assigned(predicted, truth, size, num)
-        moved = [f"{names[c]} means {names[meaning[c]]}" for c in np.flatnonzero(meaning != classes).tolist()]
-        more = f" and {len(moved) - 3} more" if len(moved) > 3 else ""
-        yield _Order(meaning, float(gammaln(num + 1)), f"{', '.join(moved[:3])}{more}: {ask}")
+    classes, ask = np.arange(num), "is model.classes in the model's order?"
+    if (predicted != truth).any():
+        first, second = _exchanged(predicted, truth, size, num)
+        meaning = classes.copy()
+        meaning[[first, second]] = second, first
+        question = f"{names[first]} and {names[second]} change places: {ask}"
+        yield _Order(meaning, float(np.log(num * (num - 1) / 2)), question)
+    if num == 2:
+        return
+    for step in (1, -1):
+        shifted = f"labels are shifted by one class ({names[step % num]} for {names[0]})"
+        yield _Order((classes + step) % num, 0.0, f"{shifted}: are they numbered from 1?")
+    alphabetical = np.array(sorted(range(num), key=lambda c: names[c]))
+    yield _Order(alphabetical, 0.0, f"the model's classes are in alphabetical order: {ask}")
+    meaning = _assigned(predicted, truth, size, num)
+    moved = [f"{names[c]} means {names[meaning[c]]}" for c in np.flatnonzero(meaning != classes).tolist()]
+    more = f" and {len(moved) - 3} more" if len(moved) > 3 else ""
+    yield _Order(meaning, float(gammaln(num + 1)), f"{', '.join(moved[:3])}{more}: {ask}")
 
 
-def _exchanges(predicted: Codes, truth: Codes, size: Floats, names: Sequence[str]) -> Iterator[_Order]:
-    """Yield the exchange of two classes that labels fit best."""
-    num = len(names)
+def _exchanged(predicted: Codes, truth: Codes, size: Floats, num: int) -> tuple[int, int]:
+    """Return the two classes whose exchange the labels fit best."""
     low, high = np.minimum(predicted, truth), np.maximum(predicted, truth)
     wrong = low != high
-    if not wrong.any():
-        return
     pairs, place = np.unique(low[wrong] * num + high[wrong], return_inverse=True)
     right = np.bincount(predicted[~wrong], weights=size[~wrong], minlength=num)
     gain = np.bincount(place, weights=size[wrong]) - right[pairs // num] - right[pairs % num]
-    first, second = divmod(int(pairs[np.argmax(gain)]), num)
-    meaning = np.arange(num)
-    meaning[[first, second]] = second, first
-    question = f"{names[first]} and {names[second]} change places: is model.classes in the model's order?"
-    yield _Order(meaning, float(np.log(num * (num - 1) / 2)), question)
+    return divmod(int(pairs[np.argmax(gain)]), num)
 
 
 def _assigned(predicted: Codes, truth: Codes, size: Floats, num: int) -> Codes:
@@ -278,31 +276,6 @@ def _scaled(weights: Floats) -> Floats:
     """Scale weights (n,) to a sum of Kish's effective size."""
     squares = float(weights @ weights)
     return weights * (weights.sum() / squares) if squares > 0 else np.ones(len(weights))
-
-
-def _ranks(values: Floats) -> Floats:
-    from scipy.stats import rankdata
-
-    return np.asarray(rankdata(values), dtype=np.float64)
-
-
-def _correlation(x: Floats, y: Floats, weights: Floats) -> float:
-    share = weights / weights.sum()
-    x, y = x - share @ x, y - share @ y
-    norm = float(np.sqrt((share @ x**2) * (share @ y**2)))
-    return float(share @ (x * y)) / norm if norm > 0 else 0.0
-
-
-def _are_equal(numbers: Range) -> bool:
-    return numbers.high - numbers.low <= 1e-6 * max(abs(numbers.low), abs(numbers.high))
-
-
-def _inside_one(output: NDArray[Any]) -> bool:
-    return bool(np.isfinite(output).all() and output.min() >= 0 and output.max() <= 1 and output.shape[1] >= 2)
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
 
 
 # -- predicted failures -----------------------------------------------------------------------------------------
@@ -331,15 +304,11 @@ def contradiction(selections: Sequence[Selection], outcomes: Sequence[Outcome]) 
         logit = np.log(p / (1 - p)) + _LOGIT_SHIFTS[:, None]  # (δ, n)
         log_likelihood -= np.logaddexp(0, np.where(failure > 0, -logit, logit)).sum(axis=1)
         num, failures, predicted = num + len(p), failures + float(failure.sum()), predicted + float(p.sum())
-        if _log_of_one_rate(failures, num) - log_likelihood.max() >= math.log(LEAST_RATIO):
+        one_rate = math.lgamma(failures + 0.5) + math.lgamma(num - failures + 0.5) - math.lgamma(num + 1)
+        if one_rate - math.log(math.pi) - log_likelihood.max() >= math.log(LEAST_RATIO):
             return (
                 f"the labels contradict your {selections[0].facts[FORESEEN_FROM]}: {predicted:.1f} of the first {num} "
                 f"labelled examples were predicted to fail, and {failures:g} did; a single failure rate for all would "
                 "have predicted better; check that confidence is the probability of a correct prediction"
             )
     return None
-
-
-def _log_of_one_rate(failures: float, num: int) -> float:
-    """Return the log of Krichevsky and Trofimov's probability of a sequence."""
-    return math.lgamma(failures + 0.5) + math.lgamma(num - failures + 0.5) - math.lgamma(num + 1) - math.log(math.pi)

@@ -32,13 +32,25 @@ as wide as without assistance.) With replicates v is widened by Student's quanti
 
 Designs that already use the confidence for the draw gain little.
 
+**Without any label**, the confidence c (the largest softmax value) gives three guesses of the accuracy, none with an
+interval (:func:`label_free_accuracy`):
+
+    average confidence            mean c
+    difference of confidences     accuracy of the reference + mean c - mean c of the reference
+    average thresholded           share of the pool with c >= t; as many of the reference are below t as fail
+
+Sources: D. Guillory, V. Shankar, S. Ebrahimi, T. Darrell, L. Schmidt, "Predicting with Confidence on Unseen
+Distributions", ICCV 2021; S. Garg, S. Balakrishnan, Z. C. Lipton, B. Neyshabur, H. Sedghi, "Leveraging Unlabeled Data
+to Predict Out-of-Distribution Performance", ICLR 2022. The last two need a labelled reference, such as the model's test
+set. All assume that the confidence is as reliable on the pool as on the reference; only labels can test that.
+
 Legend: N pool, n labels, f = 1 - outcome, w_k weight of a label, w the largest, v estimated variance of D.
 """
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -46,11 +58,13 @@ from numpy.typing import ArrayLike, NDArray
 from opacc_ray.designs.design import Replicate
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimators import intervals
-from opacc_ray.estimators.accuracy_estimate import Estimate, Outcome
 from opacc_ray.estimators.design_based import unclipped_estimate
+from opacc_ray.estimators.intervals import Estimate
 from opacc_ray.estimators.rounds import (
     Array,
     LinearEstimator,
+    Outcomes,
+    Rounds,
     as_lists,
     checked_rounds,
     known_outcomes,
@@ -75,11 +89,7 @@ class _Predicted(NamedTuple):
 
 
 def assisted_estimate(
-    rounds: Selection | Sequence[Selection],
-    outcomes: Sequence[Any] | Outcome,
-    prediction: ArrayLike,
-    level: float = 0.95,
-    strength: float | None = None,
+    rounds: Rounds, outcomes: Outcomes, prediction: ArrayLike, level: float = 0.95, strength: float | None = None
 ) -> Estimate:
     """Estimate accuracy from the labels and a prediction of every outcome of the pool.
 
@@ -109,38 +119,36 @@ def assisted_estimate(
 
 
 def unclipped_assisted(
-    rounds: Selection | Sequence[Selection],
-    outcomes: Sequence[Any] | Outcome,
-    prediction: ArrayLike,
-    level: float,
-    strength: float | None,
+    rounds: Rounds, outcomes: Outcomes, prediction: ArrayLike, level: float, strength: float | None
 ) -> Estimate:
     """Return :func:`assisted_estimate` before it is cut to what the labels prove."""
     selections, failures, plain = _given(rounds, outcomes, level)
     predicted, design = _predicted(selections, prediction), linear_estimator(selections)
-    used = _tuned(selections, design, failures, predicted) if strength is None else _checked_strength(strength)
+    if strength is not None and (isinstance(strength, bool) or not 0 <= strength <= 1):
+        raise SpecError(f"strength={strength!r}: give a number from 0 (no assistance) to 1, or None to tune it")
+    used = _tuned(selections, design, failures, predicted) if strength is None else float(strength)
     if used == 0:
         return plain
     error = failures - used * predicted.failure
     share, variance = used * predicted.mean + float(design.mean(error)), float(design.variance(error))
     widened = variance * intervals.student_widening(design.degrees, level) ** 2
-    low, high = _bounds(share, widened, design.largest_weight, used * _false_alarm(design, predicted), level)
-    return replace(
-        plain, value=1 - share, standard_error=math.sqrt(variance), low=1 - high, high=1 - low, interval=NAME
-    )
+    low = high = share
+    weight, y, alarm = design.largest_weight, max(share, 0.0), used * _false_alarm(design, predicted)
+    if weight > 0:  # else the whole pool is labelled
+        shifted = widened + (weight * y + alarm) ** 2 - (weight * (y - alarm)) ** 2  # variance of the lower end
+        low, _ = intervals.weighted_clopper_pearson(max(y - alarm, 0.0), shifted, weight, level)
+        _, high = intervals.weighted_clopper_pearson(y, widened, weight, level)
+    found = replace(plain, value=1 - share, low=1 - high, high=1 - low, interval=NAME)
+    return replace(found, standard_error=math.sqrt(variance))
 
 
-def tuned_strength(
-    rounds: Selection | Sequence[Selection], outcomes: Sequence[Any] | Outcome, prediction: ArrayLike
-) -> float:
+def tuned_strength(rounds: Rounds, outcomes: Outcomes, prediction: ArrayLike) -> float:
     """Return the λ that :func:`assisted_estimate` tunes: 0 if the prediction does not help, or no label fails."""
     selections, failures, _ = _given(rounds, outcomes, 0.95)
     return _tuned(selections, linear_estimator(selections), failures, _predicted(selections, prediction))
 
 
-def _given(
-    rounds: Selection | Sequence[Selection], outcomes: Sequence[Any] | Outcome, level: float
-) -> tuple[list[Selection], Array, Estimate]:
+def _given(rounds: Rounds, outcomes: Outcomes, level: float) -> tuple[list[Selection], Array, Estimate]:
     """Return all rounds, the failures (n,) of their labels, and the estimate without assistance."""
     selections, given = as_lists(rounds, outcomes)
     predicts = next((part.method for part in selections if part.design.prediction is not None), None)
@@ -178,12 +186,6 @@ def _predicted(selections: Sequence[Selection], prediction: ArrayLike) -> _Predi
     return _Predicted(1 - values[labelled].astype(np.float64), 1 - mean, 1 - least)
 
 
-def _checked_strength(strength: float) -> float:
-    if isinstance(strength, bool) or not 0 <= strength <= 1:
-        raise SpecError(f"strength={strength!r}: give a number from 0 (no assistance) to 1, or None to tune it")
-    return float(strength)
-
-
 def _tuned(selections: Sequence[Selection], design: LinearEstimator, failures: Array, predicted: _Predicted) -> float:
     q, covariance, rounding = predicted.failure, 0.0, 0.0
     variance = _false_alarm(design, predicted) ** 2
@@ -219,12 +221,19 @@ def _false_alarm(design: LinearEstimator, predicted: _Predicted) -> float:
     return min(max(seen, lacking), design.largest_weight * predicted.largest)
 
 
-def _bounds(share: float, variance: float, weight: float, alarm: float, level: float) -> intervals.Interval:
-    """Return the interval for the share of failures."""
-    if weight == 0:  # the whole pool is labelled
-        return share, share
-    y = max(share, 0.0)
-    shifted = variance + (weight * y + alarm) ** 2 - (weight * (y - alarm)) ** 2  # variance of the lower end
-    low, _ = intervals.weighted_clopper_pearson(max(y - alarm, 0.0), shifted, weight, level)
-    _, high = intervals.weighted_clopper_pearson(y, variance, weight, level)
-    return low, high
+def label_free_accuracy(
+    confidence: Array, reference: Array | None = None, outcome: Array | None = None
+) -> dict[str, float]:
+    """Return guesses of the accuracy by name, from the confidence (N,) alone.
+
+    With ``reference`` and ``outcome``, the confidences and outcomes (k,) of labelled examples, there are three guesses;
+    without, the first.
+    """
+    found = {"average confidence": float(np.mean(confidence))}
+    if reference is not None and outcome is not None:
+        failures = round(float(len(outcome) - np.sum(outcome)))
+        threshold = np.sort(reference)[failures] if failures < len(reference) else np.inf
+        moved = float(np.mean(outcome) + np.mean(confidence) - np.mean(reference))
+        found["difference of confidences"] = moved
+        found["average thresholded confidence"] = float(np.mean(confidence >= threshold))
+    return found

@@ -23,8 +23,9 @@ Legend: N pool, n labels, w weight of a round.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,30 +34,100 @@ from opacc_ray.designs import Design
 from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.designs.stratified import Stratified
 from opacc_ray.errors import LabelError
-from opacc_ray.estimators.accuracy_estimate import KnownOutcomes, Outcome, check_level, checked_outcome, is_binary
+from opacc_ray.estimators.intervals import Estimate, cut, within_interval
 from opacc_ray.selection import Selection
 
 Array = NDArray[np.float64]
+Outcome = NDArray[np.float64]
+Outcomes = Sequence[Any] | Outcome
+"""Outcomes of a selection, (n,), or of each round."""
+
+Rounds = Selection | Sequence[Selection]
+"""A selection, or all rounds in their order."""
 
 _LEAST_LEFT = 0.5
 """Least number of examples that a round is assumed to leave unlabelled: keeps its weight finite."""
 
 
+# -- outcomes ---------------------------------------------------------------------------------------------------
+
+
+class KnownOutcomes(NamedTuple):
+    """What the labels prove: the outcomes of the labelled examples."""
+
+    failures: float  # their sum over labelled examples, each counted once
+    num: int  # distinct labelled examples
+    pool_size: int
+    binary: bool  # whether every outcome is 0 or 1
+
+    def clip(self, found: Estimate) -> Estimate:
+        """Cut an estimate to what the labels leave possible; with 0/1 outcomes its ends are multiples of 1/N."""
+        least, most = (self.num - self.failures) / self.pool_size, (self.pool_size - self.failures) / self.pool_size
+        if self.num == self.pool_size:
+            return replace(found, value=most, standard_error=0.0, low=most, high=most)
+        low, high = cut((found.low, found.high), least, most)
+        return within_interval(replace(found, low=low, high=high), self.pool_size if self.binary else None)
+
+
+def checked_outcome(selection: Selection, outcome: Sequence[float] | Outcome) -> Outcome:
+    """Return the outcomes as (n,) float64; raise LabelError unless they fit the selection, in its order."""
+    try:
+        values = np.asarray(outcome, dtype=np.float64)
+    except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: a tensor that has a gradient
+        raise LabelError(
+            f"the outcomes are not all numbers ({error}): give 1 for correct, 0 for a misprediction, or a score"
+        ) from None
+    if values.shape != selection.index.shape:
+        raise LabelError(
+            f"outcome has shape {values.shape} and the selection {len(selection.index)} examples: "
+            "give one outcome per example, in the order of selection.index"
+        )
+    _check_order(selection, outcome)
+    bad = np.flatnonzero(~((values >= 0) & (values <= 1)))
+    if len(bad):
+        raise LabelError(
+            f"outcome {values[bad[0]]} of example {selection.ids[bad[0]]!r} is not in [0, 1]: "
+            "give 1 for correct, 0 for a misprediction, or a score between them"
+        )
+    return values
+
+
+def _check_order(selection: Selection, outcome: Any) -> None:
+    """Raise LabelError if the index of a table's column names the selected examples in another order."""
+    index = getattr(outcome, "index", None)
+    names = None if index is None or callable(index) else list(index)  # lists have a method of that name
+    for which, own in (("index", selection.index.tolist()), ("ids", list(selection.ids))):
+        if names is not None and names != own and set(names) == set(own):
+            first = next(place for place, (name, is_own) in enumerate(zip(names, own, strict=True)) if name != is_own)
+            raise LabelError(
+                f"the index of the outcomes has {names[first]!r} where the selection has {own[first]!r}: sort them, as "
+                f"in outcome.loc[list(selection.{which})], or give outcome.to_numpy() if only their index is wrong"
+            )
+
+
+def check_level(level: Any) -> None:
+    """Raise LabelError unless ``level`` is between 0 and 1, and remains so after rounding."""
+    if not (isinstance(level, Real) and 0.5 < 0.5 + float(level) / 2 < 1):
+        given = level if isinstance(level, Real) else repr(level)
+        raise LabelError(f"level={given}: give a confidence level between 0 and 1, such as 0.95")
+
+
+def is_binary(outcome: Outcome) -> bool:
+    """Return whether every outcome is 0 or 1."""
+    return bool(np.isin(outcome, (0.0, 1.0)).all())
+
+
 # -- the rounds and their labels --------------------------------------------------------------------------------
 
 
-def as_lists(
-    selection: Selection | Sequence[Selection], outcome: Sequence[Any] | Outcome
-) -> tuple[list[Selection], list[Any]]:
+def as_lists(selection: Rounds, outcome: Outcomes) -> tuple[list[Selection], list[Any]]:
     """Return the rounds and the outcomes of each as lists, also for a single selection."""
     if isinstance(selection, Selection):
         return [selection], [outcome]
     return list(selection), list(outcome)
 
 
-def checked_rounds(
-    selection: Selection | Sequence[Selection], outcome: Sequence[Any] | Outcome, level: float
-) -> tuple[list[Selection], list[Outcome]]:
+def checked_rounds(selection: Rounds, outcome: Outcomes, level: float) -> tuple[list[Selection], list[Outcome]]:
     """Return rounds and the outcomes of each; raise LabelError if they do not fit, or the level is not valid."""
     check_level(level)
     rounds, given = as_lists(selection, outcome)
@@ -191,22 +262,27 @@ class LinearEstimator(Protocol):
 class _Rounds:
     """Rounds of one pool as one linear estimator."""
 
-    designs: tuple[Design, ...]
-    places: tuple[slice, ...]  # of the labels of each round among all labels
-    before: tuple[NDArray[np.int64], ...]  # for each round: places of the labels known when it was drawn
-    factor: tuple[float, ...]  # w_t
+    designs: list[Design]
+    places: list[slice]  # of the labels of each round among all labels
+    before: list[NDArray[np.int64]]  # for each round: places of the labels known when it was drawn
+    factor: list[float]  # w_t
     pool_size: int
 
     @property
+    def scale(self) -> list[float]:
+        """(rounds,) w_t · N_t/N."""
+        return [w * (1 - len(before) / self.pool_size) for w, before in zip(self.factor, self.before, strict=True)]
+
+    @property
     def weights(self) -> Array:
-        weights = np.concatenate([self._left(t) * design.weights for t, design in enumerate(self.designs)])
+        weights = np.concatenate([s * design.weights for s, design in zip(self.scale, self.designs, strict=True)])
         for factor, before in zip(self.factor, self.before, strict=True):
             weights[before] += factor / self.pool_size
         return weights
 
     @property
     def largest_weight(self) -> float:
-        return max(self._left(t) * design.largest_weight for t, design in enumerate(self.designs))
+        return max(s * design.largest_weight for s, design in zip(self.scale, self.designs, strict=True))
 
     @property
     def degrees(self) -> int | None:
@@ -218,17 +294,15 @@ class _Rounds:
 
     def mean(self, x: Array) -> Any:
         total: Any = 0.0
-        for t, (design, place) in enumerate(zip(self.designs, self.places, strict=True)):
-            known = x[self.before[t]].sum(axis=0) / self.pool_size
-            total = total + self.factor[t] * known + self._left(t) * design.mean(x[place])
+        rounds = zip(self.designs, self.places, self.before, self.factor, self.scale, strict=True)
+        for design, place, before, factor, scale in rounds:
+            known = x[before].sum(axis=0) / self.pool_size
+            total = total + factor * known + scale * design.mean(x[place])
         return total
 
     def variance(self, x: Array) -> Any:
-        rounds = enumerate(zip(self.designs, self.places, strict=True))
-        return sum(self._left(t) ** 2 * design.variance(x[place]) for t, (design, place) in rounds)
-
-    def _left(self, t: int) -> float:
-        return self.factor[t] * (1 - len(self.before[t]) / self.pool_size)
+        rounds = zip(self.scale, self.designs, self.places, strict=True)
+        return sum(scale**2 * design.variance(x[place]) for scale, design, place in rounds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,7 +321,7 @@ class _Census:
         return np.zeros(x.shape[1:])
 
 
-def linear_estimator(rounds: Selection | Sequence[Selection] | LinearEstimator) -> LinearEstimator:
+def linear_estimator(rounds: Rounds | LinearEstimator) -> LinearEstimator:
     """Return how the labels of a selection, or of all rounds in their order, represent the pool.
 
     Raises
@@ -260,18 +334,14 @@ def linear_estimator(rounds: Selection | Sequence[Selection] | LinearEstimator) 
     selections = [rounds] if isinstance(rounds, Selection) else list(rounds)
     pool_size, before = common_pool(selections), labelled_before(selections)
     index, first = np.unique(np.concatenate([selection.index for selection in selections]), return_index=True)
+    ends = np.cumsum([len(selection) for selection in selections]).tolist()
     if len(index) == pool_size:
-        weights = np.zeros(sum(map(len, selections)))
+        weights = np.zeros(ends[-1])
         weights[first] = 1 / pool_size
         return _Census(weights)
     whole = as_simple_random(selections)
     if whole is not None:
         return whole
-    ends = np.cumsum([len(selection) for selection in selections])
-    return _Rounds(
-        designs=tuple(selection.design for selection in selections),
-        places=tuple(slice(int(end) - len(part), int(end)) for part, end in zip(selections, ends, strict=True)),
-        before=tuple(before),
-        factor=tuple(round_weights(selections).tolist()),
-        pool_size=pool_size,
-    )
+    designs = [part.design for part in selections]
+    places = [slice(end - len(part), end) for part, end in zip(selections, ends, strict=True)]
+    return _Rounds(designs, places, before, round_weights(selections).tolist(), pool_size)

@@ -5,8 +5,8 @@ from contextlib import ExitStack
 
 from opacc_ray.audit.characterization import ReferenceSet, characterize_run, class_names, open_reference_run
 from opacc_ray.audit.characterization_documents import Characterization
+from opacc_ray.characterize.class_coverage import Regions
 from opacc_ray.characterize.covariate_shift import Mixtures
-from opacc_ray.characterize.metrics import Regions
 from opacc_ray.errors import SpecError
 from opacc_ray.lake.store import write_files
 from opacc_ray.report.coverage_page import page, summary
@@ -35,11 +35,9 @@ def characterize(
 
     Parameters
     ----------
-    runs : at least one
     references : one for each run, in their order: the URI of a run, or of a case (.npz, .parquet, .csv) with labels;
         none: the training data of each run, if its features compare with it
     tests : labelled cases, one for each run, that are measured by label instead of the pools; references need labels
-        then
     regions : what counts as near the centroid or a boundary
     mixtures : how shifts are measured; None: they are not
 

@@ -3,7 +3,7 @@
 A box plot has one row per model and data set, and one ring per class.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,22 +12,9 @@ from markupsafe import Markup
 
 from opacc_ray.audit.characterization_documents import Characterization, ClassCoverage, ModelCoverage, SetCoverage
 from opacc_ray.report.facts import Column, Table
+from opacc_ray.report.figures import row_chart
 from opacc_ray.report.rendering import escaped, markdown_table, style, template
-from opacc_ray.svg import (
-    WIDE,
-    Scale,
-    both_widths,
-    decimals,
-    dot,
-    figure,
-    line,
-    name_at,
-    path,
-    shortened_to,
-    text,
-    ticks,
-    whisker,
-)
+from opacc_ray.svg import WIDE, Scale, both_widths, decimals, dot, line, path, shortened_to, ticks, whisker
 
 MATRIX_CLASSES, MOST_PAIRS, MOST_ROWS = 12, 15, 30
 """Classes up to which pairs are a heat map, pairs that are listed of more, and classes of the table."""
@@ -49,16 +36,13 @@ def page(document: Characterization) -> str:
 
 def section(document: Characterization) -> Markup:
     """Return the part of a page that holds figures and tables."""
+    sets = [(model, item) for model in document.models for item in model.sets]
     return Markup(
         template("coverage.html").render(
             document=document,
             plots=box_plots(document.models),
             worries=[(model, remarks_on(model)) for model in document.models],
-            sets=[
-                (model, item, class_table(item, MOST_ROWS), *_pairs(item))
-                for model in document.models
-                for item in model.sets
-            ],
+            sets=[(model, item, class_table(item, MOST_ROWS), *_pairs(item)) for model, item in sets],
             several=len(document.models) > 1,
             most_rows=MOST_ROWS,
             definition=_definition(document),
@@ -83,7 +67,8 @@ def remarks_on(model: ModelCoverage) -> list[str]:
         *(_differing(measured, reference) if reference else []),
         ("Classes whose features moved from the reference, more than by chance", named),
     ]
-    return [f"{text}: {_some(names)}." for text, names in found if names]
+    listed = [(text, ", ".join(names[:8]), len(names) - 8) for text, names in found if names]
+    return [f"{text}: {names}{f' and {more} more' if more > 0 else ''}." for text, names, more in listed]
 
 
 def summary(document: Characterization) -> str:
@@ -101,11 +86,8 @@ def summary(document: Characterization) -> str:
 
 def class_table(item: SetCoverage, most: int | None = None) -> Table:
     """Return the measures of the first classes of a data set; measures without any value have no column."""
-    keys = [
-        key
-        for key in ("ep", "cp", "bc", "shift", "moved")
-        if any(getattr(own, key) is not None for own in item.classes)
-    ]
+    measures = ("ep", "cp", "bc", "shift", "moved")
+    keys = [key for key in measures if any(getattr(own, key) is not None for own in item.classes)]
     names = ("examples", *(key.upper() if len(key) == 2 else key for key in keys))
     rows = [
         (shortened_to(own.name, 40), str(own.examples), *(_cell(own, key) for key in keys))
@@ -116,12 +98,9 @@ def class_table(item: SetCoverage, most: int | None = None) -> Table:
 
 def _differing(measured: SetCoverage, reference: SetCoverage) -> list[tuple[str, list[str]]]:
     """Return classes whose CP or BC differs from the reference by more than DIFFERS, and more than by chance."""
-    found = []
+    found, both = [], list(zip(measured.classes, reference.classes, strict=True))
     for key, place in (("cp", "their centroid (CP)"), ("bc", "a boundary (BC)")):
-        pairs = [
-            (getattr(own, key), getattr(other, key), own, other)
-            for own, other in zip(measured.classes, reference.classes, strict=True)
-        ]
+        pairs = [(getattr(own, key), getattr(other, key), own, other) for own, other in both]
         known = [pair for pair in pairs if None not in pair[:2]]
         far = [
             f"{own.name} ({a:.2f}, not {b:.2f})"
@@ -140,25 +119,15 @@ def _by_chance(a: float, n: int, b: float, k: int) -> float:
     return float(fisher_exact([[x, n - x], [y, k - y]])[1])
 
 
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    return ", ".join(names[:8]) + more
-
-
 def _medians(models: Sequence[ModelCoverage]) -> list[str]:
     """Return median and range over classes of each dimension, one row per model and set."""
     rows = []
     for model in models:
         for item in model.sets:
-            alone = [model.model_copy(update={"sets": [item]})]
-            cells = [rows_of(alone, dimension.key) for dimension in DIMENSIONS]
-            rows.append((f"{model.name}, {item.name}", *(_range(found[0].values) if found else "–" for found in cells)))
+            found = [sorted(_values(item.classes, dimension.key)) for dimension in DIMENSIONS]
+            cells = [f"{own[len(own) // 2]:.3f} ({own[0]:.3f} – {own[-1]:.3f})" if own else "–" for own in found]
+            rows.append((f"{model.name}, {item.name}", *cells))
     return markdown_table(Table((Column(""), *(Column(item.key.upper(), "n") for item in DIMENSIONS)), rows))
-
-
-def _range(values: Sequence[float]) -> str:
-    ordered = sorted(values)
-    return f"{ordered[len(ordered) // 2]:.3f} ({ordered[0]:.3f} – {ordered[-1]:.3f})"
 
 
 def _cell(own: ClassCoverage, key: str) -> str:
@@ -172,9 +141,7 @@ def _cell(own: ClassCoverage, key: str) -> str:
 
 def _pairs(item: SetCoverage) -> tuple[dict[str, Any] | None, Table | None]:
     """Return PBC as a heat map; of many classes, the largest pairs as a table instead."""
-    pairs = [
-        (own.name, other, share) for own in item.classes if own.pbc is not None for other, share in own.pbc.items()
-    ]
+    pairs = [(own.name, other, share) for own in item.classes for other, share in (own.pbc or {}).items()]
     if not pairs:
         return None, None
     largest = max(share for _, _, share in pairs)
@@ -184,17 +151,11 @@ def _pairs(item: SetCoverage) -> tuple[dict[str, Any] | None, Table | None]:
         columns = Column("class"), Column("other class"), Column("PBC", "n")
         rows = [(shortened_to(a, 40), shortened_to(b, 40), f"{share:.3f}") for a, b, share in pairs[:MOST_PAIRS]]
         return None, Table(columns, rows)
-    known = {(own, other): share for own, other, share in pairs}
-    rows_of_map = [
-        (own, [_colour(own, other, known.get((own, other), 0.0), largest) for other in names]) for own in names
-    ]
-    return {"names": names, "rows": rows_of_map}, None
-
-
-def _colour(own: str, other: str, share: float, largest: float) -> dict[str, Any]:
-    if own == other:
-        return {"kind": "", "weight": 0.0, "text": "·"}
-    return {"kind": "wrong" if share else "", "weight": share / largest, "text": f"{share:.3f}"}
+    cells = {(own, other): {"kind": "", "weight": 0.0, "text": "0.000"} for own in names for other in names}
+    cells |= {(own, own): {"kind": "", "weight": 0.0, "text": "·"} for own in names}
+    for own, other, share in pairs:
+        cells[own, other] = {"kind": "wrong" if share else "", "weight": share / largest, "text": f"{share:.3f}"}
+    return {"names": names, "rows": [(own, [cells[own, other] for other in names]) for own in names]}, None
 
 
 def _definition(document: Characterization) -> str:
@@ -250,65 +211,49 @@ class Row(NamedTuple):
     """A data set through the eyes of a model."""
 
     name: str
-    values: list[float]  # of the classes, or pairs, that have one
+    values: list[float]
 
 
 def rows_of(models: Sequence[ModelCoverage], key: str) -> list[Row]:
     """The rows of a figure; those without a value are left out."""
-    found = [
-        Row(item.name if len(models) == 1 else f"{item.name}, {model.name}", list(_values(item.classes, key)))
-        for model in models
-        for item in model.sets
-    ]
-    return [row for row in found if row.values]
+    found = []
+    for model in models:
+        for item in model.sets:
+            name, values = item.name if len(models) == 1 else f"{item.name}, {model.name}", _values(item.classes, key)
+            found += [Row(name, values)] if values else []
+    return found
 
 
 def box_plots(models: Sequence[ModelCoverage]) -> list[tuple[Dimension, str, Markup]]:
     """The figure of each dimension that has values, for wide pages and narrow ones, and what it tells."""
     found, has_reference = [], any(model.reference for model in models)
     for dimension in DIMENSIONS:
-        rows = rows_of(models, dimension.key)
-        if rows:
-            both = both_widths(partial(_figure, dimension, rows))
-            meaning = f"{dimension.meaning} {dimension.difference}" if has_reference else dimension.meaning
-            found.append((dimension, meaning.rstrip(), both))
+        meaning = f"{dimension.meaning} {dimension.difference}" if has_reference else dimension.meaning
+        if rows := rows_of(models, dimension.key):
+            found.append((dimension, meaning.rstrip(), both_widths(partial(_figure, dimension, rows))))
     return found
 
 
-def _values(classes: Sequence[ClassCoverage], key: str) -> Iterator[float]:
-    for item in classes:
-        if key == "pbc":
-            pairs = item.pbc
-            if pairs is not None:
-                yield from pairs.values()
-                yield from [0.0] * (len(classes) - 1 - len(pairs))
-        elif key == "shift":
-            if item.shift is not None and item.shift_floor is not None:
-                yield max(item.shift - item.shift_floor, 0.0)
-        elif (value := getattr(item, key)) is not None:
-            yield value
+def _values(classes: Sequence[ClassCoverage], key: str) -> list[float]:
+    """Return the values of all classes, or of all pairs; classes without one are left out."""
+    if key == "pbc":
+        pairs = [item.pbc for item in classes if item.pbc is not None]
+        return [value for own in pairs for value in [*own.values(), *[0.0] * (len(classes) - 1 - len(own))]]
+    if key == "shift":
+        shifts = [(item.shift, item.shift_floor) for item in classes]
+        return [max(shift - floor, 0.0) for shift, floor in shifts if shift is not None and floor is not None]
+    return [getattr(item, key) for item in classes if getattr(item, key) is not None]
 
 
 def _figure(dimension: Dimension, rows: Sequence[Row], width: float) -> Markup:
-    is_wide = width == WIDE
-    left, right = (200.0, width - 20.0) if is_wide else (14.0, width - 14.0)
-    step, top = (34.0, 6.0) if is_wide else (46.0, 2.0)
-    known = [value for row in rows for value in row.values]
-    marks = ticks(0.0, max(*known, 0.02), 6 if is_wide else 4)
-    x, bottom = Scale(marks[0], marks[-1], left, right), top + step * len(rows)
-    parts = [line(x(mark), top, x(mark), bottom, "grid") for mark in marks]
-    parts += [text(x(mark), bottom + 18, f"{mark:.{decimals(marks)}f}", "tick", "middle") for mark in marks]
-    for place, row in enumerate(rows):
-        y = top + step * place + (step / 2 if is_wide else step - 14)
-        parts += _box(row.values, x, y)
-        parts.append(text(0, y + 4 if is_wide else y - 15, shortened_to(row.name, 28), "name"))
+    marks = ticks(0.0, max(0.02, *(value for row in rows for value in row.values)), 6 if width == WIDE else 4)
+    labels = [f"{mark:.{decimals(marks)}f}" for mark in marks]
     description = "; ".join(
         f"{row.name}: median {np.median(row.values):.3f}, from {min(row.values):.3f} to {max(row.values):.3f}"
         for row in rows
     )
-    return figure(
-        name_at(dimension.key, width), f"{dimension.title} by class", description, (width, bottom + 26), parts
-    )
+    texts, names = (dimension.key, f"{dimension.title} by class", description), [(row.name, "") for row in rows]
+    return row_chart(texts, width, marks, labels, names, lambda place, x, y: _box(rows[place].values, x, y))
 
 
 def _box(values: Sequence[float], x: Scale, y: float) -> list[Markup]:

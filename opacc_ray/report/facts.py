@@ -91,23 +91,16 @@ def round_table(rounds: Sequence[RoundCounts], *, method: bool = True) -> Table:
     Rounds of several tracks have a column ``track``; ``given up`` is a column if any example is.
     """
     tracks = [getattr(item, "track", None) for item in rounds]
-    shown = {
-        "track": any(tracks),
-        "method": method,
-        "given up": any(item.given_up for item in rounds),
-    }
+    shown = {"track": any(tracks), "method": method, "given up": any(item.given_up for item in rounds)}
     rows = []
     for item, track in zip(rounds, tracks, strict=True):
-        cells = {"round": str(item.round), "track": track or "main", "method": item.method}
         counts = {"asked": item.budget, "labelled": item.labelled, "missing": item.missing}
         counts |= {"can't tell": item.unsure, "given up": item.given_up}
+        cells = {"round": str(item.round), "track": track or "main", "method": item.method}
         cells |= {name: count_text(number) for name, number in counts.items()}
         rows.append({name: text for name, text in cells.items() if shown.get(name, True)})
-    names = rows[0] if rows else {}
-    return Table(
-        [Column(name, "" if name in ("round", "track", "method") else "n") for name in names],
-        [tuple(row.values()) for row in rows],
-    )
+    columns = [Column(name, "" if name in ("round", "track", "method") else "n") for name in (rows[0] if rows else ())]
+    return Table(columns, [tuple(row.values()) for row in rows])
 
 
 def class_table(estimate: AccuracyEstimate, order: Sequence[str], most: int) -> tuple[Table | None, int]:
@@ -128,15 +121,10 @@ def class_table(estimate: AccuracyEstimate, order: Sequence[str], most: int) -> 
         names.sort(key=lambda name: (-labels(name), -(pool or {}).get(name, 0)))
     elif order:
         names.sort(key=lambda name: order.index(name) if name in order else len(order))
-    rows = [
-        (
-            name,
-            "–" if pool is None else thousands(pool.get(name, 0)),
-            *_class_cells(predicted.get(name)),
-            *_class_cells(true.get(name)),
-        )
-        for name in names[:most]
-    ]
+    rows = []
+    for name in names[:most]:
+        num = "–" if pool is None else thousands(pool.get(name, 0))
+        rows.append((name, num, *_class_cells(predicted.get(name)), *_class_cells(true.get(name))))
     heads = ("in the pool", "labels", "accuracy if predicted", "labels", "accuracy if true")
     return Table((Column("class"), *(Column(head, "n") for head in heads)), rows), max(len(names) - most, 0)
 

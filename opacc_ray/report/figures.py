@@ -9,17 +9,19 @@
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from markupsafe import Markup
 
 from opacc_ray.audit.label_budget import LabelBudget, WidthCourse
+from opacc_ray.errors import counted
 from opacc_ray.estimators.intervals import clipped
 from opacc_ray.lake.store_uris import open_store, split
 from opacc_ray.report.facts import intervals_of
-from opacc_ray.report.numbers import digits_for, ends, is_share, percent, plural, stated, thousands
+from opacc_ray.report.numbers import digits_for, ends, is_share, percent, stated, thousands
 from opacc_ray.report.rendering import style
-from opacc_ray.report.report_documents import CoursePoint, RunReport
+from opacc_ray.report.report_documents import RunReport
 from opacc_ray.svg import (
     WIDE,
     Scale,
@@ -67,18 +69,17 @@ def figures_of(report: RunReport) -> dict[str, Markup]:
     """Return the figures for which a report has numbers, by name."""
     made: dict[str, Callable[[float], Markup]] = {}
     if report.estimate is not None:
-        made["intervals"] = lambda width: intervals(report, width)
+        made["intervals"] = partial(intervals, report)
     if len(report.course) > 1:
-        made["course"] = lambda width: course(report, width)
+        made["course"] = partial(course, report)
     if report.widths is not None:
-        found = report.widths
-        made["widths"] = lambda width: widths(found, width)
+        made["widths"] = partial(widths, report.widths)
     if report.reliability is not None:
-        made["failures"] = lambda width: failures(report, width)
+        made["failures"] = partial(failures, report)
         if len(report.reliability.bins) > 1:
-            made["reliability"] = lambda width: reliability(report, width)
+            made["reliability"] = partial(reliability, report)
     if report.values:
-        made["values"] = lambda width: values(report, width)
+        made["values"] = partial(values, report)
     return {name: both_widths(draw) for name, draw in made.items()}
 
 
@@ -87,17 +88,10 @@ def intervals(report: RunReport, width: float) -> Markup:
     estimate = report.estimate
     assert estimate is not None
     digits = digits_for(estimate.low, estimate.high)
-    rows = [
-        Row(
-            f"{item.name[:1].upper()}{item.name[1:]}",
-            item.low,
-            item.value,
-            item.high,
-            item.kind,
-            note=ends(item.low, item.high, report.measure, digits),
-        )
-        for item in intervals_of(estimate)
-    ]
+    rows = []
+    for item in intervals_of(estimate):
+        name, note = f"{item.name[:1].upper()}{item.name[1:]}", ends(item.low, item.high, report.measure, digits)
+        rows.append(Row(name, item.low, item.value, item.high, item.kind, note=note))
     description = "; ".join(f"{row.name}: {row.note}" for row in rows)
     title = "The interval of this audit and others"
     return interval_chart("intervals", title, description, rows, width, report.measure)
@@ -113,64 +107,74 @@ def failures(report: RunReport, width: float) -> Markup:
         for item in classes
         if item in most_labels
     ]
-    description = "; ".join(
-        f"{row.name}: expected {percent(row.expected or 0)}"
-        + (
-            f", found {percent(row.value)} ({ends(row.low or 0, row.high or 0)}, {row.note})"
-            if row.value is not None
-            else ""
-        )
-        for row in rows
-    )
+    texts = []
+    for row in rows:
+        texts.append(f"{row.name}: expected {percent(row.expected or 0)}")
+        if row.value is not None:
+            texts[-1] += f", found {percent(row.value)} ({ends(row.low or 0, row.high or 0)}, {row.note})"
+    description = "; ".join(texts)
     title = "Share of failures by predicted class"
     return interval_chart("failures", title, description, rows, width, "accuracy", zero=True)
 
 
 def interval_chart(
-    name: str,
-    title: str,
-    description: str,
-    rows: Sequence[Row],
-    width: float,
-    measure: str,
-    *,
-    zero: bool = False,
+    name: str, title: str, description: str, rows: Sequence[Row], width: float, measure: str, *, zero: bool = False
 ) -> Markup:
-    """Draw intervals as rows over one axis; names are on the left, or above on a narrow page."""
-    is_wide = width == WIDE
-    left, right = (190.0, width - _note_room(rows)) if is_wide else (18.0, width - 20.0)
-    step, top = (34.0, 6.0) if is_wide else (46.0, 2.0)
+    """Draw intervals as rows over one axis, with ``zero`` from 0 on."""
     known = [v for row in rows for v in (row.low, row.value, row.high, row.expected, row.limit) if v is not None]
-    known += [0.0] * zero
-    marks = enclosing_ticks(known, 6 if is_wide else 4)
-    x, bottom = Scale(marks[0], marks[-1], left, right), top + step * len(rows)
-    parts = _axis_below(x, marks, bottom, top, measure)
-    for place, row in enumerate(rows):
-        y = top + step * place + (step / 2 if is_wide else step - 14)
+    marks = enclosing_ticks(known + [0.0] * zero, 6 if width == WIDE else 4)
+    room = max(NOTE_ROOM, CHARACTER * max(len(row.note) for row in rows) + 24)  # of notes, and of a mark before them
+    named = [(row.name, row.note) for row in rows]
+
+    def draw(place: int, x: Scale, y: float) -> list[Markup]:
+        row, parts = rows[place], []
         if row.limit is not None:
-            reach = step / 2 if is_wide else 10  # not through the texts above
+            reach = 17 if width == WIDE else 10  # not through the texts above
             parts.append(line(x(row.limit), y - reach, x(row.limit), y + reach, "edge claim"))
-        parts += _interval(row, x, y)
+        if row.low is not None and row.high is not None:
+            parts.append(whisker((x(row.low), y), (x(row.high), y), f"bar {row.kind}", 5))
+        if row.value is not None:
+            parts.append(dot(x(row.value), y, 5.5, f"mark {row.kind}"))
+        if row.expected is not None:
+            parts.append(diamond(x(row.expected), y, 5.5, "mark claim"))
+        return parts
+
+    return row_chart((name, title, description), width, marks, tick_labels(marks, measure), named, draw, room)
+
+
+def row_chart(
+    texts: tuple[str, str, str],
+    width: float,
+    marks: Sequence[float],
+    labels: Sequence[str],
+    rows: Sequence[tuple[str, str]],
+    draw: Callable[[int, Scale, float], list[Markup]],
+    room: float = 20.0,
+) -> Markup:
+    """Draw rows over one axis; names are on the left, or above on a narrow page.
+
+    Parameters
+    ----------
+    texts : name, title and description of the figure
+    marks, labels : of the axis
+    rows : name of each row, and a note on its right
+    draw : returns the marks of a row, from its place, the axis and the height of its middle
+    room : pixels to the right of the axis on a wide page
+    """
+    name, title, description = texts
+    is_wide = width == WIDE
+    left, right = (200.0, width - room) if is_wide else (18.0, width - 20.0)
+    step, top = (34.0, 6.0) if is_wide else (46.0, 2.0)
+    x, bottom = Scale(marks[0], marks[-1], left, right), top + step * len(rows)
+    parts = [line(x(mark), top, x(mark), bottom, "grid") for mark in marks]
+    parts += [text(x(mark), bottom + 18, label, "tick", "middle") for mark, label in zip(marks, labels, strict=True)]
+    for place, (row_name, note) in enumerate(rows):
+        y = top + step * place + (step / 2 if is_wide else step - 14)
         label_y = y + 4 if is_wide else y - 15
-        parts.append(text(0, label_y, shortened_to(row.name, 24), "name"))
-        parts.append(text(width, label_y, row.note, "value", "end"))
+        parts += draw(place, x, y)
+        parts.append(text(0, label_y, shortened_to(row_name, 26), "name"))
+        parts.append(text(width, label_y, note, "value", "end"))
     return figure(name_at(name, width), title, description, (width, bottom + 26), parts)
-
-
-def _note_room(rows: Sequence[Row]) -> float:
-    """Return the pixels for the longest note and for a mark at the end of the axis."""
-    return max(NOTE_ROOM, CHARACTER * max(len(row.note) for row in rows) + 24)
-
-
-def _interval(row: Row, x: Scale, y: float) -> list[Markup]:
-    parts = []
-    if row.low is not None and row.high is not None:
-        parts.append(whisker((x(row.low), y), (x(row.high), y), f"bar {row.kind}", 5))
-    if row.value is not None:
-        parts.append(dot(x(row.value), y, 5.5, f"mark {row.kind}"))
-    if row.expected is not None:
-        parts.append(diamond(x(row.expected), y, 5.5, "mark claim"))
-    return parts
 
 
 def enclosing_ticks(known: Sequence[float], most: int) -> list[float]:
@@ -178,13 +182,6 @@ def enclosing_ticks(known: Sequence[float], most: int) -> list[float]:
     low, high = min(known), max(known)
     spare = max(LEAST_SPAN - (high - low), 0.0)
     return ticks(low - spare, high, most) if high > 0.5 else ticks(low, high + spare, most)
-
-
-def _axis_below(x: Scale, marks: Sequence[float], bottom: float, top: float, measure: str) -> list[Markup]:
-    labels = tick_labels(marks, measure)
-    parts = [line(x(mark), top, x(mark), bottom, "grid") for mark in marks]
-    parts += [text(x(mark), bottom + 18, label, "tick", "middle") for mark, label in zip(marks, labels, strict=True)]
-    return parts
 
 
 def tick_labels(marks: Sequence[float], measure: str) -> list[str]:
@@ -196,7 +193,7 @@ def tick_labels(marks: Sequence[float], measure: str) -> list[str]:
 
 
 def _labels(count: int) -> str:
-    return plural(count, "label") if count else "no label"
+    return counted(count, "label") if count else "no label"
 
 
 class Axes(NamedTuple):
@@ -214,6 +211,7 @@ def axes(
     marks: Sequence[float],
     labels: Sequence[str],
     name: str = "",
+    top: float = 10.0,
 ) -> Axes:
     """Return the axes of a line chart.
 
@@ -224,9 +222,10 @@ def axes(
     ticks_along : values of the horizontal axis with their labels
     marks, labels : of the vertical axis, from its lower end to its upper one
     name : of the horizontal axis
+    top : pixels above the vertical axis
     """
     width, height = size
-    left, right, top, bottom = 58.0, width - 20.0, 10.0, height - (46.0 if name else 30.0)
+    left, right, bottom = 58.0, width - 20.0, height - (46.0 if name else 30.0)
     x, y = Scale(*along, left, right), Scale(marks[0], marks[-1], bottom, top)
     parts = [line(left, y(mark), right, y(mark), "grid") for mark in marks]
     parts += [text(left - 8, y(mark) + 4, label, "tick", "end") for mark, label in zip(marks, labels, strict=True)]
@@ -249,28 +248,22 @@ def course(report: RunReport, width: float) -> Markup:
     known = [v for p in points for v in (p.low, p.high, p.anytime_low, p.anytime_high) if v is not None]
     marks = enclosing_ticks(known, 6)
     x, y, parts = label_axes(width, points[-1].labels, marks, tick_labels(marks, measure), "labels used")
-    parts += _band(points, x, y)
+    lows = [(x(p.labels), y(p.anytime_low)) for p in points if p.anytime_low is not None]
+    highs = [(x(p.labels), y(p.anytime_high)) for p in points if p.anytime_high is not None]
+    if len(lows) > 1:
+        parts += [path(lows, "edge any"), path(highs, "edge any")]
+    elif lows:
+        parts.append(whisker((lows[0][0] + 10, lows[0][1]), (highs[0][0] + 10, highs[0][1]), "bar any", 4))
     parts.append(path([(x(p.labels), y(clipped(p))) for p in points], "trend"))
     for point in points:
         here = x(point.labels)
         parts += [whisker((here, y(point.low)), (here, y(point.high)), "bar own", 5)]
         parts += [dot(here, y(clipped(point)), 5, "mark own")]
-    shown = [(point, stated(point, measure)) for point in points]
     description = "; ".join(
-        f"after round {point.round}, {_labels(point.labels)}: {texts.value}, {texts.interval}" for point, texts in shown
+        f"after round {point.round}, {_labels(point.labels)}: {', '.join(stated(point, measure))}" for point in points
     )
     title = "The estimate against the labels used"
     return figure(name_at("course", width), title, description, (width, LINE_HEIGHT), parts)
-
-
-def _band(points: Sequence[CoursePoint], x: Scale, y: Scale) -> list[Markup]:
-    """Draw the interval that is valid at any time as dashed lines."""
-    held = [(p.labels, p.anytime_low, p.anytime_high) for p in points]
-    lows = [(x(labels), y(low)) for labels, low, _ in held if low is not None]
-    highs = [(x(labels), y(high)) for labels, _, high in held if high is not None]
-    if len(lows) == 1:
-        return [whisker((lows[0][0] + 10, lows[0][1]), (highs[0][0] + 10, highs[0][1]), "bar any", 4)]
-    return [path(lows, "edge any"), path(highs, "edge any")] if lows else []
 
 
 def reliability(report: RunReport, width: float) -> Markup:
@@ -280,7 +273,7 @@ def reliability(report: RunReport, width: float) -> Markup:
     least = min([item.confidence for item in bins] + [item.accuracy_low or 0.0 for item in bins])
     marks = ticks(least, 1.0, 6)
     names = "mean confidence of the bin", "accuracy"
-    x, y, parts, size = _square(width, 52.0, marks, tick_labels(marks, "accuracy"), names, crossed=True)
+    (x, y, parts), size = _square(width, marks, tick_labels(marks, "accuracy"), names, crossed=True)
     largest = max(item.pool for item in bins)
     for item in bins:
         here = x(item.confidence)
@@ -300,51 +293,30 @@ def values(report: RunReport, width: float) -> Markup:
     known = [number for item in found for number in (item.label, item.prediction)]
     marks = ticks(min(known), max(known), 6)
     labels = [f"{mark:.{decimals(marks)}f}" for mark in marks]
-    x, y, parts, size = _square(width, 62.0, marks, labels, ("label", "prediction"))
+    (x, y, parts), size = _square(width, marks, labels, ("label", "prediction"))
     for item in found:
         parts.append(dot(x(item.label), y(item.prediction), 3.5, "mark own" if item.outcome >= 0.5 else "mark srs"))
     description = f"{len(found)} labelled examples: their labels from left to right, predictions from bottom to top"
     return figure(name_at("values", width), "Predictions against labels", description, size, parts)
 
 
-class _Square(NamedTuple):
-    """A square chart of two quantities that are equal on its diagonal."""
-
-    x: Scale
-    y: Scale
-    parts: list[Markup]
-    size: tuple[float, float]  # in pixels
-
-
 def _square(
-    width: float,
-    left: float,
-    marks: Sequence[float],
-    labels: Sequence[str],
-    names: tuple[str, str],
-    *,
-    crossed: bool = False,
-) -> _Square:
-    """Return the axes of a square chart, with the same ``marks`` and ``labels`` on both, and its diagonal.
+    width: float, marks: Sequence[float], labels: Sequence[str], names: tuple[str, str], *, crossed: bool = False
+) -> tuple[Axes, tuple[float, float]]:
+    """Return a square chart of two quantities that are equal on its diagonal, and its size in pixels.
 
     Parameters
     ----------
-    left : pixels before the vertical axis
+    marks, labels : of both axes
     names : of the horizontal axis and of the vertical one
     crossed : whether the horizontal axis has grid lines as well
     """
-    top, side = 28.0, min(width - left - 24, 400.0)
-    right, bottom = left + side, top + side
-    x, y = Scale(marks[0], marks[-1], left, right), Scale(marks[0], marks[-1], bottom, top)
-    parts = [line(left, y(mark), right, y(mark), "grid") for mark in marks]
-    parts += [line(x(mark), top, x(mark), bottom, "grid") for mark in marks if crossed]
-    parts.append(path([(left, bottom), (right, top)], "edge claim"))
-    for mark, label in zip(marks, labels, strict=True):
-        parts.append(text(left - 8, y(mark) + 4, label, "tick", "end"))
-        parts.append(text(x(mark), bottom + 18, label, "tick", "middle"))
-    parts.append(text((left + right) / 2, bottom + 40, names[0], "axis", "middle"))
-    parts.append(text(0, 11, names[1], "axis"))
-    return _Square(x, y, parts, (right + 24, bottom + 46))
+    side = min(width - 82, 400.0)
+    size, along = (side + 78, side + 74), list(zip(marks, labels, strict=True))
+    x, y, parts = axes(size, (marks[0], marks[-1]), along, marks, labels, names[0], top=28.0)
+    parts += [line(x(mark), y.stop, x(mark), y.start, "grid") for mark in marks if crossed]
+    parts += [path([(x.start, y.start), (x.stop, y.stop)], "edge claim"), text(0, 11, names[1], "axis")]
+    return Axes(x, y, parts), size
 
 
 def widths(found: WidthCourse, width: float, goal: float | None = None) -> Markup:
@@ -365,7 +337,7 @@ def widths(found: WidthCourse, width: float, goal: float | None = None) -> Marku
         parts.append(text(x.stop, y(goal) - 6, f"goal ±{100 * goal:g} %", "value", "end"))
     parts += [dot(x(p.labels), y(p.half_width), 5, "mark own") for p in points if p.seen]
     description = "; ".join(
-        f"{'with' if p.seen else 'forecast with'} {plural(p.labels, 'label')}: ±{100 * p.half_width:.2g} %, "
+        f"{'with' if p.seen else 'forecast with'} {counted(p.labels, 'label')}: ±{100 * p.half_width:.2g} %, "
         f"at random ±{100 * p.srs_half_width:.2g} %"
         for p in points
     )

@@ -64,18 +64,16 @@ def pictures_of(run: Run, examples: Sequence[Misprediction]) -> Pictures:
     try:
         store = open_pool(pool)
         listing = read_listing(run)
-        todo = list(_images(store, ids, listing) if pool.format == "images" else _shards(run, ids))
+        if pool.format == "images":  # an image is an object whose key is its id
+            entries = {id: store.entry(id) or listing.get(id) or Entry(id, 0, "") for id in ids}
+            todo = [_Work(Shard(0, (entry,)), [id]) for id, entry in entries.items()]
+        else:
+            todo = list(_shards(run, ids))
         for made in in_order(lambda work: _read(run, store, work, listing), _affordable(todo, found), threads=4):
             found |= made
     except OpaccError as error:
         return dict.fromkeys(ids, f"the pool cannot be read: {error}")
     return found
-
-
-def _images(store: Store, ids: Sequence[str], listing: dict[str, Entry]) -> Iterator[_Work]:
-    """Yield one shard per image: an object whose key is its id."""
-    for id in ids:
-        yield _Work(Shard(0, (store.entry(id) or listing.get(id) or Entry(id, 0, ""),)), [id])
 
 
 def _shards(run: Run, ids: Sequence[str]) -> Iterator[_Work]:
@@ -112,17 +110,13 @@ def _read(run: Run, store: Store, work: _Work, listing: dict[str, Entry]) -> Pic
                 return dict.fromkeys(work.ids, "the run has no record of its object")
             if now is None or now.tag != listed.tag:
                 return dict.fromkeys(work.ids, GONE if now is None else CHANGED)
-        return _pictures(run, store, work)
+        found: Pictures = dict.fromkeys(work.ids, "its object no longer holds it")
+        pool = run.spec.pool
+        for item in read_chosen(store, pool.format, work.shard, set(work.ids), rules_of(pool)):
+            found[item.id] = draw(item.array) if isinstance(item, Example) else item.reason
+        return found
     except OpaccError as error:
         return dict.fromkeys(work.ids, str(error))
-
-
-def _pictures(run: Run, store: Store, work: _Work) -> Pictures:
-    found: Pictures = dict.fromkeys(work.ids, "its object no longer holds it")
-    pool = run.spec.pool
-    for item in read_chosen(store, pool.format, work.shard, set(work.ids), rules_of(pool)):
-        found[item.id] = draw(item.array) if isinstance(item, Example) else item.reason
-    return found
 
 
 def draw(array: NDArray[Any]) -> Picture | str:

@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from opacc_ray.audit.characterization import FEATURES, ReferenceSet, class_names
 from opacc_ray.audit.characterization_documents import GeneratedSet, Generation, Pictures
 from opacc_ray.audit.progress import Progress
-from opacc_ray.characterize.classes import Grouped
-from opacc_ray.characterize.clusters import Clusters, find_clusters
+from opacc_ray.characterize.class_coverage import Regions
+from opacc_ray.characterize.classes import Grouped, find_clusters, width_of
 from opacc_ray.characterize.generation import Sources, Vectors, find_sources, generate, in_region
 from opacc_ray.characterize.head import Head, find_head
-from opacc_ray.characterize.metrics import Regions
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract.source import open_pool, plan_pool, rules_of
 from opacc_ray.lake.examples import Example
@@ -45,7 +44,6 @@ class Made(NamedTuple):
     document: Generation
     store: Store
     vectors: list[Vectors]
-    sources: Sources
 
 
 def generate_for(
@@ -86,31 +84,25 @@ def generate_for(
         known = open_reference(reference, run, stack) if reference else ReferenceSet(run.uri, view)
         data = known.by_label(len(names)) if known.label is not None else Grouped(known.view, len(names))
         clusters = find_clusters(data)
-        if clusters.width != len(head.weight):
+        if width_of(data) != len(head.weight):
             raise DataError(
-                f"the hidden layer has {len(head.weight)} neurons in {run.uri} and {clusters.width} in {known.uri}; "
+                f"the hidden layer has {len(head.weight)} neurons in {run.uri} and {width_of(data)} in {known.uri}; "
                 "give a reference that the same model has seen"
             )
         rng = np.random.default_rng(seed)
         sources = find_sources(data, head, clusters, regions, rng)
         vectors = [generate(sources, head, clusters, regions, one.centroid, one.num, rng) for one in wanted]
-    _check(vectors, clusters, regions)
+    for made in vectors:
+        outside = int((~in_region(made, clusters, regions)).sum())
+        if outside:  # nothing is written
+            raise DataError(
+                f"{outside} of {len(made.label)} vectors do not lie in their region, since the features of a class "
+                "differ by hardly more than they are rounded; give a larger --radius"
+            )
     store = open_store(out) if out else run.results().store("generated")
-    document = _document(run, known.uri, data, head, sources, regions, seed)
-    sets = [_write(store, one, made) for one, made in zip(wanted, vectors, strict=True)]
-    remarks = [*known.remarks, *known.left_out(), *_remarks(data, sources, head, names)]
-    document = document.model_copy(update={"sets": sets, "remarks": remarks})
-    store.write(DOCUMENT, document.to_bytes())
-    return Made(document, store, vectors, sources)
-
-
-def _document(
-    run: Run, source: str, data: Grouped, head: Head, sources: Sources, regions: Regions, seed: int
-) -> Generation:
-    """Return the document without its sets."""
-    return Generation(
+    document = Generation(
         run=run.uri,
-        source=source,
+        source=known.uri,
         labels="prediction" if data.label is None else "label",
         sources=len(sources.example),
         head=head.kind,
@@ -118,10 +110,12 @@ def _document(
         radius=regions.radius,
         boundary=[regions.low, regions.high],
         seed=seed,
-        sets=[],
+        sets=[_write(store, one, made) for one, made in zip(wanted, vectors, strict=True)],
         pictures=None,
-        remarks=[],
+        remarks=[*known.remarks, *known.left_out(), *_remarks(data, sources, head, names)],
     )
+    store.write(DOCUMENT, document.to_bytes())
+    return Made(document, store, vectors)
 
 
 def with_pictures(made: Made, pictures: Pictures) -> Generation:
@@ -129,17 +123,6 @@ def with_pictures(made: Made, pictures: Pictures) -> Generation:
     document = made.document.model_copy(update={"pictures": pictures})
     made.store.write(DOCUMENT, document.to_bytes())
     return document
-
-
-def _check(vectors: Sequence[Vectors], clusters: Clusters, regions: Regions) -> None:
-    """Raise DataError if a vector is outside its region; none is written then."""
-    for made in vectors:
-        outside = int((~in_region(made, clusters, regions)).sum())
-        if outside:
-            raise DataError(
-                f"{outside} of {len(made.label)} vectors do not lie in their region, since the features of a class "
-                "differ by hardly more than they are rounded; give a larger --radius"
-            )
 
 
 def _write(store: Store, wanted: Wanted, made: Vectors) -> GeneratedSet:
@@ -304,13 +287,12 @@ def _pick(label: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int6
 
 def _captions(vectors: Vectors, picked: NDArray[np.int64], names: Sequence[str]) -> list[str]:
     """Return the class of each vector, a differing prediction of the head, and its region."""
-    columns = (vectors.label[picked], vectors.predicted[picked], vectors.near_centroid[picked])
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    places = {True: "c", False: "b"}
-    return [
-        f"{names[i][:11] if i == predicted else f'{names[i][:5]}>{names[predicted][:5]}'} ({places[near]})"
-        for i, predicted, near in rows
-    ]
+    captions = []
+    for k in picked.tolist():
+        own, predicted = names[vectors.label[k]], names[vectors.predicted[k]]
+        text = own[:11] if vectors.label[k] == vectors.predicted[k] else f"{own[:5]}>{predicted[:5]}"
+        captions.append(f"{text} ({'c' if vectors.near_centroid[k] else 'b'})")
+    return captions
 
 
 def _pixels(array: NDArray[Any]) -> NDArray[Any]:

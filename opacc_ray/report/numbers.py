@@ -3,6 +3,7 @@
 import math
 from typing import NamedTuple
 
+from opacc_ray.errors import counted
 from opacc_ray.estimators.intervals import Value, clipped
 
 
@@ -74,17 +75,12 @@ def thousands(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def plural(count: int, singular: str, several: str | None = None) -> str:
-    """Format a count with its noun: 1 label, 6,000 labels."""
-    return f"1 {singular}" if count == 1 else f"{thousands(count)} {several or singular + 's'}"
-
-
 def duration(days: float) -> str:
     """Format a number of days."""
     if days < 1:
         hours = int(24 * days)
-        return "less than an hour" if hours < 1 else plural(hours, "hour")
-    return plural(int(days), "day")
+        return "less than an hour" if hours < 1 else counted(hours, "hour")
+    return counted(int(days), "day")
 
 
 def sentence(text: str) -> str:

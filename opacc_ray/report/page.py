@@ -1,23 +1,29 @@
-"""The page of a report: one HTML file that needs no network and runs no script. Every text of others is escaped."""
+"""The page of a report, and its summary in Markdown. Every text of others is escaped.
+
+The page is one HTML file that needs no network and runs no script. The summary is for pull requests; it ends with the
+``model-index`` of a model card.
+"""
 
 import json
-from collections.abc import Mapping
+import re
 from typing import Any
 
 import yaml
 
+from opacc_ray.estimators.intervals import clipped
 from opacc_ray.report import sentences
 from opacc_ray.report.coverage_page import section
-from opacc_ray.report.facts import Column, Table, class_table, doubts, round_table
+from opacc_ray.report.facts import Column, Table, class_table, doubts, interval_table, round_table
 from opacc_ray.report.figures import MOST_CLASSES, figures_of
 from opacc_ray.report.gallery import Picture, Pictures
 from opacc_ray.report.numbers import digits_for, ends, is_share, level_text, noun, percent, sentence, stated
-from opacc_ray.report.rendering import style, template
+from opacc_ray.report.rendering import escaped, markdown_table, style, template
 from opacc_ray.report.report_documents import ConfusionCell, RunReport
+from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.svg import shortened_to
 
-MOST_ROWS, MATRIX_CLASSES, MOST_CONFUSIONS = 30, 12, 12
-"""Classes of the table, classes up to which confusions are a matrix, and confusions that are listed."""
+MOST_ROWS, MATRIX_CLASSES, MOST_CONFUSIONS, SUMMARY_ROWS = 30, 12, 12, 20
+"""Classes of the table, classes up to which confusions are a matrix, confusions listed, and classes of the summary."""
 
 UNKNOWN = "not known"
 
@@ -42,7 +48,10 @@ def page(report: RunReport, pictures: Pictures) -> str:
         matrix=_matrix(report),
         confusions=_confusions(report),
         gallery=_gallery_table(report),
-        excluded=_excluded_table(report),
+        excluded=Table(
+            (Column("excluded example", "code"), Column("reason")),
+            [(shortened_to(item.id, 100), item.reason) for item in report.excluded],
+        ),
         rounds=round_table(report.rounds),
         draws=_draw_table(report),
         left_out=sentences.left_out(report),
@@ -59,9 +68,9 @@ def page(report: RunReport, pictures: Pictures) -> str:
 
 def _asked(report: RunReport) -> dict[str, Any]:
     """Return what was asked for, and how."""
-    sequence = report.estimate and report.estimate.sequence
-    digits = digits_for(report.estimate.low, report.estimate.high) if report.estimate else 1
-    noise = report.estimate and report.estimate.label_noise
+    estimate = report.estimate
+    sequence, noise = (estimate.sequence, estimate.label_noise) if estimate else (None, None)
+    digits = digits_for(estimate.low, estimate.high) if estimate else 1
     return {
         "any_time": ends(sequence.low, sequence.high, report.measure, digits) if sequence else "",
         "noise": ends(noise.low, noise.high, report.measure, digits) if noise else "",
@@ -71,11 +80,7 @@ def _asked(report: RunReport) -> dict[str, Any]:
         "titles": list({item.method: item for item in report.drawn}.values()),
         "at_random": all(item.method == "srs" for item in report.rounds),
         "anytime": any(item.anytime_low is not None for item in report.course),
-        "tighter": bool(
-            sequence
-            and report.estimate
-            and (sequence.low > report.estimate.low or sequence.high < report.estimate.high)
-        ),
+        "tighter": estimate and sequence and (sequence.low > estimate.low or sequence.high < estimate.high),
     }
 
 
@@ -102,45 +107,25 @@ def _claim(report: RunReport) -> list[str]:
 
 def _confusions(report: RunReport) -> Table | None:
     wrong = [cell for cell in report.confusion or [] if cell.true != cell.predicted][:MOST_CONFUSIONS]
-    columns = (
-        Column("true class"),
-        Column("predicted"),
-        Column("of the pool", "n"),
-        Column("standard error", "n", optional=True),
-        Column("labels", "n"),
-    )
-    rows = [
-        (
-            cell.true,
-            cell.predicted,
-            percent(cell.share, 2),
-            percent(cell.standard_error, 2) if cell.labels > 1 else "–",
-            str(cell.labels),
-        )
-        for cell in wrong
-    ]
+    error = Column("standard error", "n", optional=True)
+    columns = Column("true class"), Column("predicted"), Column("of the pool", "n"), error, Column("labels", "n")
+    rows = []
+    for cell in wrong:
+        error_text = percent(cell.standard_error, 2) if cell.labels > 1 else "–"
+        rows.append((cell.true, cell.predicted, percent(cell.share, 2), error_text, str(cell.labels)))
     return Table(columns, rows) if rows else None
 
 
 def _gallery_table(report: RunReport) -> Table:
     """Return the mispredicted examples without pictures."""
     shares = is_share(report.measure)
-    columns = (
-        Column("example", "code"),
-        Column("prediction"),
-        Column("label"),
-        Column("confidence" if shares else "score", "n"),
-    )
+    last_column = Column("confidence" if shares else "score", "n")
+    columns = Column("example", "code"), Column("prediction"), Column("label"), last_column
     rows = []
     for item in report.gallery.examples if report.gallery else ():
         last = f"{item.outcome:.3f}" if not shares else "–" if item.confidence is None else percent(item.confidence)
         rows.append((shortened_to(item.id, 80), shortened_to(item.prediction, 60), shortened_to(item.label, 60), last))
     return Table(columns, rows)
-
-
-def _excluded_table(report: RunReport) -> Table:
-    rows = [(shortened_to(item.id, 100), item.reason) for item in report.excluded]
-    return Table((Column("excluded example", "code"), Column("reason")), rows)
 
 
 def _draw_table(report: RunReport) -> Table:
@@ -164,20 +149,20 @@ def _matrix(report: RunReport) -> dict[str, Any] | None:
         return None
     names = [name for name in report.header.spec.model.classes or sorted(found) if name in found]
     known = {(cell.true, cell.predicted): cell for cell in cells}
-    largest = {
-        right: max([cell.share for cell in cells if (cell.true == cell.predicted) == right] + [1e-9])
-        for right in (True, False)
-    }
-    rows = [(true, [_cell(known.get((true, name)), largest) for name in names]) for true in names]
-    return {"names": names, "rows": rows}
+    largest = {"right": 1e-9, "wrong": 1e-9}
+    for cell in cells:
+        largest[_kind(cell)] = max(largest[_kind(cell)], cell.share)
+
+    def shown(cell: ConfusionCell | None) -> dict[str, Any]:
+        if cell is None:
+            return {"kind": "", "weight": 0.0, "text": "·"}
+        return {"kind": _kind(cell), "weight": max(cell.share, 0) / largest[_kind(cell)], "text": percent(cell.share)}
+
+    return {"names": names, "rows": [(true, [shown(known.get((true, name))) for name in names]) for true in names]}
 
 
-def _cell(cell: ConfusionCell | None, largest: Mapping[bool, float]) -> dict[str, Any]:
-    if cell is None:
-        return {"kind": "", "weight": 0.0, "text": "·"}
-    right = cell.true == cell.predicted
-    weight = max(cell.share, 0) / largest[right]
-    return {"kind": "right" if right else "wrong", "weight": weight, "text": percent(cell.share)}
+def _kind(cell: ConfusionCell) -> str:
+    return "right" if cell.true == cell.predicted else "wrong"
 
 
 # -- provenance ------------------------------------------------------------------------------------------
@@ -204,3 +189,62 @@ def origin_of(report: RunReport) -> list[tuple[str, str]]:
         ("Versions", ", ".join(f"{name} {version}" for name, version in header.versions.items()) or UNKNOWN),
     ]
     return [(name, text) for name, text in rows if text]
+
+
+# -- summary ---------------------------------------------------------------------------------------------
+
+
+def summary(report: RunReport) -> str:
+    """Return the Markdown of a report."""
+    stated = report.estimate
+    lines = [f"## {escaped(report.name)}: operational {noun(report.measure)}", ""]
+    if report.state != "complete":
+        state = "Not complete" if report.state == "partial" else "No result yet"
+        waits = f"this run waits for {escaped(report.waits_for)}" if report.waits_for else "draw more with `opacc next`"
+        lines.append(f"> **{state}:** {waits}.\n")
+    lines += [f"**{escaped(report.answer)}**", ""]
+    lines += [f"> **Warning:** {escaped(sentence(text))}\n" for text in report.warnings]
+    if stated:
+        lines += _result(report, stated)
+    lines += [f"- {escaped(item)}" for item in sentences.left_out(report)]
+    known = sentences.started_from(report.history)
+    lines += ["", escaped(known)] if known else []
+    run = " ".join(report.run.split()).replace("`", "'")
+    lines += ["", f"Run `{run}`, made with opacc_ray {escaped(report.made_with)}."]
+    if stated:
+        card = yaml.safe_dump(model_index(report, stated), sort_keys=False, allow_unicode=False, width=10_000)
+        lines += ["", *_folded("For a model card", ["```yaml", card.rstrip(), "```"])]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)) + "\n"
+
+
+def _result(report: RunReport, stated: AccuracyEstimate) -> list[str]:
+    lines = [*markdown_table(interval_table(stated)), ""]
+    lines += [f"> {escaped(sentence(text))}\n" for text in doubts(stated)]
+    lines += [report.worth, ""] if report.worth else []
+    classes, more = class_table(stated, report.header.spec.model.classes or [], SUMMARY_ROWS)
+    if classes:
+        others = [f"{more} more classes are in report.json.", ""] if more else []
+        lines += [*_folded("By class", [*markdown_table(classes), "", *others]), ""]
+    return lines
+
+
+def _folded(title: str, lines: list[str]) -> list[str]:
+    return [f"<details><summary>{title}</summary>", "", *lines, "", "</details>"]
+
+
+def model_index(report: RunReport, stated: AccuracyEstimate) -> dict[str, object]:
+    """Return the ``model-index`` of a model card, as Hugging Face's hub reads it."""
+    spec = report.header.spec
+    is_pictures = spec.pool.format == "images" and spec.model.task == "classification"
+    kind = "image-classification" if is_pictures else "other"
+    basis = f"{level_text(stated.level)} interval {stated.low:.4f} to {stated.high:.4f}, {stated.n} labels"
+    basis += f"; allows for {' and '.join(stated.allows_for)}" if stated.allows_for else ""
+    metric = {
+        "type": "accuracy" if report.measure == "accuracy" else "score",
+        "name": f"Operational {noun(report.measure)} ({basis})",
+        "value": round(clipped(stated), 4),
+        "verified": False,
+    }
+    dataset = {"type": report.name, "name": f"operational pool of {report.pool_size} examples"}
+    result = {"task": {"type": kind}, "dataset": dataset, "metrics": [metric]}
+    return {"model-index": [{"name": report.name, "results": [result]}]}

@@ -1,7 +1,7 @@
 """Render tables as Markdown and HTML, and pages from templates. Every text of others is escaped."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
@@ -38,22 +38,17 @@ def escaped(text: str) -> str:
 
 def html_table(table: Table, label: str) -> Markup:
     """Return a table as HTML in a region that scrolls; ``label`` names it for readers who do not see it."""
-    head = Markup("").join(
-        Markup('<th scope="col"{}>{}</th>').format(_kind(column), column.name) if column.name else Markup("<td></td>")
-        for column in table.columns
-    )
-    body = Markup("").join(
-        Markup("<tr>{}</tr>\n").format(
-            Markup("").join(
-                Markup('<th scope="row"{}>{}</th>' if place == 0 else "<td{}>{}</td>").format(
-                    _kind(column), _html_cell(cell)
-                )
-                for place, (column, cell) in enumerate(zip(table.columns, row, strict=True))
-            )
-        )
-        for row in table.rows
-    )
-    return _in_region(head, body, label)
+    kinds = [_kind(column) for column in table.columns]
+    head = [
+        Markup('<th scope="col"{}>{}</th>').format(kind, column.name) if column.name else Markup("<td></td>")
+        for kind, column in zip(kinds, table.columns, strict=True)
+    ]
+    rows = []
+    for first, *cells in table.rows:
+        row = [Markup('<th scope="row"{}>{}</th>').format(kinds[0], _html_cell(first))]
+        row += [Markup("<td{}>{}</td>").format(*own) for own in zip(kinds[1:], map(_html_cell, cells), strict=True)]
+        rows.append(row)
+    return _in_region(head, rows, label)
 
 
 def heat_map(matrix: Mapping[str, Any], label: str) -> Markup:
@@ -62,23 +57,20 @@ def heat_map(matrix: Mapping[str, Any], label: str) -> Markup:
     A cell has a ``text``, a ``kind``, which is right, wrong or none, and a ``weight`` in [0, 1] of its colour.
     """
     head = [Markup('<th scope="col"><span>{}</span></th>').format(shortened_to(name, 24)) for name in matrix["names"]]
-    rows = []
+    coloured, rows = Markup('<td class="{}" style="--w:{}">{}</td>'), []
     for name, cells in matrix["rows"]:
-        row = [
-            Markup('<td class="{}" style="--w:{}">{}</td>').format(
-                item["kind"], f"{item['weight']:.3f}", _unbroken(item["text"])
-            )
-            for item in cells
-        ]
-        rows.append(Markup('<tr><th scope="row">{}</th>{}</tr>\n').format(shortened_to(name, 24), Markup("").join(row)))
-    return _in_region(Markup("").join([Markup("<td></td>"), *head]), Markup("").join(rows), label, ' class="matrix"')
+        row = [Markup('<th scope="row">{}</th>').format(shortened_to(name, 24))]
+        row += [coloured.format(item["kind"], f"{item['weight']:.3f}", _unbroken(item["text"])) for item in cells]
+        rows.append(row)
+    return _in_region([Markup("<td></td>"), *head], rows, label, ' class="matrix"')
 
 
-def _in_region(head: Markup, body: Markup, label: str, attributes: str = "") -> Markup:
+def _in_region(head: list[Markup], rows: list[list[Markup]], label: str, attributes: str = "") -> Markup:
+    body = [Markup("<tr>{}</tr>\n").format(Markup("").join(row)) for row in rows]
     return Markup(
         '<div class="scroll" tabindex="0" role="region" aria-label="{}">\n<table{}>\n<thead><tr>{}</tr></thead>\n'
         "<tbody>\n{}</tbody>\n</table>\n</div>"
-    ).format(label, Markup(attributes), head, body)
+    ).format(label, Markup(attributes), Markup("").join(head), Markup("").join(body))
 
 
 def _kind(column: Column) -> Markup:
@@ -100,8 +92,8 @@ def template(name: str, folder: Traversable = TEMPLATES) -> Any:
     )
     environment.loader = FunctionLoader(_shared)
     environment.filters |= {"short": shortened_to, "sentence": numbers.sentence}
-    shown: dict[str, Callable[..., Any]] = {"table": html_table, "heat_map": heat_map, "percent": numbers.percent}
-    environment.globals |= shown | {"thousands": numbers.thousands, "level_text": numbers.level_text}
+    environment.globals.update(table=html_table, heat_map=heat_map, percent=numbers.percent)
+    environment.globals.update(thousands=numbers.thousands, level_text=numbers.level_text)
     return environment.from_string((folder / name).read_text(encoding="utf-8"))
 
 

@@ -1,11 +1,4 @@
-"""Documents of a report.
-
-| document | where |
-|---|---|
-| :class:`RunReport` | ``report.json`` |
-| :class:`WrittenReport` | answer of `opacc report` |
-| :class:`WrittenCharacterization` | answer of `opacc characterize` |
-"""
+"""Documents of a report: ``report.json``, and the answers of `opacc report` and `opacc characterize`."""
 
 from typing import ClassVar, Literal
 

@@ -3,22 +3,30 @@
 import json
 import re
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from opacc_ray.audit import accuracy, prior_knowledge, sanity
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.audit import accuracy, sanity
 from opacc_ray.audit.accuracy import accuracy_of
 from opacc_ray.audit.label_budget import width_course
+from opacc_ray.audit.prior_knowledge import read_history, read_record
 from opacc_ray.errors import counted
 from opacc_ray.estimators.confidence_sequence import confidence_sequence
+from opacc_ray.estimators.domain import by_class, design_for_classes
+from opacc_ray.estimators.intervals import Estimate
+from opacc_ray.estimators.prediction_powered import label_free_accuracy
 from opacc_ray.labels.label_log import Score
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
 from opacc_ray.lake.store import write_files
 from opacc_ray.report import sentences
 from opacc_ray.report.characterized import read_characterization
 from opacc_ray.report.gallery import Pictures, pictures_of
-from opacc_ray.report.markdown import summary
-from opacc_ray.report.page import page
-from opacc_ray.report.reliability import PoolPredictions, read_predictions, reliability_of
+from opacc_ray.report.page import page, summary
 from opacc_ray.report.report_documents import (
+    ClassFailures,
+    ConfidenceBin,
     ConfusionCell,
     CoursePoint,
     DrawnBy,
@@ -26,9 +34,11 @@ from opacc_ray.report.report_documents import (
     Gallery,
     LabelledValue,
     Misprediction,
+    Reliability,
     RunReport,
     WrittenReport,
 )
+from opacc_ray.runs import feature_store
 from opacc_ray.runs.estimate_documents import ConfusionShares
 from opacc_ray.runs.identity import versions
 from opacc_ray.runs.run import Run
@@ -37,11 +47,24 @@ from opacc_ray.selection import Selection
 
 PAGE, DOCUMENT, SUMMARY = "report.html", "report.json", "report.md"
 
+MOST_BINS, LABELS_PER_BIN = 6, 15
+"""Bins of confidence at most, and labels that each should have."""
+
 LISTED = 20
 """Most excluded examples that a report names."""
 
 SHOWN_VALUES = 1000
 """Most labels of a regression that a figure shows."""
+
+SHOWN = 40
+"""Most mispredicted examples of a page."""
+
+
+class PoolPredictions(NamedTuple):
+    """Confidence and prediction of every example of the pool."""
+
+    confidence: NDArray[np.float64]  # (N,) in [0, 1]
+    prediction: NDArray[np.int64]  # (N,)
 
 
 def gather(
@@ -65,21 +88,22 @@ def gather(
     """
     index = run.complete_features().index
     rounds = read_rounds(run, conflict=conflict, score=score)
+    missing = sum(len(item.missing) for item in rounds)
     known = having_labels(rounds)
     stated = accuracy.state(run, level=level, partial=True, conflict=conflict, score=score) if known else None
     predictions = read_predictions(run)
     wrong = mispredictions(known, predictions) if known else None
     pictures = pictures_of(run, wrong.examples) if wrong else {}
-    kept = prior_knowledge.read_record(run)
+    kept = read_record(run)
     report = RunReport(
         run=run.uri,
         track=run.track,
         name=run.spec.name,
         measure=rounds[0].measure,
-        state="without labels" if not known else "partial" if any(item.missing for item in rounds) else "complete",
+        state="without labels" if not known else "partial" if missing else "complete",
         answer=sentences.answer(stated, index.num_examples, rounds),
         worth=sentences.worth(stated) if stated else None,
-        waits_for=_waits_for(rounds),
+        waits_for=counted(missing, "label") if missing else None,
         warnings=stated.warnings if stated else sanity.warnings_of(run, ()),
         pool_size=index.num_examples,
         rounds=[item.counts() for item in rounds],
@@ -99,11 +123,6 @@ def gather(
         made_with=versions()["opacc_ray"],
     )
     return report, pictures
-
-
-def _waits_for(rounds: Sequence[LabelledRound]) -> str | None:
-    missing = sum(len(item.missing) for item in rounds)
-    return counted(missing, "label") if missing else None
 
 
 def _drawn_by(selection: Selection) -> DrawnBy:
@@ -130,19 +149,13 @@ def _values(known: Sequence[LabelledRound]) -> list[LabelledValue]:
 
 def _cells(confusion: ConfusionShares) -> list[ConfusionCell]:
     """Return the cells that hold a label: with many classes most are empty."""
-    names = confusion.classes
-    found = [
-        ConfusionCell(
-            true=names[i],
-            predicted=names[j],
-            share=confusion.share[i][j],
-            standard_error=confusion.standard_error[i][j],
-            labels=num,
-        )
-        for i, row in enumerate(confusion.num)
-        for j, num in enumerate(row)
-        if num
-    ]
+    found, names = [], confusion.classes
+    rows = zip(names, confusion.share, confusion.standard_error, confusion.num, strict=True)
+    for true, shares, errors, nums in rows:
+        for predicted, share, error, num in zip(names, shares, errors, nums, strict=True):
+            if num:
+                cell = ConfusionCell(true=true, predicted=predicted, share=share, standard_error=error, labels=num)
+                found.append(cell)
     return sorted(found, key=lambda cell: (-cell.share, cell.true, cell.predicted))
 
 
@@ -151,10 +164,6 @@ def _with_notes(gallery: Gallery, pictures: Pictures) -> Gallery:
     notes = {id: found for id, found in pictures.items() if isinstance(found, str)}
     examples = [item.model_copy(update={"not_shown": notes.get(item.id)}) for item in gallery.examples]
     return gallery.model_copy(update={"examples": examples})
-
-
-SHOWN = 40
-"""Most mispredicted examples of a page."""
 
 
 def mispredictions(known: Sequence[LabelledRound], predictions: PoolPredictions | None) -> Gallery:
@@ -168,18 +177,15 @@ def mispredictions(known: Sequence[LabelledRound], predictions: PoolPredictions 
         confidence = predictions.confidence[item.known.index].tolist() if predictions else [None] * len(item.outcome)
         rows = zip(item.known.ids, item.predicted, item.truth, confidence, item.outcome.tolist(), strict=True)
         for id, predicted, truth, confidence_of, outcome in rows:
-            if outcome < (0.5 if is_score else 1):
-                found.setdefault(
-                    id,
-                    Misprediction(
-                        id=id,
-                        round=item.number,
-                        prediction=f"{float(predicted):.6g}" if is_score else predicted,
-                        label=f"{float(truth):.6g}" if is_score else truth,
-                        confidence=confidence_of,
-                        outcome=outcome,
-                        not_shown=None,
-                    ),
+            if id not in found and outcome < (0.5 if is_score else 1):
+                found[id] = Misprediction(
+                    id=id,
+                    round=item.number,
+                    prediction=f"{float(predicted):.6g}" if is_score else predicted,
+                    label=f"{float(truth):.6g}" if is_score else truth,
+                    confidence=confidence_of,
+                    outcome=outcome,
+                    not_shown=None,
                 )
     ordered = sorted(found.values(), key=lambda item: (item.outcome, -(item.confidence or 0.0), item.id))
     order = "lowest scores" if is_score else "highest confidence" if predictions else "by id"
@@ -190,12 +196,6 @@ def course_of(run: Run, known: Sequence[LabelledRound], level: float) -> list[Co
     """Return the estimate from the labels of the first round, of the first two, and so on.
 
     The interval that is valid at any time counts whole rounds only, so a round that waits for labels has none.
-
-    Parameters
-    ----------
-    run : the run
-    known : rounds with at least one label each
-    level : confidence level of every interval
     """
     points = []
     for k in range(1, len(known) + 1):
@@ -217,31 +217,130 @@ def course_of(run: Run, known: Sequence[LabelledRound], level: float) -> list[Co
     return points
 
 
-def make_report(
-    run: Run,
-    out: str | None = None,
-    *,
-    level: float = 0.95,
-    conflict: str | None = None,
-    score: Score | None = None,
-) -> tuple[WrittenReport, RunReport]:
-    """Write the page, the document and the summary of a run.
+# -- confidence and labels ----------------------------------------------------------------------------------------
+
+
+def read_predictions(run: Run) -> PoolPredictions | None:
+    """Return confidence and predicted class of the whole pool; None without a confidence."""
+    index = run.read_index()
+    if index is None or "confidence" not in index.features or run.spec.model.task == "regression":
+        return None
+    confidence = feature_store.read_column(run, "confidence").astype(np.float64)
+    return PoolPredictions(np.clip(confidence, 0, 1), feature_store.read_column(run, "prediction").astype(np.int64))
+
+
+def reliability_of(run: Run, known: Sequence[LabelledRound], predictions: PoolPredictions, level: float) -> Reliability:
+    """Compare the model's confidence with the labels; without labels, return the confidence alone.
+
+    A bin of confidence, like a predicted class, is a part of the pool whose size is known: its accuracy is a ratio of
+    two estimated means, calibrated with the pool's counts where the design bears it
+    (:mod:`opacc_ray.estimators.domain`).
+    """
+    return Reliability(
+        mean_confidence=float(predictions.confidence.mean()),
+        without_labels=label_free_accuracy(predictions.confidence, *_of_reference(run)),
+        bins=_bins(known, predictions.confidence, level) if known else [],
+        classes=_classes(run, known, predictions, level),
+    )
+
+
+def _of_reference(run: Run) -> tuple[NDArray[np.float64], NDArray[np.float64]] | tuple[()]:
+    """Return confidence and outcome (k,) of the labelled reference that the run started from, if any."""
+    kept = read_record(run)
+    if kept is None or not kept.sources or kept.sources[0].kind != "reference":
+        return ()
+    pool, outcome = read_history(run, keep=False).labelled[0]
+    return () if pool.confidence is None else (np.clip(pool.confidence.astype(np.float64), 0, 1), np.asarray(outcome))
+
+
+def _bins(known: Sequence[LabelledRound], confidence: NDArray[np.float64], level: float) -> list[ConfidenceBin]:
+    edges = _edges(confidence[_places(known)], confidence)
+    bin_of = np.searchsorted(edges[1:-1], confidence, side="right")  # (N,)
+    pool = np.bincount(bin_of, minlength=len(edges) - 1)
+    total = np.bincount(bin_of, weights=confidence, minlength=len(edges) - 1)
+    by_bin, found = _by_part(known, bin_of, pool, level), []
+    for b in np.flatnonzero(pool).tolist():
+        own = by_bin.get(b)
+        found.append(
+            ConfidenceBin(
+                low=float(edges[b]),
+                high=float(edges[b + 1]),
+                pool=int(pool[b]),
+                confidence=min(float(total[b] / pool[b]), 1.0),
+                labels=own.n if own else 0,
+                accuracy=own.value if own else None,
+                accuracy_low=own.low if own else None,
+                accuracy_high=own.high if own else None,
+            )
+        )
+    return found
+
+
+def _edges(labelled: NDArray[np.float64], confidence: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the edges (bins + 1,) of the bins, from the least to the largest confidence of the pool.
+
+    They are quantiles of the labelled examples, whatever their labels are: every bin has about as many labels.
+    """
+    num = int(np.clip(len(labelled) // LABELS_PER_BIN, 1, MOST_BINS))
+    inner = np.unique(np.quantile(labelled, np.arange(1, num) / num))
+    least, largest = confidence.min(), confidence.max()
+    return np.concatenate([[least], inner[(inner > least) & (inner < largest)], [largest]])
+
+
+def _classes(
+    run: Run, known: Sequence[LabelledRound], predictions: PoolPredictions, level: float
+) -> list[ClassFailures]:
+    pool = np.bincount(predictions.prediction)
+    doubt = np.bincount(predictions.prediction, weights=1 - predictions.confidence)
+    by_prediction, found = _by_part(known, predictions.prediction, pool, level) if known else {}, []
+    for c in sorted(np.flatnonzero(pool).tolist(), key=lambda c: (-doubt[c], c)):
+        own = by_prediction.get(c)
+        found.append(
+            ClassFailures(
+                name=run.spec.model.name_of(c),
+                pool=int(pool[c]),
+                expected=float(np.clip(doubt[c] / pool[c], 0, 1)),
+                labels=own.n if own else 0,
+                found=1 - own.value if own else None,
+                found_low=1 - own.high if own else None,
+                found_high=1 - own.low if own else None,
+            )
+        )
+    return found
+
+
+def _by_part(
+    known: Sequence[LabelledRound], part: NDArray[Any], pool: NDArray[np.int64], level: float
+) -> dict[int, Estimate]:
+    """Return the accuracy in each part of the pool that has labels.
 
     Parameters
     ----------
-    out : URI of a folder; None: the prefix of the run, or of its track
-    level, conflict, score : as :func:`gather`
+    part : (N,) the part of each example
+    pool : (parts,) how many examples each has
+    """
+    labelled = part[_places(known)]  # (n,)
+    counts = {c: num for c, num in enumerate(pool.tolist()) if num}
+    design = design_for_classes([item.known for item in known], labelled, counts)
+    return by_class(design, np.concatenate([item.outcome for item in known]), labelled, level)
 
-    Returns
-    -------
-    (WrittenReport, RunReport)
-        The URIs of the files, and the report.
+
+def _places(known: Sequence[LabelledRound]) -> NDArray[np.int64]:
+    """Return the rows of the labelled examples in the pool, (n,) over all rounds."""
+    return np.concatenate([item.known.index for item in known])
+
+
+# -- files --------------------------------------------------------------------------------------------------------
+
+
+def make_report(
+    run: Run, out: str | None = None, *, level: float = 0.95, conflict: str | None = None, score: Score | None = None
+) -> tuple[WrittenReport, RunReport]:
+    """Write the page, the document and the summary of a run; return their URIs, and the report.
+
+    ``out`` is the URI of a folder; None: the prefix of the run, or of its track. The others are as for :func:`gather`.
     """
     report, pictures = gather(run, level=level, conflict=conflict, score=score)
-    files = {
-        PAGE: page(report, pictures).encode(),
-        DOCUMENT: report.to_bytes(),
-        SUMMARY: summary(report).encode(),
-    }
+    files = {PAGE: page(report, pictures).encode(), DOCUMENT: report.to_bytes(), SUMMARY: summary(report).encode()}
     uris = write_files(run.results(out), files)
     return WrittenReport(run=run.uri, answer=report.answer, state=report.state, files=uris), report

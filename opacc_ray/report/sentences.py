@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from opacc_ray.audit.prior_labels import HistorySource
+from opacc_ray.errors import counted
 from opacc_ray.estimators.intervals import clipped
 from opacc_ray.labels.labelled_rounds import LabelledRound
-from opacc_ray.report.numbers import digits_for, is_share, level_text, number, percent, plural, sentence, thousands
+from opacc_ray.report.numbers import digits_for, is_share, level_text, number, percent, sentence, thousands
 from opacc_ray.report.report_documents import Reliability, RunReport
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, ChangedObjects
 
@@ -15,14 +16,14 @@ def answer(stated: AccuracyEstimate | None, pool_size: int, rounds: Sequence[Lab
     if stated is None:
         asked, unsure = sum(len(item.missing) for item in rounds), sum(len(item.unsure) for item in rounds)
         if unsure and not asked:
-            return f'There is no label: all {plural(unsure, "answer")} are "can\'t tell".'
-        return f"There is no label yet: {thousands(asked)} of {plural(pool_size, 'example')} wait for one."
+            return f'There is no label: all {counted(unsure, "answer")} are "can\'t tell".'
+        return f"There is no label yet: {thousands(asked)} of {counted(pool_size, 'example')} wait for one."
     digits = digits_for(stated.low, stated.high)
     value, low, high = (number(item, stated.measure, digits) for item in (clipped(stated), stated.low, stated.high))
     is_known = stated.low == stated.high
     value = value if is_known else f"about {value}"
     confidence = f"{level_text(stated.level)} confidence{'' if stated.design_based else ' under assumptions'}"
-    pool = plural(pool_size, "example")
+    pool = counted(pool_size, "example")
     if stated.measure == "accuracy":
         result = f"The model is right on {value} of the {pool}"
     elif is_share(stated.measure):
@@ -31,7 +32,7 @@ def answer(stated: AccuracyEstimate | None, pool_size: int, rounds: Sequence[Lab
         result = f"The model scores {value} on average over the {pool}"
     if is_known:
         return f"{result}: every one of them is labelled."
-    return f"{result}: between {low} and {high} with {confidence}, from {plural(stated.n, 'label')}."
+    return f"{result}: between {low} and {high} with {confidence}, from {counted(stated.n, 'label')}."
 
 
 def worth(stated: AccuracyEstimate) -> str | None:
@@ -39,7 +40,7 @@ def worth(stated: AccuracyEstimate) -> str | None:
     effective, n = stated.srs.effective_size, stated.srs.n
     if effective is None:
         return None
-    labels, worth = plural(n, "label"), thousands(effective)
+    labels, worth = counted(n, "label"), thousands(effective)
     if effective > 1.05 * n:
         return f"These {labels} are worth {worth} random labels."
     if effective < 0.95 * n:
@@ -56,15 +57,12 @@ def started_from(sources: Sequence[HistorySource] | None) -> str | None:
         return None
     if not sources:
         return "It was to start from earlier audits of the same weights, and found none with labels."
-    known = "; ".join(map(_known_before, sources))
-    return f"Used before the first label: {known}. The interval does not rely on it."
-
-
-def _known_before(source: HistorySource) -> str:
-    if source.kind == "prior":
-        return f"the column {source.column} of the pool"
-    kind = "reference" if source.kind == "reference" else "audit"
-    return f"{plural(source.examples, 'label')} from the {kind} {source.uri}"
+    known = []
+    for source in sources:
+        kind = "reference" if source.kind == "reference" else "audit"
+        labels = f"{counted(source.examples, 'label')} from the {kind} {source.uri}"
+        known.append(f"the column {source.column} of the pool" if source.kind == "prior" else labels)
+    return f"Used before the first label: {'; '.join(known)}. The interval does not rely on it."
 
 
 def guessed(reliability: Reliability, stated: AccuracyEstimate) -> str | None:
@@ -81,38 +79,37 @@ def guessed(reliability: Reliability, stated: AccuracyEstimate) -> str | None:
 def claim(reliability: Reliability, stated: AccuracyEstimate) -> str:
     """Compare the model's mean confidence with its accuracy."""
     confidence, accuracy = reliability.mean_confidence, clipped(stated)
-    result = f"The model's mean confidence over the pool is {percent(confidence)}, its accuracy about"
-    result = f"{result} {percent(accuracy)}"
-    points = f"{100 * abs(confidence - accuracy):.1f} points"
-    if stated.low <= confidence <= stated.high:
-        return f"{result}: the mean confidence is within the interval."
-    return f"{result}: it is {'over' if confidence > accuracy else 'under'}confident by about {points}."
+    found = "the mean confidence is within the interval"
+    if not stated.low <= confidence <= stated.high:
+        kind, points = "over" if confidence > accuracy else "under", 100 * abs(confidence - accuracy)
+        found = f"it is {kind}confident by about {points:.1f} points"
+    means = f"{percent(confidence)}, its accuracy about {percent(accuracy)}"
+    return f"The model's mean confidence over the pool is {means}: {found}."
 
 
 def left_out(report: RunReport) -> list[str]:
     """Return one sentence for each kind of example that the result does not cover."""
     found = []
     if report.num_excluded:
-        found.append(f"{plural(report.num_excluded, 'example')} could not be read; the result is for the others.")
+        found.append(f"{counted(report.num_excluded, 'example')} could not be read; the result is for the others.")
     for kind in report.header.pool.ignored:
-        files = plural(kind.num_files, "other file")
+        files = counted(kind.num_files, "other file")
         found.append(
             f"{files} in the pool's folder {_be(kind.num_files, 'was')} not read: {kind.kind}, such as {kind.first[0]}."
         )
     for counts in report.rounds:
         place = f"in round {counts.round}"
         if counts.missing:
-            found.append(f"{plural(counts.missing, 'example')} {place} {_be(counts.missing, 'waits')} for a label.")
+            found.append(f"{counted(counts.missing, 'example')} {place} {_be(counts.missing, 'waits')} for a label.")
         if counts.unsure:
-            found.append(f'{plural(counts.unsure, "example")} {place} got the answer "can\'t tell".')
+            found.append(f'{counted(counts.unsure, "example")} {place} got the answer "can\'t tell".')
         if counts.given_up:
             found.append(
-                f"{plural(counts.given_up, 'example')} {place} {_be(counts.given_up, 'was')} given up without a label."
+                f"{counted(counts.given_up, 'example')} {place} {_be(counts.given_up, 'was')} given up without a label."
             )
     if report.estimate and report.estimate.objects:
-        text = changed_objects(report.estimate.objects)
-        found += [text] if text else []
-    return found
+        found.append(changed_objects(report.estimate.objects) or "")
+    return list(filter(None, found))
 
 
 def _be(count: int, verb: str) -> str:
@@ -125,14 +122,10 @@ def changed_objects(objects: ChangedObjects) -> str | None:
     if objects.reason:
         return sentence(f"whether objects of the pool changed since extraction is not known: {objects.reason}")
     found = []
-    if objects.changed:
-        found.append(f"{_objects(objects.changed)} changed since extraction")
-    if objects.lost:
-        found.append(f"{_objects(objects.lost)} {_be(objects.lost, 'is')} gone")
+    is_gone = f"{_be(objects.lost, 'is')} gone"
+    for count, what in ((objects.changed, "changed since extraction"), (objects.lost, is_gone)):
+        if count:
+            found.append(f"{counted(count, 'object of a chosen example', 'objects of chosen examples')} {what}")
     if not found:
         return None
     return f"{' and '.join(found)}, such as {', '.join(objects.first)}: their labels may be of other examples."
-
-
-def _objects(count: int) -> str:
-    return plural(count, "object of a chosen example", "objects of chosen examples")

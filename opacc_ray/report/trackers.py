@@ -7,7 +7,8 @@ WANDB_ENTITY and WANDB_MODE.
 
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -49,19 +50,20 @@ def metrics_of(report: RunReport) -> dict[str, float]:
 def settings_of(report: RunReport) -> dict[str, str]:
     """Return what identifies the run and the labels."""
     header, stated = report.header, report.estimate
-    return {
-        f"{PREFIX}run": report.run,
-        f"{PREFIX}run_digest": header.digest or "",
-        f"{PREFIX}weights_sha256": header.model.sha256 or "",
-        f"{PREFIX}pool_digest": header.pool.digest,
-        f"{PREFIX}population": Population.of(header.spec).digest,
-        f"{PREFIX}measure": report.measure,
-        f"{PREFIX}method": ", ".join(dict.fromkeys(item.method for item in report.rounds)),
-        f"{PREFIX}labels_digest": stated.labels_digest if stated else "",
-        f"{PREFIX}interval": stated.interval if stated else "",
-        f"{PREFIX}notes": " ".join(stated.notes) if stated else "",
-        f"{PREFIX}state": report.state,
+    found = {
+        "run": report.run,
+        "run_digest": header.digest or "",
+        "weights_sha256": header.model.sha256 or "",
+        "pool_digest": header.pool.digest,
+        "population": Population.of(header.spec).digest,
+        "measure": report.measure,
+        "method": ", ".join(dict.fromkeys(item.method for item in report.rounds)),
+        "labels_digest": stated.labels_digest if stated else "",
+        "interval": stated.interval if stated else "",
+        "notes": " ".join(stated.notes) if stated else "",
+        "state": report.state,
     }
+    return {f"{PREFIX}{name}": text for name, text in found.items()}
 
 
 def _log_to_mlflow(written: WrittenReport, report: RunReport) -> str:
@@ -69,14 +71,13 @@ def _log_to_mlflow(written: WrittenReport, report: RunReport) -> str:
     import mlflow
 
     active = mlflow.active_run()
-    with tempfile.TemporaryDirectory() as folder:
-        paths = _copies(written, Path(folder))
+    with _copies(written) as paths:
         run = active or mlflow.start_run(run_name=report.name)
         try:
             mlflow.log_metrics(metrics_of(report))
             mlflow.set_tags(settings_of(report))
             for path in paths:
-                mlflow.log_artifact(str(path), "opacc")
+                mlflow.log_artifact(path, "opacc")
         finally:
             if active is None:
                 mlflow.end_run()
@@ -92,10 +93,10 @@ def _log_to_wandb(written: WrittenReport, report: RunReport) -> str:
         project=os.environ.get("WANDB_PROJECT", "opacc"), name=report.name, config=settings_of(report)
     )
     try:
-        with tempfile.TemporaryDirectory() as folder:
+        with _copies(written) as paths:
             artifact = wandb.Artifact(f"opacc-{run.id}", type="report")
-            for path in _copies(written, Path(folder)):
-                artifact.add_file(str(path))
+            for path in paths:
+                artifact.add_file(path)
             run.log(metrics_of(report))
             run.log_artifact(artifact)
             place = f"wandb run {run.id} of project {run.project}"
@@ -108,14 +109,14 @@ def _log_to_wandb(written: WrittenReport, report: RunReport) -> str:
     return place
 
 
-def _copies(written: WrittenReport, folder: Path) -> list[Path]:
-    """Copy the files of the report to a local folder."""
-    paths = []
-    for uri in written.files:
-        path = folder / uri.rpartition("/")[2]
-        path.write_bytes(read_uri(uri))
-        paths.append(path)
-    return paths
+@contextmanager
+def _copies(written: WrittenReport) -> Iterator[list[str]]:
+    """Yield the paths of local copies of the report's files."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = {f"{folder}/{uri.rpartition('/')[2]}": uri for uri in written.files}
+        for path, uri in paths.items():
+            Path(path).write_bytes(read_uri(uri))
+        yield list(paths)
 
 
 TRACKERS: dict[str, Callable[[WrittenReport, RunReport], str]] = {"mlflow": _log_to_mlflow, "wandb": _log_to_wandb}

@@ -40,9 +40,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.characterize.classes import Grouped, blocks, part_classes
-from opacc_ray.characterize.clusters import centroid_distances, find_clusters
-from opacc_ray.characterize.metrics import Regions, is_near, strongest_other
+from opacc_ray.characterize.class_coverage import Regions, is_near, strongest_other
+from opacc_ray.characterize.classes import Grouped, blocks, centroid_distances, find_clusters
 from opacc_ray.designs.drawing import SURE, Line, draw_along, inclusion_probabilities, line_lengths
 from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.errors import SpecError
@@ -159,9 +158,8 @@ def probabilities(size: NDArray[np.int64], parameters: Parameters, budget: int) 
     return inclusion_probabilities(per_cell / np.maximum(size, 1), budget, size)
 
 
-def part_strongest_other(part: Pool, label: NDArray[np.int64] | None, num_classes: int) -> NDArray[np.int64]:
+def part_strongest_other(part: Pool, classes: NDArray[np.int64], num_classes: int) -> NDArray[np.int64]:
     """Return the class with the largest output of each example of a part, other than its own, (n,)."""
-    classes = part_classes(part, label, num_classes)
     assert part.output is not None
     num_outputs = max(num_classes, part.output.shape[1])
     rows = (np.arange(part.size)[some] for some in blocks(part.size))

@@ -6,11 +6,11 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from opacc_ray.estimators.accuracy_estimate import Estimate, Outcome, joined_reasons
 from opacc_ray.estimators.design_based import design_based_estimate
+from opacc_ray.estimators.intervals import Estimate, joined_reasons
 from opacc_ray.estimators.plausibility import contradiction
 from opacc_ray.estimators.prediction_powered import assisted_estimate
-from opacc_ray.estimators.rounds import checked_rounds
+from opacc_ray.estimators.rounds import Outcome, checked_rounds
 from opacc_ray.history import History
 from opacc_ray.parts.content import content_of
 from opacc_ray.parts.view import View, view_of

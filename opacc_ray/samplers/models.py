@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, LabelError, SpecError
-from opacc_ray.estimators.accuracy_estimate import Outcome, checked_outcome
+from opacc_ray.estimators.rounds import Outcome, checked_outcome
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.content import Content, content_of, in_other_order
 from opacc_ray.parts.view import View, view_of

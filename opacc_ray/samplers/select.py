@@ -10,8 +10,8 @@ from typing import Any, get_args, get_origin
 import numpy as np
 
 from opacc_ray.errors import LabelError, SpecError, shortened
-from opacc_ray.estimators.accuracy_estimate import Outcome
 from opacc_ray.estimators.plausibility import contradiction
+from opacc_ray.estimators.rounds import Outcome
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.content import content_of
 from opacc_ray.parts.view import View

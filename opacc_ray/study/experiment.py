@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 from opacc_ray import __version__
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.estimators.accuracy_estimate import is_binary
-from opacc_ray.estimators.baselines import label_free_accuracy
+from opacc_ray.estimators.prediction_powered import label_free_accuracy
+from opacc_ray.estimators.rounds import is_binary
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.samplers.select import find_method, parse_parameters
 from opacc_ray.spec import read_yaml, validated

@@ -21,7 +21,7 @@ from pydantic import Field
 
 from opacc_ray.documents import Document, Part
 from opacc_ray.estimators import intervals
-from opacc_ray.estimators.accuracy_estimate import Outcome, is_binary
+from opacc_ray.estimators.rounds import Outcome, is_binary
 from opacc_ray.study.study_spec import StudySpec
 from opacc_ray.study.trials import Trial
 

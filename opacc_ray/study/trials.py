@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from opacc_ray.errors import OpaccError
-from opacc_ray.estimators.accuracy_estimate import Outcome
+from opacc_ray.estimators.rounds import Outcome
 from opacc_ray.samplers.estimate import estimate
 from opacc_ray.samplers.select import select
 from opacc_ray.selection import Selection

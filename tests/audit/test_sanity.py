@@ -23,8 +23,7 @@ from opacc_ray.cli.layout import terminal_text
 from opacc_ray.cli.main import main
 from opacc_ray.cli.run_answers import drawn
 from opacc_ray.labels.label_actions import import_labels
-from opacc_ray.report.markdown import summary
-from opacc_ray.report.page import page
+from opacc_ray.report.page import page, summary
 from opacc_ray.report.run_report import gather
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec

@@ -122,9 +122,10 @@ def test_annotators_who_agree_by_chance_widen_what_is_stated_everywhere(
     assert stated.allows_for == ["label noise"]
     assert stated.label_noise.alpha is not None
     assert stated.label_noise.alpha < 0.1
-    chance, widened = stated.notes
-    assert chance.startswith(f"Annotators agree no better than chance (alpha {stated.label_noise.alpha:.2f}): ")
-    assert widened.startswith(f"Annotators differ on {stated.label_noise.differ} of 20 examples with two opinions")
+    assert stated.interval.endswith(" widened for label noise")
+    [note] = stated.notes
+    assert note.startswith(f"Annotators agree no better than chance (alpha {stated.label_noise.alpha:.2f}): ")
+    assert f"they differ on {stated.label_noise.differ} of 20 examples with two opinions" in note
     assert_shown_everywhere(run, stated, tmp_path, capsys)
     assert stated.sequence.low <= own.low
     assisted = accuracy.state(run, assist=True).assisted

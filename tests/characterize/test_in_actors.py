@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from synthetic_run import write_synthetic
 
+from opacc_ray.characterize.class_coverage import Metrics, Regions, measure
 from opacc_ray.characterize.classes import Grouped
-from opacc_ray.characterize.metrics import Metrics, Regions, measure
 from opacc_ray.cluster.parts import ActorParts
 from opacc_ray.extract.features import Features, StoredParts
 from opacc_ray.parts.view import Parts, View

@@ -5,9 +5,9 @@ import pytest
 from scipy.stats import t
 
 from opacc_ray.designs.simple_random import SimpleRandom
-from opacc_ray.estimators.accuracy_estimate import KnownOutcomes
 from opacc_ray.estimators.difference_estimator import CombinedRounds, RoundEstimate
 from opacc_ray.estimators.model_comparison import compare_predicted
+from opacc_ray.estimators.rounds import KnownOutcomes
 from opacc_ray.selection import Selection
 
 NUM, SIZE, LEVEL = 8, 1000, 0.9
@@ -20,7 +20,7 @@ OUTCOMES = np.array([[1, 1, 0, 1, 0, 1, 1, 1], [1, 0, 1, 1, 0, 1, 1, 0]], dtype=
 
 def combined(model: int, expected: np.ndarray, effect: np.ndarray) -> CombinedRounds:
     error = 1 - OUTCOMES[model] - expected[model]
-    part = RoundEstimate(0.2, 0.01, effect, expected[model], 1 - OUTCOMES[model], error, assisted=False)
+    part = RoundEstimate(0.2, 0.01, effect, expected[model], error, assisted=False)
     return CombinedRounds(
         0.2 + 0.1 * model, [part], np.ones(1), KnownOutcomes(float((1 - OUTCOMES[model]).sum()), NUM, SIZE, True)
     )

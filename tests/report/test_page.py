@@ -16,8 +16,7 @@ from opacc_ray.audit import verbs
 from opacc_ray.report import rendering
 from opacc_ray.report.figures import Row, interval_chart
 from opacc_ray.report.gallery import draw
-from opacc_ray.report.markdown import summary
-from opacc_ray.report.page import page
+from opacc_ray.report.page import page, summary
 from opacc_ray.report.run_report import gather, make_report
 from opacc_ray.runs.estimate_documents import ChangedObjects
 from opacc_ray.runs.run import Run

@@ -29,8 +29,8 @@ import numpy as np
 
 from opacc_ray.designs.drawing import inclusion_probabilities
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.estimators.accuracy_estimate import check_level
 from opacc_ray.estimators.intervals import normal_quantile, zero_failure_bound
+from opacc_ray.estimators.rounds import check_level
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import neyman

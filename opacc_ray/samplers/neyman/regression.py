@@ -39,9 +39,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs.inclusion_probability import InclusionProbability
-from opacc_ray.estimators.accuracy_estimate import Estimate, Outcome
 from opacc_ray.estimators.difference_estimator import CombinedRounds, RoundEstimate
-from opacc_ray.estimators.rounds import known_outcomes, labelled_before, round_weights, shares_left
+from opacc_ray.estimators.intervals import Estimate
+from opacc_ray.estimators.rounds import Outcome, known_outcomes, labelled_before, round_weights, shares_left
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import neyman
@@ -149,9 +149,7 @@ def _combined(
         design, error = selection.design, 1 - outcome - part.labelled
         mean = part.total / (left[t] * sure.pool_size) + float(design.mean(error))
         error /= np.sqrt(1 - part.leverage)
-        rounds.append(
-            RoundEstimate(mean, float(design.variance(error)), design.effects, part.labelled, 1 - outcome, error, True)
-        )
+        rounds.append(RoundEstimate(mean, float(design.variance(error)), design.effects, part.labelled, error, True))
         value += weight[t] * (float(failure[before[t]].sum()) / sure.pool_size + left[t] * mean)
     return CombinedRounds(value, rounds, weight * left, sure)
 

@@ -28,8 +28,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.characterize.classes import Grouped, part_classes
-from opacc_ray.characterize.clusters import Clusters, centroid_distances, find_clusters
+from opacc_ray.characterize.classes import Clusters, Grouped, centroid_distances, find_clusters
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.pool import Pool
 
@@ -82,36 +81,26 @@ def measure(data: Grouped, regions: Regions, clusters: Clusters | None = None) -
     fields = data.view.fields
     answers = data.map(part_counts, regions)
     num, near = (np.stack(counts).sum(axis=0) for counts in zip(*answers, strict=True))
-    cp = _centroid_positioning(data, num, regions, clusters) if "hidden" in fields else None
+    cp = pbc = None
+    if "hidden" in fields:
+        known = find_clusters(data) if clusters is None else clusters
+        classes, radius = data.classes(), regions.radius * known.reach
+        central = classes[centroid_distances(data, known.centroid) <= radius[classes]]
+        within = _share(np.bincount(central, minlength=data.num_classes), num)
+        cp = np.where(known.num > 1, within, np.nan)  # of one example there is no largest distance
+    if {"confidence", "output"} <= fields:
+        pairs = np.zeros((data.num_classes, data.num_classes), dtype=np.int64)
+        for code, counts in data.map(part_pairs, regions):
+            pairs.flat[code] += counts
+        pbc = _share(pairs, num[:, None])
     bc = _share(near, num) if "confidence" in fields else None
-    pbc = _share(_pairs(data, regions), num[:, None]) if {"confidence", "output"} <= fields else None
     return Metrics(num, num * data.num_classes / num.sum(), cp, bc, pbc)
 
 
-def _centroid_positioning(
-    data: Grouped, num: NDArray[np.int64], regions: Regions, clusters: Clusters | None
-) -> NDArray[np.float64]:
-    """Return CP (C,), NaN for a class with one reference example or none: it has no largest distance."""
-    known = find_clusters(data) if clusters is None else clusters
-    classes, radius = data.classes(), regions.radius * known.reach
-    near = centroid_distances(data, known.centroid) <= radius[classes]
-    within = np.bincount(classes[near], minlength=data.num_classes)
-    return np.where(known.num > 1, _share(within, num), np.nan)
-
-
-def _pairs(data: Grouped, regions: Regions) -> NDArray[np.int64]:
-    """Count the examples of each class near the boundary to each other one, (C, C)."""
-    counted = np.zeros((data.num_classes, data.num_classes), dtype=np.int64)
-    for code, num in data.map(part_pairs, regions):
-        counted.flat[code] += num
-    return counted
-
-
 def part_counts(
-    part: Pool, label: NDArray[np.int64] | None, num_classes: int, regions: Regions
+    part: Pool, classes: NDArray[np.int64], num_classes: int, regions: Regions
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Count the examples of each class, and those near a boundary, (C,) each; 0 near one without a confidence."""
-    classes = part_classes(part, label, num_classes)
     near = np.zeros(part.size, dtype=bool) if part.confidence is None else is_near(part.confidence, regions)
     return np.bincount(classes, minlength=num_classes), np.bincount(classes[near], minlength=num_classes)
 
@@ -124,13 +113,13 @@ def is_near(confidence: NDArray[np.float64], regions: Regions) -> NDArray[np.boo
 
 
 def part_pairs(
-    part: Pool, label: NDArray[np.int64] | None, num_classes: int, regions: Regions
+    part: Pool, classes: NDArray[np.int64], num_classes: int, regions: Regions
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return pairs of classes with examples near their boundary, as i · C + j, and how many."""
     assert part.confidence is not None
     near = np.flatnonzero(is_near(part.confidence, regions))
-    classes = part_classes(part, label, num_classes)[near]
-    return np.unique(classes * num_classes + strongest_other(part, near, classes, num_classes), return_counts=True)
+    own = classes[near]
+    return np.unique(own * num_classes + strongest_other(part, near, own, num_classes), return_counts=True)
 
 
 def strongest_other(
