@@ -42,7 +42,7 @@ from opacc_ray.runs.estimate_documents import (
     SimpleRandomBaseline,
     StatedEstimate,
 )
-from opacc_ray.runs.pool_objects import find_changed
+from opacc_ray.runs.feature_store import find_changed
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.estimate import estimate as estimate_rounds
 from opacc_ray.samplers.neyman.regression import uses_regression

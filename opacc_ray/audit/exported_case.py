@@ -17,7 +17,7 @@ from opacc_ray.lake.store_uris import open_store, split
 from opacc_ray.pool import FEATURES
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.estimate_documents import ChangedObjects
-from opacc_ray.runs.pool_objects import find_changed
+from opacc_ray.runs.feature_store import find_changed
 from opacc_ray.runs.run import Run
 
 

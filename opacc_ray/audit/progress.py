@@ -12,13 +12,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LOG = "OPACC_LOG"
+"""Environment variable: if it is json, log lines are JSON for programs, and progress is logged even on a terminal."""
+
 ENOUGH_UNITS, ENOUGH_SECONDS = 3, 1.0
 """Work that is needed to estimate the remaining time: units after the first one, and seconds."""
-
-
-def log_is_json() -> bool:
-    """Whether log lines are JSON for programs; progress is then logged even on a terminal."""
-    return os.environ.get("OPACC_LOG") == "json"
 
 
 def combine_progress(first: "Report", second: "Report") -> "Report":
@@ -61,7 +59,7 @@ class Progress:
             self._first = now, done
         if now < self._delayed_to:
             return
-        if self._with_bar and sys.stderr.isatty() and not log_is_json():
+        if self._with_bar and sys.stderr.isatty() and os.environ.get(LOG) != "json":
             self._draw(done, total, now)
         elif done == total or done == self._kept or now - self._shown_at >= self._every:
             self._shown_at = now

@@ -155,8 +155,7 @@ def _pool_predictions(run: Run) -> Predicted:
 
 def read_sanity(run: Run) -> ModelSanity | None:
     """Read ``sanity.json``, or None if there is none; raises DataError if it is damaged."""
-    data = run.store.read_if_there(SANITY)
-    return None if data is None else ModelSanity.from_bytes(data, run.store.uri_of(SANITY))
+    return run.read_document(ModelSanity, SANITY)
 
 
 def _noticed(run: Run) -> ModelSanity | None:

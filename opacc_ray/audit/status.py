@@ -1,8 +1,10 @@
 """Report the state of a run or of all runs of an output, and remove runs."""
 
+import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -10,16 +12,33 @@ from pydantic import Field
 
 from opacc_ray.audit.sanity import predicted_by, warnings_of
 from opacc_ray.documents import Document, Part
-from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError, counted
+from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError, counted, shortened
 from opacc_ray.extract.shards import ShardReport
 from opacc_ray.labels.label_log import lost_files
 from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, read_rounds
+from opacc_ray.lake.redaction import redacted
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, RoundCounts, StatedEstimate
-from opacc_ray.runs.failure import FAILURE, RunFailure, read_failure, write_failure
 from opacc_ray.runs.feature_sets import list_sets
 from opacc_ray.runs.run import HEADER, Run
 from opacc_ray.runs.run_documents import Predicted
+
+log = logging.getLogger(__name__)
+
+FAILURE = "failure.json"
+
+
+class RunFailure(Document):
+    """Error of the last `opacc run`, kept until a later one succeeds."""
+
+    remedy = "delete it"
+
+    format: Literal["opacc-run-failure/1"] = Field(
+        default="opacc-run-failure/1", description="name and version of this form"
+    )
+    at: str = Field(description="time: ISO 8601, UTC")
+    error: str = Field(description="error message")
+    exit_code: int = Field(ge=1, description="exit code of `opacc run`")
 
 
 class ShardCounts(Part):
@@ -137,6 +156,39 @@ def _waits_for(rounds: Sequence[LabelledRound], is_current: bool | None) -> str:
     if not any(item.labelled.any() for item in rounds):
         return 'another round: all answers so far are "can\'t tell", so draw more examples with `opacc next`'
     return "nothing" if is_current else "nothing but `opacc estimate`"
+
+
+# -- failures --------------------------------------------------------------------------------------------------
+
+
+def read_failure(run: Run) -> RunFailure | None:
+    """Read the error of the last `opacc run`; None if it succeeded."""
+    return run.read_document(RunFailure, FAILURE)
+
+
+def _write_failure(run: Run, error: str, exit_code: int) -> None:
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    run.store.write(FAILURE, RunFailure(at=at, error=redacted(error), exit_code=exit_code).to_bytes())
+
+
+@contextmanager
+def failure_kept(run: Run) -> Iterator[None]:
+    """Store an error of the block; once the block succeeds, remove an earlier error."""
+    try:
+        yield
+    except Exception as error:
+        said = (
+            str(error)
+            if isinstance(error, OpaccError)
+            else f"unexpected {type(error).__name__}: {shortened(str(error))}"
+        )
+        try:
+            _write_failure(run, said, error.exit_code if isinstance(error, OpaccError) else 1)
+        except OpaccError as trouble:  # the first error matters more
+            log.warning("the error of the run could not be stored: %s", trouble)
+        raise
+    if run.store.exists(FAILURE):
+        run.store.delete(FAILURE)
 
 
 class RunMetrics:
@@ -323,7 +375,7 @@ def _delete(store: Store, keys: list[str]) -> None:
     except DataError:  # its header is damaged
         pass
     else:
-        write_failure(run, "its removal was interrupted; give `opacc runs remove` again, with --force", 5)
+        _write_failure(run, "its removal was interrupted; give `opacc runs remove` again, with --force", 5)
     for key in sorted({*keys, FAILURE}, key=lambda key: (key == HEADER, key == FAILURE, key)):
         store.delete(key)
     store.prune()

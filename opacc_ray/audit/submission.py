@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import yaml
 from pydantic import Field
 
-from opacc_ray.audit.progress import log_is_json
+from opacc_ray.audit.progress import LOG
 from opacc_ray.audit.resolution import Resolved, resolve
 from opacc_ray.audit.status import status
 from opacc_ray.documents import Document
@@ -159,7 +159,7 @@ def _send(server: "JobServer", name: str, planned: Resolved, files: Mapping[str,
             Path(folder, inside).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, Path(folder, inside))
         command = f"python -m opacc_ray run {SPEC} --exit-file {shlex.quote(note)}"
-        command += " --log json" if log_is_json() else ""
+        command += " --log json" if os.environ.get(LOG) == "json" else ""
         return server.send(name, command, Path(folder), {EXIT_FILE: note, "run": planned.uri})
 
 

@@ -22,7 +22,7 @@ from opacc_ray.audit.resolution import settle
 from opacc_ray.audit.sanity import check_model, note_predictions, note_trial
 from opacc_ray.audit.several_models import open_models
 from opacc_ray.audit.stages import Stage, extract, stages_of
-from opacc_ray.audit.status import RunMetrics
+from opacc_ray.audit.status import RunMetrics, failure_kept
 from opacc_ray.cluster import local
 from opacc_ray.errors import LabelError, OpaccError, SpecError, counted
 from opacc_ray.extract.feature_set import feature_set, read_sound
@@ -41,8 +41,7 @@ from opacc_ray.labels.labelled_rounds import (
 )
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs import feature_store
-from opacc_ray.runs.failure import failure_kept
-from opacc_ray.runs.pool_objects import compare_objects, write_listing
+from opacc_ray.runs.feature_store import compare_objects, write_listing
 from opacc_ray.runs.run import HEADER, Run
 from opacc_ray.samplers.base import Report, unreported
 from opacc_ray.samplers.select import find_method, parse_parameters

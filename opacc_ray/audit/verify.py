@@ -18,7 +18,7 @@ from opacc_ray.labels.label_log import lost_files, read_log, refuse_lost
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.lake.read_ahead import in_order
 from opacc_ray.lake.store_uris import Store, open_store
-from opacc_ray.runs import draws, feature_store, pool_objects
+from opacc_ray.runs import draws, feature_store
 from opacc_ray.runs.estimate_documents import ChangedObjects
 from opacc_ray.runs.run import HEADER, Run
 from opacc_ray.runs.run_documents import Draw
@@ -110,8 +110,8 @@ def _check_run(run: Run, found: _Findings) -> ChangedObjects | None:
     index = _check_set(run, tracks, found)
     _check_reference(run, found)
     _check_history(run, found)
-    with found.checking(run.store.uri_of(pool_objects.LISTING)):
-        pool_objects.read_listing(run)
+    with found.checking(run.store.uri_of(feature_store.LISTING)):
+        feature_store.read_listing(run)
     with found.checking(run.store.uri_of(SANITY)):
         read_sanity(run)
     with found.checking(run.store.uri_of("labels")):
@@ -120,7 +120,7 @@ def _check_run(run: Run, found: _Findings) -> ChangedObjects | None:
     for track in tracks:
         _check_track(track, index, found)
     try:
-        return pool_objects.find_changed(tracks)
+        return feature_store.find_changed(tracks)
     except OpaccError:  # the problem has been noted
         return None
 

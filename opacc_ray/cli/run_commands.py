@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from opacc_ray.audit.progress import Progress, log_is_json
+from opacc_ray.audit.progress import Progress
 from opacc_ray.cli.command import Answer, Group, command
 from opacc_ray.cli.options import (
     HALF_WIDTH,
@@ -18,7 +18,7 @@ from opacc_ray.cli.options import (
     table_options,
     track_option,
 )
-from opacc_ray.cli.terminal import say
+from opacc_ray.cli.terminal import log_is_json, say
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from opacc_ray.labels.label_rows import Context, Task
 from opacc_ray.labels.picture_rendering import THUMBNAIL, thumbnail
 from opacc_ray.lake.store import write_files
 from opacc_ray.lake.store_uris import Store, open_store
-from opacc_ray.runs.pool_objects import find_changed
+from opacc_ray.runs.feature_store import find_changed
 from opacc_ray.runs.run import Run
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@
     rounds/2/selection.json …  copies of the newest draw, for people and other tools
 
 All reads use the folder of the draw and compare digests. So files of two draws never mix, however many commands draw at
-the same time.
+the same time. A :class:`Snapshot` lists and reads the files of all rounds only once.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,8 @@ from opacc_ray.errors import DataError, StorageError, shortened
 from opacc_ray.lake import parquet_io
 from opacc_ray.lake.arrow_columns import numbers, texts
 from opacc_ray.lake.read_ahead import in_order
-from opacc_ray.lake.store_uris import Store
+from opacc_ray.lake.store import Entries
+from opacc_ray.lake.store_uris import Entry, Store
 from opacc_ray.runs.run_documents import Draw, DrawnFile
 from opacc_ray.samplers import METHODS
 from opacc_ray.selection import Selection
@@ -40,19 +42,15 @@ READS = 4
 # -- draws -------------------------------------------------------------------------------------------------------
 
 
-def draw_numbers(keys: Sequence[str], uri: str) -> list[int]:
-    """Return the numbers of a round's draws, from 1 to the newest, by the keys in its folder.
-
-    Raises
-    ------
-    DataError
-        A draw is lost.
-    """
-    found = sorted(int(match[1]) for key in keys if (match := re.fullmatch(r"draw-(\d+)\.json", key)))
-    lost = set(range(1, max(found, default=int(SELECTION in keys)) + 1)) - set(found)
+def num_draws(folder: Store) -> int:
+    """Return how many times the round in a folder was drawn; raises DataError if a draw is lost."""
+    keys = [entry.key for entry in folder.list()]
+    found = {int(match[1]) for key in keys if (match := re.fullmatch(r"draw-(\d+)\.json", key))}
+    last = max(found, default=int(SELECTION in keys))
+    lost = set(range(1, last + 1)) - found
     if lost:
-        raise DataError(f"{uri}/{name_of(min(lost))} is lost; restore it from a backup")
-    return found
+        raise DataError(f"{folder.uri_of(name_of(min(lost)))} is lost; restore it from a backup")
+    return last
 
 
 def newest(folder: Store, run: str) -> Draw | None:
@@ -60,8 +58,8 @@ def newest(folder: Store, run: str) -> Draw | None:
 
     ``run`` is the owner of the draw, as :attr:`Run.drawn_for` names it.
     """
-    found = draw_numbers([entry.key for entry in folder.list()], folder.uri)
-    return read(folder, found[-1], run) if found else None
+    number = num_draws(folder)
+    return read(folder, number, run) if number else None
 
 
 def read(folder: Store, number: int, run: str) -> Draw:
@@ -91,13 +89,7 @@ def write(folder: Store, number: int, draw: Draw, files: Mapping[str, bytes]) ->
 
 
 def read_file(folder: Store, draw: Draw, name: str) -> bytes:
-    """Read a file of a draw.
-
-    Raises
-    ------
-    DataError
-        The file is lost, or was changed after the draw.
-    """
+    """Read a file of a draw; raises DataError if it is lost, or was changed after the draw."""
     if name not in draw.files:
         raise DataError(f"{folder.uri} has a draw without {name}; restore it from a backup")
     remedy = f"restore it, from {folder.uri_of(name)} if that file is unchanged"
@@ -243,3 +235,82 @@ def decode_selection(data: bytes, source: str) -> Selection:
     if selection.method not in METHODS:
         raise DataError(f"{source}: there is no method {selection.method!r}; restore it")
     return selection
+
+
+class Snapshot(Store):
+    """Read-only view of some folders of a store, each object read once; other places are read directly.
+
+    Parameters
+    ----------
+    store : the store
+    entries : listings by folder; folders end with '/'
+    held : contents that were read, by URI
+    """
+
+    def __init__(self, store: Store, entries: Mapping[str, Entries], held: dict[str, bytes] | None = None) -> None:
+        self._store, self._entries = store, entries
+        self._held: dict[str, bytes] = {} if held is None else held
+
+    @property
+    def uri(self) -> str:
+        return self._store.uri
+
+    def read(self, key: str) -> bytes:
+        if self._listed(key) is None:
+            return self._store.read(key)
+        uri = self.uri_of(key)
+        if uri not in self._held:
+            self._held[uri] = self._store.read(key)
+        return self._held[uri]
+
+    def list(self, prefix: str = "") -> Entries:
+        entries = self._listed(prefix)
+        if entries is None:
+            return self._store.list(prefix)
+        return [entry for entry in entries if entry.key.startswith(prefix)]
+
+    def entry(self, key: str) -> Entry | None:
+        entries = self._listed(key)
+        if entries is None:
+            return self._store.entry(key)
+        return next((entry for entry in entries if entry.key == key), None)
+
+    def exists(self, key: str) -> bool:
+        return self._store.exists(key) if self._listed(key) is None else self.entry(key) is not None
+
+    def store(self, sub: str) -> Store:
+        place, inside = self._store.store(sub), f"{sub.rstrip('/')}/"
+        if self._listed(inside) is None:
+            return place
+        own = [entry._replace(key=entry.key.removeprefix(inside)) for entry in self.list(inside)]
+        return Snapshot(place, {"": own}, self._held)
+
+    def _listed(self, key: str) -> Entries | None:
+        return next((entries for folder, entries in self._entries.items() if key.startswith(folder)), None)
+
+    # -- as the store ------------------------------------------------------------------------------------
+
+    def read_range(self, key: str, start: int, stop: int) -> bytes:
+        return self._store.read_range(key, start, stop)
+
+    def read_entry(self, entry: Entry) -> bytes:
+        return self._store.read_entry(entry)
+
+    def read_entry_range(self, entry: Entry, start: int, stop: int) -> bytes:
+        return self._store.read_entry_range(entry, start, stop)
+
+    def size(self, key: str) -> int:
+        return self._store.size(key)
+
+    def written(self, key: str) -> datetime:
+        return self._store.written(key)
+
+    def write(self, key: str, data: bytes) -> None:
+        raise StorageError(f"{self.uri_of(key)} cannot be written: this is a read-only snapshot")
+
+    def _create(self, key: str, data: bytes) -> bool | None:
+        self.write(key, data)
+        return None
+
+    def delete(self, key: str) -> None:
+        self.write(key, b"")
