@@ -1,6 +1,7 @@
 """Estimate the accuracy of a run's model on its pool, with an interval and its assumptions."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import takewhile
 from typing import Any
@@ -150,7 +151,10 @@ def with_labels(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> lis
     for item in rounds:
         run.check_copies(item.number)
     feature_store.check_drawn_from(run, [item.number for item in rounds])
-    refuse_lost(run, _last_estimate(run))
+    last = None
+    with suppress(DataError):  # it is about to be replaced
+        last = run.read_estimate()
+    refuse_lost(run, last)
     known = having_labels(begun)
     if not known:
         raise no_label(run, rounds)
@@ -164,13 +168,6 @@ def accuracy_of(run: Run, selections: Sequence[Selection], outcomes: Sequence[Ou
     optional = parse_parameters(selections[0].method, selections[0].parameters).optional_features
     with feature_store.open_view(run, (), optional) as view:
         return estimate_rounds(selections, outcomes, level, pool=view, history=read_history(run))
-
-
-def _last_estimate(run: Run) -> AccuracyEstimate | None:
-    try:
-        return run.read_estimate()
-    except DataError:  # it is about to be replaced
-        return None
 
 
 def basis_of(run: Run, rounds: Sequence[LabelledRound]) -> dict[str, Any]:
@@ -215,13 +212,15 @@ def sample_of(known: Sequence[LabelledRound]) -> tuple[list[Selection], list[NDA
 
 def _sequence(known: Sequence[LabelledRound], circumstances: Circumstances) -> AnytimeInterval:
     """Return the confidence sequence so far; its ``reason`` names the labels that it leaves out."""
-    level = circumstances.level
-    counted = _counted(known)
+    counted = list(known)
+    # It follows the draws in their order, so a label does not count before those of earlier draws.
+    if any(item.missing and item.nonresponse for item in known) or draw_sequence(*sample_of(known)) is None:
+        counted = whole_rounds(known)
+    level, reason = circumstances.level, None
     bounds: dict[str, Any] = {"low": 0.0, "high": 1.0, "interval": SPENDING}
     if counted:
         found = whenever_stopped(circumstances, confidence_sequence(*sample_of(counted), level))
         bounds = {"low": found.low, "high": found.high, "interval": found.interval}
-    reason = None
     if len(counted) < len(known):
         reason = f"it only includes complete rounds, and round {known[len(counted)].number} still needs labels"
     return AnytimeInterval(**bounds, level=level, reason=reason)
@@ -230,17 +229,6 @@ def _sequence(known: Sequence[LabelledRound], circumstances: Circumstances) -> A
 def whenever_stopped(circumstances: Circumstances, sequence: Estimate) -> Estimate:
     """Return the confidence sequence to report, which is valid for every rule that stops sampling."""
     return circumstances._replace(goal=None).statement(sequence).estimate
-
-
-def _counted(known: Sequence[LabelledRound]) -> list[LabelledRound]:
-    """Return the rounds for a confidence sequence: all if it follows them label by label, otherwise the complete ones.
-
-    It follows the draws in their order, so a label does not count before those of earlier draws.
-    """
-    has_gaps = any(item.missing and item.nonresponse for item in known)
-    if has_gaps or draw_sequence(*sample_of(known)) is None:
-        return whole_rounds(known)
-    return list(known)
 
 
 def whole_rounds(known: Sequence[LabelledRound]) -> list[LabelledRound]:
@@ -252,15 +240,7 @@ def _assisted(
     run: Run, rounds: Sequence[LabelledRound], known: Sequence[LabelledRound], circumstances: Circumstances
 ) -> AssistedEstimate:
     sample = sample_of(known)
-    confidence = _confidence(run, sample[0])
-    strength = tuned_strength(*sample, confidence)
-    found = assist_rounds(*sample, confidence, circumstances.own_level, strength)
-    return AssistedEstimate(**stated(circumstances.statement(found).estimate, rounds), strength=strength)
-
-
-def _confidence(run: Run, rounds: Sequence[Selection]) -> NDArray[np.float64]:
-    """Return the confidence of every example of the pool, (N,); raises SpecError if it cannot be used."""
-    predicts = next((part.method for part in rounds if part.design.prediction is not None), None)
+    predicts = next((part.method for part in sample[0] if part.design.prediction is not None), None)
     if predicts:
         raise SpecError(
             f"--assist adds a prediction of the outcomes, and the estimate of {predicts} already uses one; "
@@ -270,7 +250,10 @@ def _confidence(run: Run, rounds: Sequence[Selection]) -> NDArray[np.float64]:
         raise SpecError(
             "--assist uses the confidence of the model to predict outcomes, and a regression has none; remove --assist"
         )
-    return feature_store.read_column(run, "confidence").astype(np.float64)
+    confidence = feature_store.read_column(run, "confidence").astype(np.float64)
+    strength = tuned_strength(*sample, confidence)
+    found = assist_rounds(*sample, confidence, circumstances.own_level, strength)
+    return AssistedEstimate(**stated(circumstances.statement(found).estimate, rounds), strength=strength)
 
 
 def _mean_cost(
@@ -324,9 +307,8 @@ def _in_classes(
     run: Run, rounds: Sequence[LabelledRound], known: Sequence[LabelledRound], level: float
 ) -> dict[str, Any]:
     """Estimate accuracy by predicted and by true class, and the confusion matrix; None for regressions."""
-    names = ("pool_by_predicted_class", "by_predicted_class", "by_true_class", "confusion")
     if run.spec.model.task == "regression":
-        return dict.fromkeys(names)
+        return dict.fromkeys(("pool_by_predicted_class", "by_predicted_class", "by_true_class", "confusion"))
     predicted, true = _all(known, "predicted"), _all(known, "truth")
     outcome = np.concatenate([item.outcome for item in known])
     counted = feature_store.predicted_classes(run)
@@ -338,8 +320,12 @@ def _in_classes(
         return {name: StatedEstimate(**stated(part, rounds)) for name, part in parts.items()}
 
     shares = confusion(design, true, predicted).to_dict() | {"reason": reason_of(design.reason, rounds)}
-    values = (pool, accuracy_by(predicted), accuracy_by(true), ConfusionShares(**shares))
-    return dict(zip(names, values, strict=True))
+    return {
+        "pool_by_predicted_class": pool,
+        "by_predicted_class": accuracy_by(predicted),
+        "by_true_class": accuracy_by(true),
+        "confusion": ConfusionShares(**shares),
+    }
 
 
 def _all(known: Sequence[LabelledRound], name: str) -> NDArray[Any]:

@@ -202,14 +202,18 @@ def plan_run(spec: Spec, source: str, actors: int | None = None, num_batches: in
     SpecError, DataError, StorageError
         Errors of the run; also for a pool of features, where nothing is computed.
     """
+    from opacc_ray.extract.model import has_gpu
+
     if spec.pool.holds_features:
         raise SpecError(f"{source}: the pool contains features, so nothing is extracted; run it, it takes seconds")
     spec = located(spec)
     pool = check_pool(spec)
     spec = checked_weights(spec)
     compared = reference.plan(spec)
-    job = Extraction(spec, spec.pool, _without_surprise(spec), open_store(spec.output))
-    device = _device()
+    compares = (*SURPRISE, *(("coverage",) if "ranges" in spec.compares_with() else ()))
+    names = tuple(name for name in spec.features() if name not in compares)  # those that need no reference
+    job = Extraction(spec, spec.pool, names, open_store(spec.output))
+    device = "cuda" if has_gpu() else "cpu"
     pace = measure_pace(job, pool.shards, num_batches, device)
     return _planned(spec, source, [pool, *([compared] if compared else [])], pace, device, actors)
 
@@ -217,7 +221,8 @@ def plan_run(spec: Spec, source: str, actors: int | None = None, num_batches: in
 def _planned(spec: Spec, source: str, plans: list[Plan], pace: Pace, device: str, actors: int | None) -> RunPlan:
     shards = sum(len(plan.shards) for plan in plans)
     entries = [entry for plan in plans for entry in plan.entries]
-    counts = [_num_examples(spec, plan) for plan in plans]
+    size = spec.extract.shard_size  # without metadata, as many examples as fit in the shards
+    counts = [len(plan.shards) * size if plan.num_examples is None else plan.num_examples for plan in plans]
     examples, at_work = sum(counts), min(actors or _actors(spec), shards)
     return RunPlan(
         spec=source,
@@ -264,11 +269,6 @@ def actor_bytes(spec: Spec, pace: Pace, readers: int) -> int:
     return pace.process_bytes + 2 * (ahead + images + batch + features)
 
 
-def _num_examples(spec: Spec, plan: Plan) -> int:
-    """Return the number of examples of a plan; without metadata, as many as fit in its shards."""
-    return plan.num_examples if plan.num_examples is not None else len(plan.shards) * spec.extract.shard_size
-
-
 def _actors(spec: Spec) -> int:
     """Return the number of actors: as in the spec, or as many as this machine can run."""
     asked = spec.extract.actors
@@ -281,16 +281,3 @@ def _actors(spec: Spec) -> int:
 def _readers(spec: Spec, device: str) -> int:
     asked = spec.extract.readers
     return asked if asked != "auto" else 1 if device == "cpu" else 16
-
-
-def _without_surprise(spec: Spec) -> tuple[str, ...]:
-    """Return the features that need no reference."""
-    coverage = ("coverage",) if "ranges" in spec.compares_with() else ()
-    return tuple(name for name in spec.features() if name not in (*SURPRISE, *coverage))
-
-
-def _device() -> str:
-    """Return the device for measuring: a GPU if this machine has one."""
-    from opacc_ray.extract.model import has_gpu
-
-    return "cuda" if has_gpu() else "cpu"

@@ -246,8 +246,8 @@ def open_models(
     own = run.complete_features().index.num_examples
     for other in others:
         theirs = other.read_index()
-        if theirs is not None and own != theirs.num_examples:
-            raise _another_size(other, theirs.num_examples, run.uri, own)
+        if theirs is not None:
+            _check_size(other, theirs.num_examples, run.uri, own)
     outcomes = outcomes_of_all(known, run, others, read_log(run).score) if known else []
     with _open_views(run, others, needs, parameters) as views:
         yield OpenModels(views, outcomes, _histories(history, len(others)))
@@ -258,10 +258,12 @@ def _histories(own: History, num_others: int) -> list[History]:
     return [own, *[own if own is NO_HISTORY else History(prior=own.prior)] * num_others]
 
 
-def _another_size(other: Run, size: int, place: str, own_size: int) -> SpecError:
-    return SpecError(
-        f"{other.uri} holds {size} examples and {place} {own_size}; give runs on the same pool in sample.models"
-    )
+def _check_size(other: Run, size: int, place: str, own: int, *, or_fewer: bool = False) -> None:
+    """Raise SpecError unless another run has the size of the run's own pool, ``or_fewer`` examples."""
+    if size > own or (size < own and not or_fewer):
+        raise SpecError(
+            f"{other.uri} holds {size} examples and {place} {own}; give runs on the same pool in sample.models"
+        )
 
 
 def check_models(spec: Spec, plan: Plan | None) -> str:
@@ -281,19 +283,11 @@ def check_models(spec: Spec, plan: Plan | None) -> str:
         if there is None:
             raise DataError(f"the features of {other.uri} are incomplete; run its spec again, then this one")
         if plan is not None and plan.num_examples is not None:
-            _check_size(spec, plan.num_examples, other, there.index.num_examples)
+            leaves_out = spec.extract.on_bad_item != "error"  # extraction may give features of fewer examples
+            _check_size(other, there.index.num_examples, spec.pool.uri, plan.num_examples, or_fewer=leaves_out)
             if plan.num_examples == there.index.num_examples:
                 _check_order(spec, plan, there, number)
     return f"{counted(len(others), 'other model')} in addition to the spec's own"
-
-
-def _check_size(spec: Spec, planned: int, other: Run, size: int) -> None:
-    """Raise SpecError if extraction cannot give features of ``size`` examples.
-
-    It gives features of all ``planned`` examples, or of fewer if ``extract.on_bad_item`` leaves bad items out.
-    """
-    if size > planned or (size < planned and spec.extract.on_bad_item == "error"):
-        raise _another_size(other, size, spec.pool.uri, planned)
 
 
 def _check_order(spec: Spec, plan: Plan, there: Complete, number: int) -> None:
@@ -305,16 +299,16 @@ def _check_order(spec: Spec, plan: Plan, there: Complete, number: int) -> None:
     own = [name for names in planned if names is not None for name in names]
     if len(own) < there.index.num_examples:
         return
-    start = 0
+    stop = 0
     for part, shard in enumerate(shard for shard in there.index.shards if shard.examples):
-        places = range(start, start + shard.examples)
-        start = places.stop
-        ids = own[places.start : places.stop]
+        start, stop = stop, stop + shard.examples
+        ids = own[start:stop]
         if shard.ids != digest_of(ids):
-            refuse_other_ids(places, ids, "the first pool", there.features.ids(part), f"pool {number}")
+            refuse_other_ids(range(start, stop), ids, "the first pool", there.features.ids(part), f"pool {number}")
 
 
 def _open_others(spec: Spec, place: str) -> list[Run]:
+    """Open the other runs of a spec; raises SpecError if a model is not comparable with that of ``place``."""
     others = [Run.open(uri) for uri in spec.sample.models or ()]
     for other in others:
         check_comparable(spec.model, place, other)
@@ -326,17 +320,18 @@ def check_comparable(own: ModelSpec, place: str, other: Run) -> None:
     theirs = other.spec.model
     if own.task != theirs.task:
         raise SpecError(f"{place} has the task {own.task} and {other.uri} {theirs.task}; give runs with the same task")
-    if own.task == "regression" or (own.classes is None and theirs.classes is None):
+    mine, others = own.classes, theirs.classes
+    if own.task == "regression" or (mine is None and others is None):
         return
-    if own.classes is None or theirs.classes is None:
-        nameless = place if own.classes is None else other.uri
+    if mine is None or others is None:
+        nameless = place if mine is None else other.uri
         raise SpecError(
             f"{nameless} does not name its classes, and the other run does; run its spec with model.classes"
         )
-    for names, uri, known, rest in ((own, place, theirs, other.uri), (theirs, other.uri, own, place)):
-        strange = next((name for name in names.classes or () if name not in (known.classes or ())), None)
+    for names, uri, known, rest in ((mine, place, others, other.uri), (others, other.uri, mine, place)):
+        strange = next((name for name in names if name not in known), None)
         if strange is not None:
-            near = get_close_matches(strange, known.classes or (), 1, cutoff=0.0)
+            near = get_close_matches(strange, known, 1, cutoff=0.0)
             raise SpecError(
                 f"{strange!r} is a class of {uri} and not of {rest}, where {near[0]!r} is nearest; "
                 "give runs whose models have the same classes, in any order"

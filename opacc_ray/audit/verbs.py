@@ -74,13 +74,12 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     StorageError, DataError, SpecError
         Pool, reference, weights or output are not usable. Nothing is written in this case.
     """
-    resolved = settle(spec, trial=trial)
-    spec, plan, header, uri = resolved.spec, resolved.plan, resolved.header, resolved.uri
+    spec, plan, compared, header, uri = settle(spec, trial=trial)
     store = open_store(uri)
     doubts: list[str] = []
     if not store.exists(HEADER):
         if spec.has_history:
-            check_history(spec, plan, resolved.compared)
+            check_history(spec, plan, compared)
         there = read_sound(feature_set(store, header.features))
         if there is not None:
             feature_store.check_fit(spec, there.index)
@@ -88,15 +87,14 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
             local.begin()
         if there is None and trial:
             log.info("trying %s", "one row of the pool" if spec.pool.holds_features else "the model on some examples")
-            tried = check_model(spec, plan, resolved.compared)
-            doubts = tried.warnings
-            log.info("%s", tried.found)
+            found, doubts = check_model(spec, plan, compared)
+            log.info("%s", found)
     run = Run.create(uri, header)
     if doubts:
         note_trial(run, doubts)
     adopt_rules(run, spec)
     write_listing(run, plan.entries)
-    return run, stages_of(run, spec, plan, resolved.compared)
+    return run, stages_of(run, spec, plan, compared)
 
 
 def run(
@@ -143,19 +141,6 @@ class Choice(NamedTuple):
     seed: int
     replicates: int | None
 
-    @classmethod
-    def of(
-        cls,
-        run: Run,
-        method: str,
-        budget: int | None,
-        parameters: Mapping[str, Any],
-        seed: int | None,
-        replicates: int | None,
-    ) -> "Choice":
-        """Return the arguments with the seed of the run if none is given."""
-        return cls(method, budget, parameters, run.spec.seed if seed is None else seed, replicates)
-
     def matches(self, selection: Selection) -> bool:
         """Whether a selection has these arguments, as far as that is visible without drawing it again."""
         stated = asdict(parse_parameters(self.method, self.parameters))
@@ -194,7 +179,8 @@ def select(
         raise LabelError(f"{run.uri} has no selection yet, and the main track comes first; remove --track")
     earlier = read_rounds(run)[:-1] if number > 1 else []
     before = run.num_draws(number)
-    selection = _choose(run, Choice.of(run, method, budget, parameters, seed, replicates), earlier, progress)
+    choice = Choice(method, budget, parameters, run.spec.seed if seed is None else seed, replicates)
+    selection = _choose(run, choice, earlier, progress)
     if number in run.rounds():
         if run.read_selection(number).to_dict() == selection.to_dict():
             run.restore_copies(number)  # the command that drew it may have been killed before it copied them
@@ -226,7 +212,7 @@ def select_on_free_track(
     Run
         The run on the track of the selection.
     """
-    choice = Choice.of(run, method, budget, parameters, seed, replicates)
+    choice = Choice(method, budget, parameters, run.spec.seed if seed is None else seed, replicates)
     number = max(run.rounds(), default=0)
     if number and not choice.matches(run.read_selection(number)) and is_labelled(run, number):
         run = run.along(method if budget is None else f"{method}-{budget}")
@@ -270,9 +256,8 @@ def next_round(
             f"{last.missing[0]!r}; import them, or give --close to continue without them"
         )
     refuse_empty_strata(run, last)
-    selection = _choose(
-        run, _next_choice(last.selection, method, budget, parameters or {}, replicates), rounds, progress
-    )
+    choice = _next_choice(last.selection, method, budget, parameters or {}, replicates)
+    selection = _choose(run, choice, rounds, progress)
     if last.missing:  # only now: an invalid parameter or budget must not discard labels
         give_up(run, last)
     _write_round(run, selection, labelled)
@@ -317,6 +302,7 @@ def _write_round(run: Run, selection: Selection, labelled: set[str], before: int
     compared = compare_objects(run, [chosen])
     notes = dict.fromkeys(compared.changed, NOTES["changed"])
     notes |= dict.fromkeys(compared.lost, NOTES["lost"])
+    first = {name: i for i, name in reversed([*enumerate(chosen.ids)])}  # draws: an example is labelled once
     rows = [
         Task(
             id=chosen.ids[i],
@@ -327,7 +313,7 @@ def _write_round(run: Run, selection: Selection, labelled: set[str], before: int
             prediction=spec.model.name_of(chosen.predictions[i]),
             note=notes.get(chosen.objects[i] or ""),
         )
-        for i in _first_draws(selection)
+        for i in sorted(first.values())
         if not chosen.labelled[i]
     ]
     context = Context(tuple(spec.model.classes) if spec.model.classes else None)
@@ -335,11 +321,6 @@ def _write_round(run: Run, selection: Selection, labelled: set[str], before: int
     for kind in spec.manifest.formats:
         files |= write_manifest(kind, rows, context, show_prediction=spec.manifest.show_prediction)
     run.write_round(selection, chosen, files, before)
-
-
-def _first_draws(selection: Selection) -> list[int]:
-    """Return the places of the first draw of each example, because an example is labelled once."""
-    return sorted({name: i for i, name in reversed(list(enumerate(selection.ids)))}.values())
 
 
 def close(run: Run) -> None:
