@@ -202,8 +202,6 @@ def plan_run(spec: Spec, source: str, actors: int | None = None, num_batches: in
     SpecError, DataError, StorageError
         Errors of the run; also for a pool of features, where nothing is computed.
     """
-    from opacc_ray.extract.model import has_gpu
-
     if spec.pool.holds_features:
         raise SpecError(f"{source}: the pool contains features, so nothing is extracted; run it, it takes seconds")
     spec = located(spec)
@@ -213,6 +211,8 @@ def plan_run(spec: Spec, source: str, actors: int | None = None, num_batches: in
     compares = (*SURPRISE, *(("coverage",) if "ranges" in spec.compares_with() else ()))
     names = tuple(name for name in spec.features() if name not in compares)  # those that need no reference
     job = Extraction(spec, spec.pool, names, open_store(spec.output))
+    from opacc_ray.extract.model import has_gpu  # imports torch
+
     device = "cuda" if has_gpu() else "cpu"
     pace = measure_pace(job, pool.shards, num_batches, device)
     return _planned(spec, source, [pool, *([compared] if compared else [])], pace, device, actors)

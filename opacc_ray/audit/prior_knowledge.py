@@ -23,11 +23,10 @@ from opacc_ray.errors import DataError, shortened
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.lake.arrow_columns import to_numpy
 from opacc_ray.lake.parquet_io import read_bytes
-from opacc_ray.lake.store_uris import Store
 from opacc_ray.pool import Pool
 from opacc_ray.runs.run import Run
 
-FOLDER, RECORD = "history", "history.json"
+FOLDER, RECORD = "history", "history/history.json"
 
 
 class KeptFile(Part):
@@ -66,30 +65,25 @@ def read_history(run: Run, *, keep: bool = True) -> History:
     kept = read_record(run)
     if kept is None:
         if any(track.rounds() for track in run.tracks()):
-            raise DataError(
-                f"{_home(run).uri_of(RECORD)} is lost, and rounds were drawn with it; restore it from a backup"
-            )
+            raise DataError(f"{uri_of(run)} is lost, and rounds were drawn with it; restore it from a backup")
         sources, files = gather(run)
         if not keep:
             return _decode(files, run.uri)
         kept = _keep(run, sources, files)
-    return _decode({name: read_file(run, kept, name) for name in kept.files}, _home(run).uri)
+    return _decode({name: read_file(run, kept, name) for name in kept.files}, run.store.uri_of(FOLDER))
 
 
 def read_record(run: Run) -> KeptHistory | None:
     """Read the record, or None; raises DataError if it is damaged or belongs to another run."""
-    home = _home(run)
-    if not home.exists(RECORD):
-        return None
-    kept = KeptHistory.from_bytes(home.read(RECORD), home.uri_of(RECORD))
-    if kept.run != run.header.digest:
-        raise DataError(f"{home.uri_of(RECORD)} was gathered for another run than that of spec.json; restore both")
+    kept = run.read_document(KeptHistory, RECORD)
+    if kept is not None and kept.run != run.header.digest:
+        raise DataError(f"{uri_of(run)} was gathered for another run than that of spec.json; restore both")
     return kept
 
 
 def read_file(run: Run, kept: KeptHistory, name: str) -> bytes:
     """Read a stored file; raises DataError if it is lost or was changed."""
-    folder = _home(run).store(kept.folder)
+    folder = run.store.store(f"{FOLDER}/{kept.folder}")
     if not folder.exists(name):
         raise DataError(f"{folder.uri_of(name)} is lost; restore it from a backup")
     data = folder.read(name)
@@ -98,13 +92,9 @@ def read_file(run: Run, kept: KeptHistory, name: str) -> bytes:
     return data
 
 
-def uri_of(run: Run, name: str = RECORD) -> str:
-    """Return the URI of a stored file, or of the record."""
-    return _home(run).uri_of(name)
-
-
-def _home(run: Run) -> Store:
-    return run.store.store(FOLDER)
+def uri_of(run: Run) -> str:
+    """Return the URI of the record."""
+    return run.store.uri_of(RECORD)
 
 
 def _keep(run: Run, sources: Sequence[HistorySource], files: dict[str, bytes]) -> KeptHistory:
@@ -114,22 +104,21 @@ def _keep(run: Run, sources: Sequence[HistorySource], files: dict[str, bytes]) -
     }
     joined = "".join(f"{name} {item.sha256}\n" for name, item in sorted(described.items()))
     folder = hashlib.sha256(joined.encode()).hexdigest()[:16]
-    home = _home(run)
-    home.store(folder).write_many(files.items(), 8)
+    run.store.store(f"{FOLDER}/{folder}").write_many(files.items(), 8)
     record = KeptHistory(run=run.header.digest, folder=folder, files=described, sources=list(sources))
-    return KeptHistory.from_bytes(home.create(RECORD, record.to_bytes()), home.uri_of(RECORD))
+    return KeptHistory.from_bytes(run.store.create(RECORD, record.to_bytes()), uri_of(run))
 
 
 def _decode(files: dict[str, bytes], place: str) -> History:
     try:
-        labelled = [_labelled(files[name]) for name in sorted(files) if name != PRIOR]
+        labelled = [_decode_labelled(files[name]) for name in sorted(files) if name != PRIOR]
         prior = np.load(io.BytesIO(files[PRIOR]), allow_pickle=False) if PRIOR in files else None
     except (ValueError, KeyError, OSError) as error:
         raise DataError(f"{place} has no valid history ({shortened(str(error))}); restore it") from None
     return History(labelled, prior)
 
 
-def _labelled(data: bytes) -> tuple[Pool, NDArray[np.float64]]:
+def _decode_labelled(data: bytes) -> tuple[Pool, NDArray[np.float64]]:
     table = read_bytes(data)
     arrays: dict[str, Any] = {name: to_numpy(table[name]) for name in table.column_names}
     outcome = arrays.pop("outcome")

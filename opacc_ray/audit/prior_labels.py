@@ -85,14 +85,18 @@ def check_history(spec: Spec, plan: Plan, compared: Plan | None) -> str:
     """
     said = []
     if spec.reference is not None and spec.reference.labels is not None:
-        labels = _read_labels(spec.reference, _listed(spec.reference, compared))
+        planned = [planned_ids(spec.reference.format, shard) for shard in compared.shards] if compared else [None]
+        known = None if None in planned else {name for names in planned if names for name in names}
+        labels = _read_labels(spec.reference, known)
         rows = sum(row.label is not None for row in labels)
         if not rows:
             raise _no_label(spec.reference)
-        _check_labels(spec, labels)
+        given = [row for row in labels if row.run is None]
+        read = reading_by(spec.model, None, numbers_are_classes=spec.labels.numbers_are_classes)
+        join(given, list({row.id: None for row in given}), run="", conflict=spec.labels.conflict, read=read)
         said.append(f"{counted(rows, 'label')} of the reference")
     if spec.history == "auto":
-        _digest_of_weights(spec)
+        _refuse_without_digest(spec)
         said.append("earlier audits of the same weights, if there are any")
     elif spec.history:
         runs = [other.uri for other, _ in _named(spec.history)]
@@ -103,14 +107,6 @@ def check_history(spec: Spec, plan: Plan, compared: Plan | None) -> str:
     return "; ".join(said)
 
 
-def _check_labels(spec: Spec, labels: Sequence[Label]) -> None:
-    """Raise LabelError if a label of the reference is no class of the model, or in conflict."""
-    rows = [row for row in labels if row.run is None]
-    ids = list({row.id: None for row in rows})
-    read = reading_by(spec.model, None, numbers_are_classes=spec.labels.numbers_are_classes)
-    join(rows, ids, run="", conflict=spec.labels.conflict, read=read)
-
-
 def refuse_twice(key: str, uris: Sequence[str]) -> None:
     """Raise SpecError if the list of runs under ``key`` of a spec has a duplicate."""
     twice = next((uri for place, uri in enumerate(uris) if uri in uris[:place]), None)
@@ -118,44 +114,38 @@ def refuse_twice(key: str, uris: Sequence[str]) -> None:
         raise SpecError(f"{key} names {twice} twice; give each run once")
 
 
-def _listed(source: ReferenceSpec, plan: Plan | None) -> set[str] | None:
-    """Return the ids of the reference; None if its listing does not contain them."""
-    planned = [planned_ids(source.format, shard) for shard in plan.shards] if plan else [None]
-    return None if None in planned else {name for names in planned if names for name in names}
-
-
-def _digest_of_weights(spec: Spec) -> str:
+def _refuse_without_digest(spec: Spec) -> None:
     if spec.model.sha256 is None:
         raise SpecError(
             "history: auto finds audits of the same model by the digest of its weights, and this spec has none; "
             "list the runs: history: [RUN, ...]"
         )
-    return spec.model.sha256
 
 
 # -- gathering -----------------------------------------------------------------------------------------------
 
 
 def gather(run: Run) -> tuple[list[HistorySource], dict[str, bytes]]:
-    found = [*_of_reference(run), *_of_audits(run)]
-    sources = [own.source for own in found]
-    files = {f"labelled-{number}.parquet": _encode(own) for number, own in enumerate(found, start=1)}
-    column = run.spec.pool.columns.prior
+    """Gather the sources of a run's history, and the files to store, by name."""
+    import pyarrow as pa
+
+    sources, files = [], {}
+    for number, (source, features, outcome) in enumerate([*_of_reference(run), *_of_audits(run)], start=1):
+        columns = {name: numbers(values) for name, values in (features | {"outcome": outcome}).items()}
+        files[f"labelled-{number}.parquet"] = encode(pa.table(columns))
+        sources.append(source)
+    column, pool = run.spec.pool.columns.prior, run.spec.pool
     if column is not None:
-        prior = _read_prior(run)
-        files[PRIOR] = _npy(prior)
-        sources.append(HistorySource(kind="prior", uri=run.spec.pool.uri, examples=len(prior), column=column))
+        plan = plan_pool(pool, run.spec.extract)
+        if plan.digest != run.header.pool.digest:
+            raise DataError(f"{pool.uri} is not as it was when its features were made; run the spec again")
+        prior, sink = read_prior(pool, plan, run.complete_features()), io.BytesIO()
+        np.save(sink, prior, allow_pickle=False)
+        files[PRIOR] = sink.getvalue()
+        sources.append(HistorySource(kind="prior", uri=pool.uri, examples=len(prior), column=column))
     for source in sources:
         log.info("history: %d examples of %s", source.examples, source.uri)
     return sources, files
-
-
-def _read_prior(run: Run) -> NDArray[np.float64]:
-    there, pool = run.complete_features(), run.spec.pool
-    plan = plan_pool(pool, run.spec.extract)
-    if plan.digest != run.header.pool.digest:
-        raise DataError(f"{pool.uri} is not as it was when its features were made; run the spec again")
-    return read_prior(pool, plan, there)
 
 
 def _of_reference(run: Run) -> Iterator[_Labelled]:
@@ -167,19 +157,17 @@ def _of_reference(run: Run) -> Iterator[_Labelled]:
     index = reference.complete_index(folder)
     features = Features.of(folder, index)
     ids = [name for part in range(len(features.sizes)) for name in features.ids(part)]
-    labels = _read_labels(given, set(ids))
     rules = run.spec.labels
     read = reading_by(run.spec.model, run.num_classes, numbers_are_classes=rules.numbers_are_classes)
-    label = join(labels, ids, run=run.name, conflict=rules.conflict, read=read).label
+    label = join(_read_labels(given, set(ids)), ids, run=run.name, conflict=rules.conflict, read=read).label
     places = _sample(run, np.flatnonzero([name in label for name in ids]))
     if not len(places):
         raise _no_label(given)
-    names = [name for name in LEARNED_FROM if name in index.features]
-    rows = features.rows(names, places)
-    score = read_log(run).score
+    rows = features.rows([name for name in LEARNED_FROM if name in index.features], places)
+    score, said = read_log(run).score, rows["prediction"].tolist()
     outcome = [
-        outcome_of(run.spec.model, score, said, label[ids[place]])
-        for said, place in zip(rows["prediction"].tolist(), places.tolist(), strict=True)
+        outcome_of(run.spec.model, score, prediction, label[ids[place]])
+        for prediction, place in zip(said, places.tolist(), strict=True)
     ]
     source = HistorySource(kind="reference", uri=given.uri, examples=len(places), column=None)
     yield _Labelled(source, _comparable(run, rows), np.array(outcome, dtype=np.float64))
@@ -209,15 +197,15 @@ def _of_audits(run: Run) -> Iterator[_Labelled]:
         for other, rounds in _named(asked):
             yield _of_audit(run, other, rounds)
     elif asked == "auto":
-        for other in _earlier(run):
+        for uri in _other_runs(run):
             try:
-                rounds = _labelled_rounds(other)
-                found = _of_audit(run, other, rounds) if rounds else None
+                other = Run.open(uri)
+                rounds = _labelled_rounds(other) if _is_of_same_model(run, other) else []
+                found = [_of_audit(run, other, rounds)] if rounds else []
             except OpaccError as error:
-                log.warning("history: %s is left out: %s", other.uri, error)
+                log.warning("history: %s is left out: %s", uri, error)
                 continue
-            if found is not None:
-                yield found
+            yield from found
 
 
 def _named(uris: Sequence[str]) -> Iterator[tuple[Run, list[LabelledRound]]]:
@@ -235,27 +223,24 @@ def _labelled_rounds(other: Run) -> list[LabelledRound]:
     return having_labels(item for track in other.tracks() if track.rounds() for item in read_rounds(track))
 
 
-def _earlier(run: Run) -> Iterator[Run]:
-    """Yield the other runs under the output whose model has the same weights and code, as far as known."""
-    _digest_of_weights(run.spec)
-    own, code, output = reference.model_of(run.spec), run.header.code, open_store(run.uri.rpartition("/")[0])
-    for key in sorted(entry.key for entry in output.list() if entry.key.count("/") == 1):
-        name, _, file = key.partition("/")
-        if file != HEADER or name == run.name:
-            continue
-        try:
-            other = Run.open(output.uri_of(name))
-        except OpaccError as error:
-            log.warning("history: %s is left out: %s", output.uri_of(name), error)
-            continue
-        theirs = other.header.code
-        same_code = code is None or theirs is None or code.files == theirs.files
-        if reference.model_of(other.spec) != own or not same_code:
-            continue
-        if _asks(other.spec) != _asks(run.spec):
-            log.warning("history: %s is left out: it has other classes or another task", other.uri)
-            continue
-        yield other
+def _other_runs(run: Run) -> list[str]:
+    """Return the URIs of the other runs under the output."""
+    _refuse_without_digest(run.spec)
+    output = open_store(run.uri.rpartition("/")[0])
+    found = [entry.key.split("/") for entry in output.list() if entry.key.count("/") == 1]
+    return [output.uri_of(name) for name, file in found if file == HEADER and name != run.name]
+
+
+def _is_of_same_model(run: Run, other: Run) -> bool:
+    """Return whether another run's model has the same weights, classes and code, as far as known."""
+    code, theirs = run.header.code, other.header.code
+    same_code = code is None or theirs is None or code.files == theirs.files
+    if reference.model_of(other.spec) != reference.model_of(run.spec) or not same_code:
+        return False
+    same = _asks(other.spec) == _asks(run.spec)
+    if not same:
+        log.warning("history: %s is left out: it has other classes or another task", other.uri)
+    return same
 
 
 def _asks(spec: Spec) -> tuple[Any, ...]:
@@ -272,9 +257,8 @@ def _of_audit(run: Run, other: Run, rounds: Sequence[LabelledRound]) -> _Labelle
     values = np.concatenate([item.outcome for item in rounds])
     source, said = other, _said_of(run, other, rounds, index)
     if said is not None:
-        score = read_log(run).score
         source = run
-        values = np.concatenate(outcomes_of_another(rounds, run.spec.model, said, score))
+        values = np.concatenate(outcomes_of_another(rounds, run.spec.model, said, read_log(run).score))
     outcome = dict(zip(index.tolist(), values.tolist(), strict=True))
     places = _sample(run, np.array(sorted(outcome), dtype=np.int64))
     rows = feature_store.read_rows(source, LEARNED_FROM, places)
@@ -309,19 +293,3 @@ def _comparable(run: Run, rows: Columns) -> Columns:
         for name, values in rows.items()
         if name in own and (values.ndim == 1 or values.shape[1] == own[name])
     }
-
-
-# -- files ---------------------------------------------------------------------------------------------------
-
-
-def _encode(found: _Labelled) -> bytes:
-    import pyarrow as pa
-
-    columns = {name: numbers(values) for name, values in found.features.items()}
-    return encode(pa.table(columns | {"outcome": numbers(found.outcome)}))
-
-
-def _npy(values: NDArray[np.float64]) -> bytes:
-    sink = io.BytesIO()
-    np.save(sink, values, allow_pickle=False)
-    return sink.getvalue()

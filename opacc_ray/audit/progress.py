@@ -45,8 +45,8 @@ class Progress:
 
     def __init__(self, what: str, unit: str, every: float = 2.0, delay: float = 0.0, *, bar: bool = True) -> None:
         self._what, self._unit, self._every, self._with_bar = what, unit, every, bar
-        self._shown_at = time.monotonic() + delay - every
         self._delayed_to = time.monotonic() + delay
+        self._shown_at = self._delayed_to - every
         self._kept: int | None = None
         self._first: tuple[float, int] | None = None  # time and number of units when the first one was done
         self._bar: Any = None
@@ -63,10 +63,9 @@ class Progress:
             self._draw(done, total, now)
         elif done == total or done == self._kept or now - self._shown_at >= self._every:
             self._shown_at = now
-            of = f"{done}" if total is None else f"{done} of {total}"
-            left = self._left(done, total, now)
+            of, left = "" if total is None else f" of {total}", self._left(done, total, now)
             fields = {"work": self._what, "unit": self._unit, "done": done, "total": total}
-            said = f"{self._what}: {of} {self._unit}{f', {left}' if left else ''}"
+            said = f"{self._what}: {done}{of} {self._unit}{f', {left}' if left else ''}"
             log.info("%s", said, extra={"fields": fields})
 
     def _left(self, done: int, total: int | None, now: float) -> str:

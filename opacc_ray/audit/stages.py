@@ -10,9 +10,8 @@ and with the digests inside them.
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import NamedTuple
 
 from opacc_ray.errors import DataError
@@ -36,8 +35,6 @@ log = logging.getLogger(__name__)
 
 READ_WHOLE = 4 << 30
 """Bytes of features that are read again to find damage when a complete run is repeated."""
-
-THREADS = 4
 
 
 class Found(NamedTuple):
@@ -154,7 +151,7 @@ def _connected(stages: Sequence[Stage]) -> Iterator[None]:
 def _paths(stages: Sequence[Stage]) -> dict[str, str]:
     """Return the local paths that workers need, by their keys in the spec."""
     spec = stages[-1].job.spec
-    output = stages[-1].job.target.uri.rpartition("/")[0]  # it exists: what says what lies there is written
+    output = stages[-1].job.target.uri.rpartition("/")[0]  # a folder that exists
     files = {"model.weights": spec.model.weights, "model.program": spec.model.program}
     named = {"pool.uri": spec.pool.uri, **files, "output": output}
     if spec.reference is not None and any(stage.job.source != stages[-1].job.source for stage in stages):
@@ -266,11 +263,18 @@ def unfinished(job: Extraction, plan: Plan) -> Found:
     sizes = {entry.key: entry.size for entry in job.target.list()}
     there = [shard for shard in plan.shards if shard.file in sizes]
     whole = sum(sizes[shard.file] for shard in there) <= READ_WHOLE
-    stored = _Stored(job, index, _base_of(job), sizes, whole)
-    found = dict(zip(there, in_order(stored.check_safely, there, THREADS), strict=True))
-    faults = [answer for answer in found.values() if isinstance(answer, str)]
+    base = None
+    with suppress(DataError):  # it will be replaced
+        base = read_index(job.base.folder) if job.base else None
+    stored = _Stored(job, index, _by_file(index), _by_file(base), sizes, whole)
+    found = dict(zip(there, in_order(stored.check_safely, there, threads=4), strict=True))
     missing = [shard for shard in plan.shards if isinstance(found.get(shard, "it is missing"), str)]
-    _log_found(job, missing, faults, len(plan.shards))
+    for fault in found.values():
+        if isinstance(fault, str):
+            log.warning("%s; extracting it again", fault.partition("; ")[0])
+    kept, total = len(plan.shards) - len(missing), len(plan.shards)
+    if kept:
+        log.info("%d of %d shards were done before: %s", kept, total, job.target.uri)
     if index and missing:
         log.warning("%s lacks %d of its shards; extracting them again", job.target.uri, len(missing))
         job.target.delete(INDEX)
@@ -284,53 +288,41 @@ class _Stored:
 
     job: Extraction
     index: Index | None
-    base: Mapping[str, IndexedShard]  # by file: features that these extend
-    sizes: Mapping[str, int]  # bytes of each file
+    shards: dict[str, IndexedShard]  # of the index, by file
+    base: dict[str, IndexedShard]  # by file: features that these extend, as far as they are complete
+    sizes: dict[str, int]  # bytes of each file
     whole: bool  # whether all bytes are compared with their digests
 
-    @cached_property
-    def indexed(self) -> dict[str, IndexedShard]:
-        """Entries of the index by file."""
-        return {shard.file: shard for shard in self.index.shards} if self.index else {}
-
     def check_safely(self, shard: Shard) -> ShardReport | str | None:
-        """Check the file of a shard; returns its report, or the problem as text."""
+        """Check the file of a shard; returns its report if no index has it, or the damage as text."""
         try:
-            return self.check(shard)
+            return self._check(shard)
         except DataError as error:
             return str(error)
 
-    def check(self, shard: Shard) -> ShardReport | None:
-        """Check the file of a shard; returns its report if no index has it, and raises DataError if it is damaged."""
-        job, size, own = self.job, self.sizes[shard.file], self.indexed.get(shard.file)
+    def _check(self, shard: Shard) -> ShardReport | None:
+        job, size, own = self.job, self.sizes[shard.file], self.shards.get(shard.file)
         if self.index and own:
             check_shard(job.target, self.index, own, size, whole=self.whole)
-            _check_base(job, self.base, shard, own.examples, own.ids)
+            self._check_base(shard, own.examples, own.ids)
             return None
         report = read_report(job.target, shard.file, size, whole=self.whole)
         check_plan(job.target, job.source.format, shard, report)
-        _check_base(job, self.base, shard, report.num_examples, report.ids)
+        self._check_base(shard, report.num_examples, report.ids)
         if job.ranges and report.num_examples:
             reference.check_ranges(job.target, shard)
         return report
 
+    def _check_base(self, shard: Shard, num_examples: int, ids: str | None) -> None:
+        """Raise DataError if an added feature belongs to other examples; it may lack some."""
+        base = self.base.get(shard.file)
+        if base and (num_examples > base.examples or (num_examples == base.examples and ids != base.ids)):
+            uri = self.job.target.uri_of(shard.file)
+            raise DataError(f"{uri} belongs to other examples than its set; run the spec again")
 
-def _base_of(job: Extraction) -> dict[str, IndexedShard]:
-    """Return the features that this stage extends, by file, as far as they are complete."""
-    try:
-        index = read_index(job.base.folder) if job.base else None
-    except DataError:  # it will be replaced
-        return {}
+
+def _by_file(index: Index | None) -> dict[str, IndexedShard]:
     return {shard.file: shard for shard in index.shards} if index else {}
-
-
-def _check_base(
-    job: Extraction, base: Mapping[str, IndexedShard], shard: Shard, num_examples: int, ids: str | None
-) -> None:
-    """Raise DataError if an added feature belongs to other examples; it may lack some."""
-    under = base.get(shard.file)
-    if under and (num_examples > under.examples or (num_examples == under.examples and ids != under.ids)):
-        raise DataError(f"{job.target.uri_of(shard.file)} belongs to other examples than its set; run the spec again")
 
 
 def _sound_index(job: Extraction, plan: Plan) -> Index | None:
@@ -346,11 +338,3 @@ def _sound_index(job: Extraction, plan: Plan) -> Index | None:
         job.target.delete(INDEX)
         return None
     return index
-
-
-def _log_found(job: Extraction, missing: Sequence[Shard], faults: Sequence[str], total: int) -> None:
-    for text in faults:
-        log.warning("%s; extracting it again", text.partition("; ")[0])
-    kept = total - len(missing)
-    if kept:
-        log.info("%d of %d shards were done before: %s", kept, total, job.target.uri)

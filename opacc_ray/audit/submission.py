@@ -72,8 +72,6 @@ log = logging.getLogger(__name__)
 EXIT_FILE = "exit_file"
 """Key in a job's metadata: the URI of its exit status."""
 
-SPEC = "spec.yaml"
-
 
 class Order(NamedTuple):
     """Options of a submission."""
@@ -145,8 +143,8 @@ def _counts(job: "Job", planned: str) -> bool:
     if job.status != "SUCCEEDED":
         return False
     try:
-        run = _read_exit(job, planned).run or planned
-        return bool(Run.open(run).rounds()) and Run.open(run).read_index() is not None
+        run = Run.open(_read_exit(job, planned).run or planned)
+        return bool(run.rounds()) and run.read_index() is not None
     except DataError:
         return False
 
@@ -154,11 +152,11 @@ def _counts(job: "Job", planned: str) -> bool:
 def _send(server: "JobServer", name: str, planned: Resolved, files: Mapping[str, Path]) -> "Job":
     note = join(planned.spec.output, "submissions", name, f"{secrets.token_hex(4)}.json")
     with tempfile.TemporaryDirectory(prefix="opacc-") as folder:
-        Path(folder, SPEC).write_text(as_yaml(planned.spec), encoding="utf-8")
+        Path(folder, "spec.yaml").write_text(as_yaml(planned.spec), encoding="utf-8")
         for inside, file in files.items():
             Path(folder, inside).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, Path(folder, inside))
-        command = f"python -m opacc_ray run {SPEC} --exit-file {shlex.quote(note)}"
+        command = f"python -m opacc_ray run spec.yaml --exit-file {shlex.quote(note)}"
         command += " --log json" if os.environ.get(LOG) == "json" else ""
         return server.send(name, command, Path(folder), {EXIT_FILE: note, "run": planned.uri})
 
