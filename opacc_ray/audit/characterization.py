@@ -78,12 +78,8 @@ def characterize_run(
     mixtures : settings for the shift; None: no shift is measured
     test : labelled examples to measure by label, instead of pool and selection; the reference needs labels then
 
-    Raises
-    ------
-    SpecError
-        The run is a regression.
-    DataError
-        The features are incomplete, the reference has features of another width, or labels are missing.
+    Raises SpecError if the run is a regression; DataError if the features are incomplete, the reference has features
+    of another width, or labels are missing.
     """
     if run.spec.model.task == "regression":
         raise SpecError(f"{run.uri} is a regression, and EP, CP, BC, PBC and the shift need classes")

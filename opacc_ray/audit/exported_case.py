@@ -46,12 +46,8 @@ def export_case(run: Run, file: str, *, partial: bool = False) -> ExportedCase:
     file : URI of the case, which ends in .npz
     partial : whether examples of the pool may lack a label
 
-    Raises
-    ------
-    SpecError
-        ``file`` has another suffix.
-    LabelError
-        No example has a label, or some have none and ``partial`` is not set.
+    Raises SpecError if ``file`` has another suffix; LabelError if no example has a label, or some have none and
+    ``partial`` is not set.
     """
     if not file.lower().endswith(".npz"):
         raise SpecError(f"--case {file}: a case is an .npz file; give a name such as case.npz")

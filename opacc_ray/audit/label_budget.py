@@ -100,12 +100,8 @@ POINTS, REACH, LEAST_SHOWN = 16, 4, 20
 def label_budget(run: Run, half_width: float, *, level: float = 0.95, method: str | None = None) -> LabelBudget:
     """Forecast the labels for an interval of ± ``half_width``, also by ``method`` if given; writes nothing.
 
-    Raises
-    ------
-    LabelError
-        ``half_width`` is not positive.
-    SpecError
-        The method is unknown, draws no random sample, or lacks its features.
+    Raises LabelError if ``half_width`` is not positive; SpecError if the method is unknown, draws no random sample,
+    or lacks its features.
     """
     whole = _whole(run)
     if whole:
@@ -234,12 +230,8 @@ def look_for_goal(run: Run, half_width: float, *, level: float = 0.95, close: bo
     """Decide whether the labels suffice for an interval of ``± half_width``, and forecast how many more it needs.
 
     Only complete or closed rounds count; with ``close`` also a round that is about to be closed. Writes nothing. The
-    same labels and earlier goals give the same answer.
-
-    Raises
-    ------
-    LabelError
-        There is no label or no complete round, or ``half_width`` is not positive.
+    same labels and earlier goals give the same answer. Raises LabelError if there is no label or no complete round, or
+    ``half_width`` is not positive.
     """
     rounds = read_rounds(run)
     known = with_labels(run, rounds, partial=True)

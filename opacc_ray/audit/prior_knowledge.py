@@ -53,12 +53,8 @@ class KeptHistory(SealedDocument):
 def read_history(run: Run, *, keep: bool = True) -> History:
     """Read the history that a run's spec defines; gather it before the first round, and write it if ``keep``.
 
-    Raises
-    ------
-    DataError
-        It is damaged or lost after rounds were drawn, or one of its sources is not readable.
-    LabelError
-        Labels of the reference are no classes of the model, or in conflict.
+    Raises DataError if it is damaged or lost after rounds were drawn, or one of its sources is not readable; LabelError
+    if labels of the reference are no classes of the model, or in conflict.
     """
     if not run.spec.has_history:
         return NO_HISTORY

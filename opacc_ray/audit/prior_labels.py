@@ -75,13 +75,9 @@ def check_history(spec: Spec, plan: Plan, compared: Plan | None) -> str:
     ----------
     plan, compared : shards of pool and reference; without the latter, ids of the reference are not checked
 
-    Raises
-    ------
-    DataError, LabelError
-        The file of labels, a run or the column is not readable; there is no label; or a label has an id that the
-        listing of the reference lacks, if the listing contains ids.
-    SpecError
-        ``history: auto`` needs the digest of weights, and there is none; or a run is named twice.
+    Raises DataError or LabelError if the file of labels, a run or the column is not readable, if there is no label, or
+    if a label has an id that the listing of the reference lacks. Raises SpecError if ``history: auto`` needs the digest
+    of weights and there is none, or if a run is named twice.
     """
     said = []
     if spec.reference is not None and spec.reference.labels is not None:

@@ -196,10 +196,7 @@ def outcomes_of_all(
 ) -> list[NDArray[np.float64]]:
     """Return the outcomes of every model on the labelled examples, (models, n_t) of each round, the run's first.
 
-    Raises
-    ------
-    DataError
-        Another run lacks a labelled example.
+    Raises DataError if another run lacks a labelled example.
     """
     ids = [name for item in known for name in item.known.ids]
     by_model: list[list[Outcome]] = [[item.outcome for item in known]]
@@ -235,12 +232,8 @@ def open_models(
 ) -> Iterator[OpenModels]:
     """Open the models that the labels of a run serve: features, outcomes of the rounds, and histories.
 
-    Raises
-    ------
-    DataError
-        There is no such run.
-    SpecError
-        A model has another task or other classes, or its pool another size.
+    Raises DataError if there is no such run; SpecError if a model has another task or other classes, or its pool
+    another size.
     """
     others = _open_others(run.spec, run.uri)
     own = run.complete_features().index.num_examples
@@ -269,12 +262,8 @@ def _check_size(other: Run, size: int, place: str, own: int, *, or_fewer: bool =
 def check_models(spec: Spec, plan: Plan | None) -> str:
     """Check the other models that the labels will serve, before extraction; returns a summary.
 
-    Raises
-    ------
-    DataError
-        There is no such run, its features are incomplete, or its pool has another order.
-    SpecError
-        A model has another task or other classes, its pool has another size than ``plan``, or a run is named twice.
+    Raises DataError if there is no such run, its features are incomplete, or its pool has another order; SpecError if a
+    model has another task or other classes, its pool has another size than ``plan``, or a run is named twice.
     """
     others = _open_others(spec, "the spec")
     refuse_twice("sample.models", [other.uri for other in others])

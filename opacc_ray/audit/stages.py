@@ -203,13 +203,9 @@ def index_features(
     """Write the index that completes extraction, from the reports of the shards by number.
 
     For a shard without a report, its file is read and compared with the plan. No feature is read. Ids from the pool
-    must be unique over all shards. ``others`` are further files of the folder.
-
-    Raises
-    ------
-    DataError
-        A shard has other examples than the plan, an id is not unique, no example is left, or the model predicts a
-        class without a name in the spec.
+    must be unique over all shards. ``others`` are further files of the folder. Raises DataError if a shard has other
+    examples than the plan, an id is not unique, no example is left, or the model predicts a class without a name in the
+    spec.
     """
     known = dict(reports or {})
     sizes = {entry.key: entry.size for entry in job.target.list()} if len(known) < len(plan.shards) else {}

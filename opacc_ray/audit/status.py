@@ -321,12 +321,7 @@ def remove_run(uri: str, *, force: bool = False) -> RemovedRun:
     ----------
     force : also delete the run if it has labels
 
-    Raises
-    ------
-    DataError
-        There is no run.
-    SpecError
-        It has labels, and ``force`` is not given.
+    Raises DataError if there is no run; SpecError if it has labels, and ``force`` is not given.
     """
     store = open_store(uri)
     if not store.exists(HEADER):

@@ -165,14 +165,9 @@ def select(
     """Choose the examples of the newest round of the run's track and write its manifests.
 
     A selection without labels is replaced and kept under ``draws/``. A selection with labels is never replaced.
-    ``progress`` is used as in :func:`opacc_ray.select`.
-
-    Raises
-    ------
-    SpecError
-        Unknown method or parameter, invalid budget, or the round already has labels.
-    LabelError
-        Another command drew the round meanwhile, or this is a further track and the first one has no selection.
+    ``progress`` is used as in :func:`opacc_ray.select`. Raises SpecError for an unknown method or parameter, an invalid
+    budget, or a round that has labels. Raises LabelError if another command drew the round meanwhile, or if this is a
+    further track and the first one has no selection.
     """
     number = max(run.rounds(), default=1)
     if run.track is not None and not run.along(None).rounds():
@@ -326,10 +321,7 @@ def _write_round(run: Run, selection: Selection, labelled: set[str], before: int
 def close(run: Run) -> None:
     """Give up the missing labels of the newest round, so that they count as not drawn.
 
-    Raises
-    ------
-    LabelError
-        The existing labels allow no estimate for the pool, or further labels came meanwhile.
+    Raises LabelError if the existing labels allow no estimate for the pool, or further labels came meanwhile.
     """
     last = read_rounds(run)[-1]
     refuse_empty_strata(run, last)
@@ -342,12 +334,8 @@ def give_up(run: Run, last: LabelledRound) -> None:
 
     The labels are read again after the closing is written, and an import reads the closing after it has written its
     labels. So of two commands at the same time, one detects the other. If labels came, the earlier closing is restored.
-    A closing by another command is not restored, because that command detects the labels as well.
-
-    Raises
-    ------
-    LabelError
-        A label came meanwhile, which would be lost.
+    A closing by another command is not restored, because that command detects the labels as well. Raises LabelError if
+    a label came meanwhile, which would be lost.
     """
     before = last.given_up or None
     run.close(last.number, last.missing)

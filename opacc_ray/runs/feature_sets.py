@@ -84,12 +84,8 @@ def remove_set(output: str, digest: str, *, force: bool = False) -> RemovedSet:
     digest : name of the set, or its beginning
     force : also delete the set if runs use it; their rounds, labels and estimates stay
 
-    Raises
-    ------
-    DataError
-        There is no such set, or several match.
-    SpecError
-        Runs use it, or may, and ``force`` is not given.
+    Raises DataError if there is no such set, or several match; SpecError if runs use it, or may, and ``force`` is not
+    given.
     """
     found = list_sets(output)
     matching = [item for item in found.sets if digest and item.digest.startswith(digest)]

@@ -167,10 +167,7 @@ def read_rows(run: Run, names: Sequence[str], index: NDArray[np.int64]) -> dict[
 def find_predictions(run: Run, ids: Sequence[str]) -> list[Any]:
     """Return a run's predictions for some examples, found by id.
 
-    Raises
-    ------
-    DataError
-        An example is not in the pool; the message names the first.
+    Raises DataError if an example is not in the pool; the message names the first.
     """
     found = _features_of(run).features.search(ids, "prediction")
     absent = [name for name in dict.fromkeys(ids) if name not in found]

@@ -75,12 +75,7 @@ class Run:
     def open(cls, uri: str, track: str | None = None) -> "Run":
         """Open the run at ``uri`` on a track.
 
-        Raises
-        ------
-        DataError
-            There is no run.
-        SpecError
-            The run has no such track.
+        Raises DataError if there is no run; SpecError if the run has no such track.
         """
         store = open_store(uri)
         header = store.read_if_there(HEADER)
@@ -236,10 +231,7 @@ class Run:
     def write_round(self, selection: Selection, chosen: Chosen, manifests: dict[str, bytes], before: int = 0) -> None:
         """Create a round with all its files, or draw it again after ``before`` earlier draws.
 
-        Raises
-        ------
-        LabelError
-            Another command drew it first.
+        Raises LabelError if another command drew it first.
         """
         number, folder = selection.round, self.folder(selection.round)
         files = {draws.SELECTION: selection.to_json(), draws.PREDICTIONS: draws.encode_chosen(chosen)} | manifests
@@ -290,10 +282,7 @@ class Run:
     def read_labels(self, number: int) -> list[tuple[str, bytes]]:
         """Read the key and content of every file of labels that was imported for a round.
 
-        Raises
-        ------
-        DataError
-            The name of a file is not the digest of its content.
+        Raises DataError if the name of a file is not the digest of its content.
         """
         keys = self.label_files(number)
         files = list(zip(keys, self.store.read_many(keys), strict=True))
@@ -308,10 +297,7 @@ class Run:
     def read_closed(self, number: int) -> list[str] | None:
         """Read the ids without a label at the closing of a round; None while it is open.
 
-        Raises
-        ------
-        DataError
-            The file is damaged, or closes another round.
+        Raises DataError if the file is damaged, or closes another round.
         """
         key = self.key_of(f"{number}/closed.json")
         closed = self.read_document(ClosedRound, key)
