@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from opacc_ray.audit.accuracy import basis_of, sample_of, stated, with_labels
-from opacc_ray.audit.prior_knowledge import read_history
-from opacc_ray.audit.prior_labels import refuse_twice
+from opacc_ray.audit.prior_knowledge import read_history, refuse_twice
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, SpecError, counted
 from opacc_ray.estimators.accuracy_estimate import Estimate, Outcome

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.audit.prior_knowledge import read_history
-from opacc_ray.audit.prior_labels import check_history
+from opacc_ray.audit.prior_knowledge import check_history, read_history
 from opacc_ray.audit.progress import combine_progress
 from opacc_ray.audit.resolution import settle
 from opacc_ray.audit.sanity import check_model, note_predictions, note_trial

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from opacc_ray.audit.prior_labels import HistorySource
+from opacc_ray.audit.prior_knowledge import HistorySource
 from opacc_ray.estimators.intervals import clipped
 from opacc_ray.labels.labelled_rounds import LabelledRound
 from opacc_ray.report.numbers import digits_for, is_share, level_text, number, percent, plural, sentence, thousands
