@@ -60,8 +60,9 @@ def estimate(
     costs: Costs | None = None,
     assist: bool = False,
     score: Score | None = None,
+    keep: bool = True,
 ) -> AccuracyEstimate:
-    """Estimate the accuracy from the labels of all rounds, and write ``estimate.json``.
+    """Estimate the accuracy from the labels of all rounds, and write ``estimate.json`` if ``keep``.
 
     Labels may be missing, given up or "can't tell". If the labelled examples are the first ones of a sequential design,
     the sample keeps its design. Otherwise these labels are assumed to be missing at random: the result is then not
@@ -82,29 +83,13 @@ def estimate(
     SpecError
         ``assist`` is set, and the run has no confidence or its method already uses predictions.
     """
-    document = state(run, level=level, partial=partial, conflict=conflict, costs=costs, assist=assist, score=score)
-    run.write_estimate(document)
-    return document
-
-
-def state(
-    run: Run,
-    *,
-    level: float = 0.95,
-    partial: bool = False,
-    conflict: str | None = None,
-    costs: Costs | None = None,
-    assist: bool = False,
-    score: Score | None = None,
-) -> AccuracyEstimate:
-    """Estimate the accuracy as :func:`estimate`, but write nothing."""
     rounds = read_rounds(run, conflict=conflict, score=score)
     known = with_labels(run, rounds, partial)
     sample, circumstances = sample_of(known), circumstances_of(run, known, level)
     by_design = accuracy_of(run, *sample, level)
     found = by_design if circumstances.goal is None else accuracy_of(run, *sample, circumstances.own_level)
     said = circumstances.statement(found)
-    return AccuracyEstimate(
+    document = AccuracyEstimate(
         **basis_of(run, rounds),
         **stated(said.estimate, rounds),
         labels_digest=digest_of(rounds),
@@ -121,6 +106,9 @@ def state(
         warnings=warnings_of(run, rounds),
         **_in_classes(run, rounds, known, level),
     )
+    if keep:
+        run.write_estimate(document)
+    return document
 
 
 def circumstances_of(run: Run, known: Sequence[LabelledRound], level: float) -> Circumstances:

@@ -293,11 +293,6 @@ def look_at(run: Run, known: Sequence[LabelledRound], level: float, *, close: bo
     return Looked(whole, [item for item, _ in found], estimate, by_srs)
 
 
-def record_goal(run: Run, goal: Goal) -> None:
-    """Store an answer with the last round that it covers."""
-    run.write_goal(goal.looks[-1].round, goal)
-
-
 def _goals(run: Run) -> Iterator[float]:
     """Yield the half-widths of the goals so far."""
     for number in run.rounds():

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from difflib import get_close_matches
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -217,19 +217,13 @@ def _open_views(
         ]
 
 
-class OpenModels(NamedTuple):
-    """Models that labels serve, the run's own model first."""
-
-    views: list[View]
-    outcomes: list[NDArray[np.float64]]  # (models, n_t) of each round
-    histories: list[History]
-
-
 @contextmanager
 def open_models(
     run: Run, needs: Sequence[str], parameters: MethodParameters, known: Sequence[LabelledRound], history: History
-) -> Iterator[OpenModels]:
-    """Open the models that the labels of a run serve: features, outcomes of the rounds, and histories.
+) -> Iterator[tuple[list[View], list[NDArray[np.float64]], list[History]]]:
+    """Open the models that the labels of a run serve, the run's own model first.
+
+    Returns features, outcomes of each round, (models, n_t), and histories.
 
     Raises DataError if there is no such run; SpecError if a model has another task or other classes, or its pool
     another size.
@@ -242,7 +236,7 @@ def open_models(
             _check_size(other, theirs.num_examples, run.uri, own)
     outcomes = outcomes_of_all(known, run, others, read_log(run).score) if known else []
     with _open_views(run, others, needs, parameters) as views:
-        yield OpenModels(views, outcomes, _histories(history, len(others)))
+        yield views, outcomes, _histories(history, len(others))
 
 
 def _histories(own: History, num_others: int) -> list[History]:

@@ -178,7 +178,7 @@ def next_round(
         if goal.reached:
             if close:
                 verbs.close(run)
-            label_budget.record_goal(run, goal)
+            run.write_goal(goal)
             return reached(run, goal)
     with _selecting() as progress:
         verbs.next_round(
@@ -191,7 +191,7 @@ def next_round(
             progress=progress,
         )
     if goal:
-        label_budget.record_goal(run, goal)
+        run.write_goal(goal)
     return drawn(run, goal)
 
 

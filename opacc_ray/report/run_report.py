@@ -66,7 +66,9 @@ def gather(
     index = run.complete_features().index
     rounds = read_rounds(run, conflict=conflict, score=score)
     known = having_labels(rounds)
-    stated = accuracy.state(run, level=level, partial=True, conflict=conflict, score=score) if known else None
+    stated = (
+        accuracy.estimate(run, keep=False, level=level, partial=True, conflict=conflict, score=score) if known else None
+    )
     predictions = read_predictions(run)
     wrong = mispredictions(known, predictions) if known else None
     pictures = pictures_of(run, wrong.examples) if wrong else {}

@@ -264,8 +264,7 @@ class Run:
 
     def manifests(self, number: int) -> list[str]:
         """Return the URIs of a round's manifests."""
-        keys = (entry.key for entry in self.store.list(self.key_of(f"{number}/{draws.MANIFEST}")))
-        return [self.store.uri_of(key) for key in keys]
+        return [self.store.uri_of(entry.key) for entry in self.store.list(self.key_of(f"{number}/{draws.MANIFEST}"))]
 
     # -- labels ------------------------------------------------------------------------------------------
 
@@ -329,8 +328,9 @@ class Run:
         goals = [goal for number in self.rounds() if (goal := self.read_goal(number)) is not None]
         return goals[-1] if goals and goals[-1].reached else None
 
-    def write_goal(self, number: int, goal: Goal) -> None:
-        self.store.write(self.key_of(f"{number}/goal.json"), goal.to_bytes())
+    def write_goal(self, goal: Goal) -> None:
+        """Write an answer of `opacc next --until` with the last round that it covers."""
+        self.store.write(self.key_of(f"{goal.looks[-1].round}/goal.json"), goal.to_bytes())
 
     # -- result ------------------------------------------------------------------------------------------
 
