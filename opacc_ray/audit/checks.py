@@ -224,6 +224,8 @@ def _planned(spec: Spec, source: str, plans: list[Plan], pace: Pace, device: str
     size = spec.extract.shard_size  # without metadata, as many examples as fit in the shards
     counts = [len(plan.shards) * size if plan.num_examples is None else plan.num_examples for plan in plans]
     examples, at_work = sum(counts), min(actors or _actors(spec), shards)
+    # Reading and computing overlap, as far as they have own processors.
+    seconds = max(pace.read, pace.compute + (pace.read_cpu if device == "cpu" else 0))
     return RunPlan(
         spec=source,
         files=len(entries),
@@ -238,7 +240,7 @@ def _planned(spec: Spec, source: str, plans: list[Plan], pace: Pace, device: str
         bytes_read=sum(entry.size for entry in entries),
         bytes_written=examples * pace.feature_bytes + shards * pace.file_bytes,
         actors=at_work,
-        hours=examples * seconds_per_example(pace, device) / at_work / 3600,
+        hours=examples * seconds / at_work / 3600,
         memory_actor=actor_bytes(spec, pace, _readers(spec, device)),
         memory_driver=DRIVER_BASE + PER_FILE * len(entries) + PER_SHARD * shards,
         pace=MeasuredPace(
@@ -250,13 +252,6 @@ def _planned(spec: Spec, source: str, plans: list[Plan], pace: Pace, device: str
         ),
         left_out=[name for name in SURPRISE if name in spec.features()],
     )
-
-
-def seconds_per_example(pace: Pace, device: str) -> float:
-    """Return seconds per example of one actor: reading and computing overlap, as far as they have own processors."""
-    if device == "cpu":
-        return max(pace.read, pace.read_cpu + pace.compute)
-    return max(pace.read, pace.compute)
 
 
 def actor_bytes(spec: Spec, pace: Pace, readers: int) -> int:

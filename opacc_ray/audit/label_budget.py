@@ -93,8 +93,8 @@ class LabelBudget(Document):
 FIRST_ROUND = 0.1
 """Share of the forecast labels for the first round."""
 
-POINTS, REACH, LEAST_SHOWN = 16, 4, 20
-"""Number of forecasts, the least multiple of the present labels that they reach, and their fewest labels."""
+POINTS, REACH = 16, 4
+"""Number of forecasts, and the least multiple of the present labels that they reach."""
 
 
 def label_budget(run: Run, half_width: float, *, level: float = 0.95, method: str | None = None) -> LabelBudget:
@@ -160,17 +160,11 @@ def _by_labels(run: Run, half_width: float, level: float) -> LabelBudget:
     goal = look_for_goal(run, half_width, level=level)
     return LabelBudget(
         run=run.uri,
-        half_width=half_width,
-        level=level,
         labels=goal.looks[-1].labels,
         accuracy=clipped(goal),
-        reached=goal.reached,
-        total_labels=goal.total_labels,
         worthless_labels=None,
         most_labels=None,
-        srs_labels=goal.srs_labels,
-        sizes=goal.sizes,
-        advice=goal.advice,
+        **goal.model_dump(include=set(LabelBudget.model_fields) & set(Goal.model_fields) - {"format"}),
     )
 
 
@@ -190,8 +184,9 @@ def _by_method(run: Run, whole: Sequence[LabelledRound], method: str, half_width
 
 
 def _widths_by_confidences(run: Run, level: float, reach: int) -> WidthCourse:
+    least = 20  # labels
     with _open_view(run) as view:
-        labels = _grid(LEAST_SHOWN, max(reach, REACH * LEAST_SHOWN), view.size)
+        labels = _grid(least, max(reach, REACH * least), view.size)
         found = forecast_widths(view, labels, level, Parameters(), read_history(run, keep=False))
     points = [
         WidthPoint(labels=n, half_width=own, srs_half_width=srs, seen=False)

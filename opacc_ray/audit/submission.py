@@ -83,18 +83,9 @@ class Order(NamedTuple):
 
 
 def submit(spec: Spec, order: Order, on_text: Callable[[str], None]) -> tuple[Submission, OpaccError | None]:
-    """Submit a run as a job, unless the job exists, and wait for its end.
+    """Submit a run as a job, unless the job exists, and wait for its end; ``on_text`` gets the output of the job.
 
-    Parameters
-    ----------
-    spec : spec of the run
-    order : options of the submission
-    on_text : called with the output of the job
-
-    Returns
-    -------
-    (Submission, OpaccError or None)
-        The result, and the error of the job, or LabelsAwaited.
+    Returns the result, and the error of the job, or LabelsAwaited.
 
     Raises
     ------

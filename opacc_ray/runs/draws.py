@@ -14,8 +14,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -35,9 +34,6 @@ SELECTION, PREDICTIONS, MANIFEST = "selection.json", "predictions.parquet", "man
 THREADS = 8
 """Files that are read or written at the same time."""
 
-READS = 4
-"""Attempts to read a file that exists and cannot be read."""
-
 
 # -- draws -------------------------------------------------------------------------------------------------------
 
@@ -54,10 +50,7 @@ def num_draws(folder: Store) -> int:
 
 
 def newest(folder: Store, run: str) -> Draw | None:
-    """Return the newest draw of a round, or None if nothing was drawn.
-
-    ``run`` is the owner of the draw, as :attr:`Run.drawn_for` names it.
-    """
+    """Return the newest draw of a round, or None; ``run`` is its owner, as :attr:`Run.drawn_for` names it."""
     number = num_draws(folder)
     return read(folder, number, run) if number else None
 
@@ -158,7 +151,7 @@ def _checked(folder: Store, key: str, expected: DrawnFile, remedy: str) -> bytes
 
 def _read_while_written(folder: Store, key: str) -> bytes | None:
     """Read an object, or return None if there is none. Some servers fail to serve it while it is replaced."""
-    for _ in range(READS - 1):
+    for _ in range(3):
         with contextlib.suppress(StorageError):
             return folder.read(key)
         if not folder.exists(key):
@@ -288,29 +281,10 @@ class Snapshot(Store):
     def _listed(self, key: str) -> Entries | None:
         return next((entries for folder, entries in self._entries.items() if key.startswith(folder)), None)
 
-    # -- as the store ------------------------------------------------------------------------------------
-
-    def read_range(self, key: str, start: int, stop: int) -> bytes:
-        return self._store.read_range(key, start, stop)
-
-    def read_entry(self, entry: Entry) -> bytes:
-        return self._store.read_entry(entry)
-
-    def read_entry_range(self, entry: Entry, start: int, stop: int) -> bytes:
-        return self._store.read_entry_range(entry, start, stop)
-
-    def size(self, key: str) -> int:
-        return self._store.size(key)
-
-    def written(self, key: str) -> datetime:
-        return self._store.written(key)
-
     def write(self, key: str, data: bytes) -> None:
         raise StorageError(f"{self.uri_of(key)} cannot be written: this is a read-only snapshot")
 
-    def _create(self, key: str, data: bytes) -> bool | None:
-        self.write(key, data)
-        return None
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise StorageError(f"a snapshot of {self.uri} only lists and reads whole objects")
 
-    def delete(self, key: str) -> None:
-        self.write(key, b"")
+    _create = delete = size = written = read_range = read_entry = read_entry_range = _refuse

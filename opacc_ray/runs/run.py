@@ -53,13 +53,7 @@ _TRACK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class Run:
-    """One audit in storage, on one of its tracks.
-
-    Attributes
-    ----------
-    store : the prefix of the run.
-    track : name of the track whose rounds and estimate are read; None: the first one.
-    """
+    """One audit in storage, on one of its tracks: the one whose rounds and estimate are read; None: the first one."""
 
     def __init__(
         self, store: Store, header: RunHeader, track: str | None = None, reader: FeatureReader | None = None
