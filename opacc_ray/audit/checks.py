@@ -78,13 +78,7 @@ def check_pool(spec: Spec) -> Plan:
 
 
 def check(spec: Spec, source: str) -> tuple[SpecChecks, OpaccError | None]:
-    """Run all checks of a valid spec; returns them and the first failure.
-
-    Parameters
-    ----------
-    spec : the spec
-    source : name of its file
-    """
+    """Run all checks of a valid spec from the file ``source``; returns them and the first failure."""
     made = _Checks()
     plan = made.add("pool", lambda: plan_pool(spec.pool, spec.extract), _describe)
     made.add("budget", lambda: check_budget(spec, plan))

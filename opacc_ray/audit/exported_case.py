@@ -38,16 +38,10 @@ class ExportedCase(Document):
 
 
 def export_case(run: Run, file: str, *, partial: bool = False) -> ExportedCase:
-    """Write the labelled examples of all tracks as a case for `opacc study`.
+    """Write the labelled examples of all tracks as a case for `opacc study`, an .npz file.
 
-    Parameters
-    ----------
-    run : a run with features and labels
-    file : URI of the case, which ends in .npz
-    partial : whether examples of the pool may lack a label
-
-    Raises SpecError if ``file`` has another suffix; LabelError if no example has a label, or some have none and
-    ``partial`` is not set.
+    ``partial`` allows examples of the pool without a label. Raises SpecError if ``file`` has another suffix; LabelError
+    if no example has a label, or some have none and ``partial`` is not set.
     """
     if not file.lower().endswith(".npz"):
         raise SpecError(f"--case {file}: a case is an .npz file; give a name such as case.npz")

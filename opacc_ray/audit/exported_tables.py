@@ -165,13 +165,9 @@ class ExportedTables(Document):
 
 
 def export_tables(run: Run, uri: str, *, features: bool = True) -> ExportedTables:
-    """Write a run as tables below ``uri``.
+    """Write a run with complete features as tables below ``uri``; tables of other runs there are kept.
 
-    Parameters
-    ----------
-    run : a run with complete features
-    uri : s3://bucket/prefix or a folder; tables of other runs there are kept
-    features : whether to write the features, which are as large as in the run
+    With ``features``, also write these, which are as large as in the run.
 
     Raises
     ------
@@ -192,7 +188,11 @@ def export_tables(run: Run, uri: str, *, features: bool = True) -> ExportedTable
         if estimate is not None:
             _add_estimate(target, track, estimate)
             rows["estimates"] += 1
-    target.write(DICTIONARY, _dictionary())
+    sink = io.StringIO(newline="")
+    writer = csv.writer(sink, lineterminator="\n")
+    writer.writerow(["table", "column", "type", "meaning"])
+    writer.writerows([name, *column] for name, columns in TABLES.items() for column in columns)
+    target.write(DICTIONARY, sink.getvalue().encode())
     return ExportedTables(run=run.uri, to=target.uri, rows=rows, dictionary=target.uri_of(DICTIONARY))
 
 
@@ -287,12 +287,3 @@ def _table(columns: Sequence[Column], values: Mapping[str, Sequence[Any]]) -> An
     lists = {"list<string>": pa.list_(pa.string())}
     kinds = {column.name: lists.get(column.type) or pa.type_for_alias(column.type) for column in columns}
     return pa.table({name: pa.array(own, kinds[name]) for name, own in values.items()})
-
-
-def _dictionary() -> bytes:
-    """Return the data dictionary: a row for each column of each table."""
-    sink = io.StringIO(newline="")
-    writer = csv.writer(sink, lineterminator="\n")
-    writer.writerow(["table", "column", "type", "meaning"])
-    writer.writerows([name, *column] for name, columns in TABLES.items() for column in columns)
-    return sink.getvalue().encode()

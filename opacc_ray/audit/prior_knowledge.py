@@ -176,11 +176,7 @@ def _decode_labelled(data: bytes) -> tuple[Pool, NDArray[np.float64]]:
 
 
 def check_history(spec: Spec, plan: Plan, compared: Plan | None) -> str:
-    """Check the sources of a history; returns a summary.
-
-    Parameters
-    ----------
-    plan, compared : shards of pool and reference; without the latter, ids of the reference are not checked
+    """Check the sources of a history; returns a summary. Without ``compared``, ids of the reference are not checked.
 
     Raises DataError or LabelError if the file of labels, a run or the column is not readable, if there is no label, or
     if a label has an id that the listing of the reference lacks. Raises SpecError if ``history: auto`` needs the digest

@@ -315,13 +315,8 @@ def _state(found: RunStatus) -> State:
 def remove_run(uri: str, *, force: bool = False) -> RemovedRun:
     """Delete all files of a run; shared features are kept.
 
-    The header is deleted last, so that an interrupted removal is visible and can be repeated.
-
-    Parameters
-    ----------
-    force : also delete the run if it has labels
-
-    Raises DataError if there is no run; SpecError if it has labels, and ``force`` is not given.
+    The header is deleted last, so that an interrupted removal is visible and can be repeated. Raises DataError if there
+    is no run; SpecError if it has labels, and ``force`` is not given.
     """
     store = open_store(uri)
     if not store.exists(HEADER):

@@ -55,18 +55,10 @@ ExtractionSlot = Callable[[Sequence[Stage]], AbstractContextManager[None]]
 
 
 def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
-    """Open the run of a spec, or create it; the same spec and data give the same run.
+    """Open the run of a spec, or create it, and return the stages of its extraction.
 
-    Parameters
-    ----------
-    spec : the spec
-    trial : build the model in this process; compare stored features with new ones of some examples, and try some
-        examples before a run is created that needs extraction
-
-    Returns
-    -------
-    (Run, list of Stage)
-        The run, and the stages of its extraction: the reference if a feature is compared with it, then the pool.
+    The same spec and data give the same run. With ``trial``, the model is built in this process: stored features are
+    compared with new ones of some examples, and some examples are tried before a run is created that needs extraction.
 
     Raises
     ------
@@ -200,11 +192,7 @@ def select_on_free_track(
     """Select as :func:`select`, but on a new track if the newest round has labels and is another selection.
 
     The name of the track is METHOD-BUDGET. It uses existing labels of its examples, but does not learn from them.
-
-    Returns
-    -------
-    Run
-        The run on the track of the selection.
+    Returns the run on the track of the selection.
     """
     choice = Choice(method, budget, parameters, run.spec.seed if seed is None else seed, replicates)
     number = max(run.rounds(), default=0)
@@ -250,22 +238,16 @@ def next_round(
             f"{last.missing[0]!r}; import them, or give --close to continue without them"
         )
     refuse_empty_strata(run, last)
-    choice = _next_choice(last.selection, method, budget, parameters or {}, replicates)
+    before, parameters = last.selection, dict(parameters or {})
+    if method in (None, before.method):
+        parameters = before.parameters | parameters
+        replicates = before.design.num_replicates if replicates is None else replicates
+    choice = Choice(method or before.method, budget, parameters, before.seed, replicates or None)
     selection = _choose(run, choice, rounds, progress)
     if last.missing:  # only now: an invalid parameter or budget must not discard labels
         give_up(run, last)
     _write_round(run, selection, labelled)
     return selection
-
-
-def _next_choice(
-    before: Selection, method: str | None, budget: int | None, parameters: Mapping[str, Any], replicates: int | None
-) -> Choice:
-    """Return the arguments of a round, with those of the last round as defaults."""
-    if method in (None, before.method):
-        parameters = before.parameters | dict(parameters)
-        replicates = before.design.num_replicates if replicates is None else replicates
-    return Choice(method or before.method, budget, parameters, before.seed, replicates or None)
 
 
 def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress: Report) -> Selection:

@@ -78,14 +78,9 @@ def list_sets(output: str) -> FeatureSets:
 def remove_set(output: str, digest: str, *, force: bool = False) -> RemovedSet:
     """Delete a set, index first, so that an interrupted removal leaves an incomplete set.
 
-    Parameters
-    ----------
-    output : the output with the set
-    digest : name of the set, or its beginning
-    force : also delete the set if runs use it; their rounds, labels and estimates stay
-
-    Raises DataError if there is no such set, or several match; SpecError if runs use it, or may, and ``force`` is not
-    given.
+    ``digest`` is the name of the set, or its beginning. With ``force``, a set that runs use is deleted as well; their
+    rounds, labels and estimates stay. Raises DataError if there is no such set, or several match; SpecError if runs use
+    it, or may, and ``force`` is not given.
     """
     found = list_sets(output)
     matching = [item for item in found.sets if digest and item.digest.startswith(digest)]

@@ -308,12 +308,9 @@ def compare_objects(run: Run, rounds: Sequence[Chosen]) -> Comparison:
 
 
 def find_changed(tracks: Sequence[Run], numbers: Sequence[int] | None = None) -> ChangedObjects:
-    """Count the objects of chosen examples that changed or vanished, as :func:`compare_objects`.
+    """Count changed and lost objects of the chosen examples of a run's tracks, in the given rounds or in all of them.
 
-    Parameters
-    ----------
-    tracks : tracks of one run
-    numbers : rounds of each track; None: all
+    See :func:`compare_objects`.
     """
     rounds = [run.read_chosen(number) for run in tracks for number in (run.rounds() if numbers is None else numbers)]
     found = compare_objects(tracks[0], rounds)

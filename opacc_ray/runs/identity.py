@@ -43,8 +43,7 @@ def header_of(
     Parameters
     ----------
     spec : the spec with the digest of its weights
-    plan : shards of the pool
-    compared : shards of the reference, if a feature is compared with one
+    plan, compared : shards of the pool, and of the reference if a feature is compared with one
     features : the shared set of features; None: the run's own prefix
     code : the code that makes the features; None if the pool contains them
     """
