@@ -367,10 +367,9 @@ def _of_audit(run: Run, other: Run, rounds: Sequence[LabelledRound]) -> _Labelle
 
 def _said_of(run: Run, other: Run, rounds: Sequence[LabelledRound], index: NDArray[np.int64]) -> list[Any] | None:
     """Return the run's predictions for the examples ``index`` (k,) of another run; None if its pool differs."""
-    if run.header.pool.digest != other.header.pool.digest or _asks(run.spec) != _asks(other.spec):
-        return None
     there = run.read_index()
-    if there is None or there.num_examples != rounds[0].selection.pool_size:
+    same_pool = run.header.pool.digest == other.header.pool.digest and _asks(run.spec) == _asks(other.spec)
+    if not same_pool or there is None or there.num_examples != rounds[0].selection.pool_size:
         return None
     ids, said = feature_store.find_rows(run, index)
     return said if ids == [name for item in rounds for name in item.known.ids] else None

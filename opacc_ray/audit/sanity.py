@@ -8,6 +8,7 @@ The first two are stored in ``sanity.json``. :mod:`opacc_ray.estimators.plausibi
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -151,10 +152,9 @@ def read_sanity(run: Run) -> ModelSanity | None:
 
 
 def _noticed(run: Run) -> ModelSanity | None:
-    try:
+    with suppress(DataError):  # `opacc verify` reports it, and no number depends on it
         return read_sanity(run)
-    except DataError:  # `opacc verify` reports it, and no number depends on it
-        return None
+    return None
 
 
 def predicted_by(run: Run) -> Predicted | None:

@@ -97,14 +97,8 @@ def compare(
     from all labels and the pools have the same examples in the same order, predictions improve the estimate of each
     model. Nothing is written.
 
-    Raises
-    ------
-    LabelError
-        See :func:`opacc_ray.audit.accuracy.estimate`.
-    SpecError
-        The models have different tasks or classes.
-    DataError
-        Another run lacks a labelled example.
+    Raises SpecError if the models have different tasks or classes; DataError if another run lacks a labelled example;
+    LabelError as :func:`opacc_ray.audit.accuracy.estimate`.
     """
     for other in others:
         check_comparable(run.spec.model, run.uri, other)
@@ -145,10 +139,7 @@ def compare(
 def difference_by(run: Run, other: Run, known: Sequence[LabelledRound], level: float) -> Estimate:
     """Estimate the difference in accuracy between a run's model and another one, from some rounds of the run.
 
-    Raises
-    ------
-    SpecError, DataError
-        As :func:`compare`.
+    Raises as :func:`compare`.
     """
     check_comparable(run.spec.model, run.uri, other)
     outcomes = outcomes_of_all(known, run, [other], read_log(run).score)

@@ -125,7 +125,7 @@ def _todo(stages: Sequence[Stage]) -> list[Found]:
 
 
 def _whole(stages: Sequence[Stage]) -> Stage | None:
-    """The stage that extracts all features at once, if an added one cannot be had of some examples."""
+    """Return the stage that extracts all features at once, if an added one cannot be had of some examples."""
     for job, plan, whole in stages:
         if whole is not None and job.base is not None:
             indices = [read_index(job.base.folder), read_index(job.target)]

@@ -14,6 +14,7 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -133,11 +134,10 @@ def _counts(job: "Job", planned: str) -> bool:
         return True
     if job.status != "SUCCEEDED":
         return False
-    try:
+    with suppress(DataError):
         run = Run.open(_read_exit(job, planned).run or planned)
         return bool(run.rounds()) and run.read_index() is not None
-    except DataError:
-        return False
+    return False
 
 
 def _send(server: "JobServer", name: str, planned: Resolved, files: Mapping[str, Path]) -> "Job":
@@ -205,13 +205,8 @@ def _read_exit(job: "Job", run: str) -> RunExit:
             return RunExit.from_bytes(read_uri(note), note)
     if job.status == "SUCCEEDED":
         return RunExit(ended="done", exit_code=0, run=run, waits_for=None, error=None)
-    return RunExit(
-        ended="interrupted" if job.status == "STOPPED" else "failed",
-        exit_code=ClusterError.exit_code,
-        run=None,
-        waits_for=None,
-        error=_explain_end(job),
-    )
+    ended: Ended = "interrupted" if job.status == "STOPPED" else "failed"
+    return RunExit(ended=ended, exit_code=ClusterError.exit_code, run=None, waits_for=None, error=_explain_end(job))
 
 
 def _explain_end(job: "Job") -> str:

@@ -327,10 +327,9 @@ def give_up(run: Run, last: LabelledRound) -> None:
         raise
     if labelled.isdisjoint(last.missing):
         return
-    if run.rounds()[-1] == last.number:
-        run.reopen(last.number, before)
-    else:  # another command has also closed it, and drawn a further round
-        run.reopen(last.number, [name for name in run.read_closed(last.number) or () if name not in labelled])
+    if run.rounds()[-1] != last.number:  # another command has also closed it, and drawn a further round
+        before = tuple(name for name in run.read_closed(last.number) or () if name not in labelled)
+    run.reopen(last.number, before)
     raise LabelError(
         f"labels of round {last.number} of {run.title} were imported during its closing, so nothing was closed or "
         "drawn; run the command again"
