@@ -160,7 +160,7 @@ def accuracy_of(run: Run, selections: Sequence[Selection], outcomes: Sequence[Ou
 
 def basis_of(run: Run, rounds: Sequence[LabelledRound]) -> dict[str, Any]:
     """Return the fields of :class:`Basis`: run, pool, rounds, and what is missing."""
-    index = run.complete_features().index
+    index, counts = run.complete_features().index, [item.counts() for item in rounds]
     return {
         "run": run.uri,
         "track": run.track,
@@ -168,10 +168,8 @@ def basis_of(run: Run, rounds: Sequence[LabelledRound]) -> dict[str, Any]:
         "clipped": sum(item.clipped for item in rounds),
         "pool_size": index.num_examples,
         "excluded": len(index.bad),
-        "missing": sum(len(item.missing) for item in rounds),
-        "unsure": sum(len(item.unsure) for item in rounds),
-        "given_up": sum(len(item.given_up) for item in rounds),
-        "rounds": [item.counts() for item in rounds],
+        **{name: sum(getattr(item, name) for item in counts) for name in ("missing", "unsure", "given_up")},
+        "rounds": counts,
         "objects": find_changed([run]),
     }
 

@@ -109,9 +109,10 @@ def _changed(resolved: Resolved) -> str | None:
     """Describe how the code changed after an earlier extraction of the same data; None if there was none."""
     now, home = resolved.header, open_store(resolved.spec.output)
     headers = {entry.key for entry in home.list() if entry.key.count("/") == 1 and entry.key.endswith(f"/{HEADER}")}
-    own = f"{resolved.uri.rpartition('/')[2]}/{HEADER}"
+    if f"{resolved.uri.rpartition('/')[2]}/{HEADER}" in headers:
+        return None
     found = []
-    for key in headers if own not in headers else ():
+    for key in headers:
         with suppress(DataError):
             other = RunHeader.from_bytes(home.read(key), home.uri_of(key))
             what = changes(other.code, now.code) if other.code and now.code else None

@@ -273,8 +273,7 @@ def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress
 def _write_round(run: Run, selection: Selection, labelled: set[str], before: int = 0) -> None:
     """Write a round with its manifests; ``labelled`` are the ids of all examples with a label."""
     spec = run.spec
-    chosen = feature_store.find_chosen(run, selection)
-    chosen = chosen._replace(labelled=[name in labelled for name in chosen.ids])
+    chosen = feature_store.find_chosen(run, selection, labelled)
     compared = compare_objects(run, [chosen])
     notes = dict.fromkeys(compared.changed, NOTES["changed"])
     notes |= dict.fromkeys(compared.lost, NOTES["lost"])

@@ -13,7 +13,7 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -184,7 +184,7 @@ class Chosen(NamedTuple):
     predictions: list[Any]
     objects: list[str | None]  # keys of the pool's objects that hold them; None if unknown
     tags: list[str | None]  # of those objects, when the pool was listed
-    labelled: Sequence[bool] = ()  # whether each had a label before it was chosen
+    labelled: list[bool]  # whether each had a label before it was chosen
 
     @property
     def labelled_ids(self) -> set[str]:
@@ -203,7 +203,7 @@ def encode_chosen(chosen: Chosen) -> bytes:
         "object": texts(chosen.objects),
         "tag": texts(chosen.tags),
         "prediction": pa.nulls(len(values)) if set(values) <= {None} else numbers(np.array(values)),
-        "labelled": numbers(np.array(list(chosen.labelled) or [False] * len(chosen.ids), dtype=bool)),
+        "labelled": numbers(np.array(chosen.labelled, dtype=bool)),
     }
     return parquet_io.encode(pa.table(columns))
 

@@ -134,7 +134,7 @@ def _describe(folder: Store, digest: str, entries: list[Entry], users: list[str]
     with suppress(DataError):
         said = read_description(folder) if DESCRIPTION in keys else None
     with suppress(DataError):
-        index = read_index(folder)
+        index = read_index(folder) if INDEX in keys else None
     model = said.decided_by.get("model", {}) if said else {}
     added = {key.partition("/")[0].partition("-")[0] for key in keys if key.endswith(f"/{INDEX}")} - {"all"}
     return StoredSet(

@@ -118,14 +118,14 @@ class _LateActors(StoredParts):
 # -- rows and columns ------------------------------------------------------------------------------------------
 
 
-def find_chosen(run: Run, selection: Selection) -> Chosen:
-    """Return ids, places, predictions and objects of the chosen examples, from the shards that contain them."""
+def find_chosen(run: Run, selection: Selection, labelled: Collection[str]) -> Chosen:
+    """Return what is stored of the chosen examples, from the shards that contain them, given the labelled ids."""
     uris, predictions = _features_of(run).features.take(["uri", "prediction"], selection.index)
     listing, root = read_listing(run), f"{open_pool(run.spec.pool).uri}/"
     places = [uri.removeprefix(root) for uri in uris]  # KEY, or KEY#row=7 for a row of an array file
     found = [listing.get(place) or listing.get(place.rpartition("#")[0]) for place in places]
     keys, tags = [entry and entry.key for entry in found], [entry and entry.tag for entry in found]
-    return Chosen(list(selection.ids), uris, predictions, keys, tags)
+    return Chosen(list(selection.ids), uris, predictions, keys, tags, [name in labelled for name in selection.ids])
 
 
 def find_rows(run: Run, index: NDArray[np.int64]) -> tuple[list[str], list[Any]]:

@@ -245,8 +245,7 @@ class Run:
     def restore_copies(self, number: int) -> list[str]:
         """Restore the copies of a round's files; returns the URIs of those that were lost or changed."""
         folder = self.folder(number)
-        draw = draws.newest(folder, self.drawn_for)
-        return [folder.uri_of(name) for name in draws.publish(folder, draw)] if draw else []
+        return [folder.uri_of(name) for name in draws.publish(folder, self._newest_draw(number))]
 
     def check_copies(self, number: int) -> None:
         """Raise DataError if a copy that people see, such as a manifest, differs from what was drawn."""

@@ -165,7 +165,7 @@ def test_column_is_read_in_the_order_of_the_pool(run: Run) -> None:
 
 def test_chosen_rows_come_in_the_order_of_choice(run: Run) -> None:
     chosen = verbs.select(run, "srs", 50, {})
-    found = feature_store.find_chosen(run, chosen)
+    found = feature_store.find_chosen(run, chosen, set())
     assert found.ids == found.uris == [IDS[i] for i in chosen.index]
     assert found.predictions == PREDICTION[chosen.index].tolist()
 
