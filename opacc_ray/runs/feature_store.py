@@ -70,8 +70,8 @@ def open_view(
     there = _features_of(run)
     features, index = there.features.holding(), there.index
     _refuse_missing(run, index, names, instead or {})
-    there_too = [name for name in optional if name in index.features]
-    wanted = tuple(dict.fromkeys([*names, *there_too, "prediction"]))
+    held = [name for name in optional if name in index.features]
+    wanted = tuple(dict.fromkeys([*names, *held, "prediction"]))
     layers = [name for name in wanted if name not in COLUMNS]
     width = sum(index.features[name] * (1 if name == "coverage" else 4) for name in layers)  # bytes per example
     if index.num_examples * width <= MEMORY_LIMIT:
