@@ -21,10 +21,10 @@ from pathlib import Path
 import markdown_table as markdown
 import numpy as np
 
+from opacc_ray.audit.stages import index_features
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, encode_shard, report_on
 from opacc_ray.lake.examples import Plan, Shard
-from opacc_ray.runs.feature_store import index_features
 from opacc_ray.runs.identity import header_of
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec

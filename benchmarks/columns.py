@@ -21,12 +21,12 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 
 from opacc_ray.audit import verbs
+from opacc_ray.audit.stages import index_features
 from opacc_ray.cli.main import main
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.labels import label_actions
 from opacc_ray.lake.examples import Shard
 from opacc_ray.lake.store import Entry
-from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -94,7 +94,7 @@ def index(uri: str, reports: str, kind: str) -> None:
         listed = [tuple(Entry(f"{row:09d}.png", 1, "") for row in own) for own in rows]
         plan = plan._replace(shards=tuple(Shard(number, entries) for number, entries in enumerate(listed)))
     begun = time.process_time()
-    feature_store.index_features(job, plan, known)
+    index_features(job, plan, known)
     _tell(time.process_time() - begun)
 
 

@@ -19,14 +19,13 @@ from typing import TypeVar
 import markdown_table as markdown
 import numpy as np
 
-from opacc_ray.audit.stages import unfinished
+from opacc_ray.audit.stages import index_features, unfinished
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.index import INDEX, read_index
 from opacc_ray.extract.shards import FeatureShard, encode_shard
 from opacc_ray.lake.local_store import LocalStore
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.store import Entry, Listing
-from opacc_ray.runs.feature_store import index_features
 from opacc_ray.spec import parse_spec
 
 Result = TypeVar("Result")

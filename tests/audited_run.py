@@ -5,16 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from opacc_ray.audit.stages import Stage
+from opacc_ray.audit.stages import Stage, index_features
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, ShardReport, encode_shard
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.lake.examples import Shard
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.store_uris import join, open_store
-from opacc_ray.runs import feature_store
+from opacc_ray.runs.feature_store import write_listing
 from opacc_ray.runs.identity import header_of
-from opacc_ray.runs.pool_objects import write_listing
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
@@ -49,7 +48,7 @@ def write_features(home: str, name: str = "audit", extract: bool = True) -> tupl
     for shard in plan.shards if extract else ():
         extract_by_hand(stage.job, shard)
     if extract:
-        feature_store.index_features(stage.job, stage.plan)
+        index_features(stage.job, stage.plan)
     return run, stage
 
 

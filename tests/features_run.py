@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from opacc_ray.audit.stages import index_features
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, encode_shard, report_on
 from opacc_ray.extract.source import plan_pool
 from opacc_ray.lake.examples import Plan, Shard
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.runs import feature_store
 from opacc_ray.runs.identity import header_of
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
@@ -57,5 +57,5 @@ def write_features(
         data = encode_shard(made)
         run.features.write(shard.file, data)
         reports[shard.number] = report_on(made, data, shard.file)
-    feature_store.index_features(Extraction(run.spec, run.spec.pool, run.spec.features(), run.features), plan, reports)
+    index_features(Extraction(run.spec, run.spec.pool, run.spec.features(), run.features), plan, reports)
     return run

@@ -22,14 +22,14 @@ import uvicorn
 from PIL import Image
 
 from opacc_ray.audit import verbs
+from opacc_ray.audit.stages import index_features
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, encode_shard
 from opacc_ray.labels.page.serve import TOKEN, serve
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.store_uris import join, open_store
-from opacc_ray.runs import feature_store
+from opacc_ray.runs.feature_store import write_listing
 from opacc_ray.runs.identity import header_of
-from opacc_ray.runs.pool_objects import write_listing
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
@@ -69,7 +69,7 @@ def run_to_label(home: str, num: int, classes: list[str] | None = None, budget: 
     uris = [f"{store.uri}/{key}" for key in keys]
     for shard in plan.shards:
         run.features.write(shard.file, encode_shard(FeatureShard(keys, uris, columns, [], own_ids=False)))
-    feature_store.index_features(job, plan)
+    index_features(job, plan)
     verbs.select(run, "srs", budget or num, {})
     return run
 

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from opacc_ray.audit.stages import index_features
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, encode_shard
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.store_uris import join, open_store
-from opacc_ray.runs import feature_store
+from opacc_ray.runs.feature_store import write_listing
 from opacc_ray.runs.identity import header_of
-from opacc_ray.runs.pool_objects import write_listing
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
@@ -88,7 +88,7 @@ def write_run(
     held = {name: np.asarray(values)[order] for name, values in kept.items()}
     [shard] = plan.shards
     run.features.write(shard.file, encode_shard(FeatureShard(named, uris, held, [], own_ids=form != "images")))
-    feature_store.index_features(Extraction(spec, spec.pool, spec.features(), run.features), plan)
+    index_features(Extraction(spec, spec.pool, spec.features(), run.features), plan)
     return run
 
 

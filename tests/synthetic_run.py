@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from opacc_ray.audit.stages import index_features
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, ShardReport, encode_shard, report_on
 from opacc_ray.lake.examples import Plan, Shard
 from opacc_ray.lake.store import Entry
-from opacc_ray.runs import feature_store
 from opacc_ray.runs.identity import header_of
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
@@ -20,7 +20,7 @@ CLASSES = 10
 def write_synthetic(uri: str, size: int, width: int, shard_size: int, *, own_ids: bool = False) -> Run:
     """A run of ``size`` examples with a hidden layer of ``width``, an output layer of 10, predictions, confidences."""
     run, plan, reports = open_synthetic(uri, size, width, shard_size, own_ids=own_ids)
-    feature_store.index_features(extraction_of(run), plan, dict(enumerate(reports)))
+    index_features(extraction_of(run), plan, dict(enumerate(reports)))
     return run
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.audit.stages import index_features
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, encode_shard
 from opacc_ray.lake.examples import Plan, Shard
-from opacc_ray.runs import feature_store
 from opacc_ray.runs.identity import header_of
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
@@ -49,5 +49,5 @@ def write_run(
             columns["output"], columns["confidence"] = np.ones((len(rows), 3), np.float32), CONFIDENCE[rows]
         named = [ids[row] for row in rows]
         run.features.write(f"{shard.name}.parquet", encode_shard(FeatureShard(named, named, columns, [])))
-    feature_store.index_features(Extraction(run.spec, run.spec.pool, run.spec.features(), run.features), plan)
+    index_features(Extraction(run.spec, run.spec.pool, run.spec.features(), run.features), plan)
     return run

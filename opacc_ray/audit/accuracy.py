@@ -1,6 +1,7 @@
 """Estimate the accuracy of a run's model on its pool, with an interval and its assumptions."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import takewhile
 from typing import Any
@@ -41,7 +42,7 @@ from opacc_ray.runs.estimate_documents import (
     SimpleRandomBaseline,
     StatedEstimate,
 )
-from opacc_ray.runs.pool_objects import find_changed
+from opacc_ray.runs.feature_store import find_changed
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.estimate import estimate as estimate_rounds
 from opacc_ray.samplers.neyman.regression import uses_regression
@@ -58,8 +59,9 @@ def estimate(
     costs: Costs | None = None,
     assist: bool = False,
     score: Score | None = None,
+    keep: bool = True,
 ) -> AccuracyEstimate:
-    """Estimate the accuracy from the labels of all rounds, and write ``estimate.json``.
+    """Estimate the accuracy from the labels of all rounds, and write ``estimate.json`` if ``keep``.
 
     Labels may be missing, given up or "can't tell". If the labelled examples are the first ones of a sequential design,
     the sample keeps its design. Otherwise these labels are assumed to be missing at random: the result is then not
@@ -80,29 +82,13 @@ def estimate(
     SpecError
         ``assist`` is set, and the run has no confidence or its method already uses predictions.
     """
-    document = state(run, level=level, partial=partial, conflict=conflict, costs=costs, assist=assist, score=score)
-    run.write_estimate(document)
-    return document
-
-
-def state(
-    run: Run,
-    *,
-    level: float = 0.95,
-    partial: bool = False,
-    conflict: str | None = None,
-    costs: Costs | None = None,
-    assist: bool = False,
-    score: Score | None = None,
-) -> AccuracyEstimate:
-    """Estimate the accuracy as :func:`estimate`, but write nothing."""
     rounds = read_rounds(run, conflict=conflict, score=score)
     known = with_labels(run, rounds, partial)
     sample, circumstances = sample_of(known), circumstances_of(run, known, level)
     by_design = accuracy_of(run, *sample, level)
     found = by_design if circumstances.goal is None else accuracy_of(run, *sample, circumstances.own_level)
     said = circumstances.statement(found)
-    return AccuracyEstimate(
+    document = AccuracyEstimate(
         **basis_of(run, rounds),
         **stated(said.estimate, rounds),
         labels_digest=digest_of(rounds),
@@ -119,6 +105,9 @@ def state(
         warnings=warnings_of(run, rounds),
         **_in_classes(run, rounds, known, level),
     )
+    if keep:
+        run.write_estimate(document)
+    return document
 
 
 def circumstances_of(run: Run, known: Sequence[LabelledRound], level: float) -> Circumstances:
@@ -149,7 +138,10 @@ def with_labels(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> lis
     for item in rounds:
         run.check_copies(item.number)
     feature_store.check_drawn_from(run, [item.number for item in rounds])
-    refuse_lost(run, _last_estimate(run))
+    last = None
+    with suppress(DataError):  # it is about to be replaced
+        last = run.read_estimate()
+    refuse_lost(run, last)
     known = having_labels(begun)
     if not known:
         raise no_label(run, rounds)
@@ -165,16 +157,9 @@ def accuracy_of(run: Run, selections: Sequence[Selection], outcomes: Sequence[Ou
         return estimate_rounds(selections, outcomes, level, pool=view, history=read_history(run))
 
 
-def _last_estimate(run: Run) -> AccuracyEstimate | None:
-    try:
-        return run.read_estimate()
-    except DataError:  # it is about to be replaced
-        return None
-
-
 def basis_of(run: Run, rounds: Sequence[LabelledRound]) -> dict[str, Any]:
     """Return the fields of :class:`Basis`: run, pool, rounds, and what is missing."""
-    index = run.complete_features().index
+    index, counts = run.complete_features().index, [item.counts() for item in rounds]
     return {
         "run": run.uri,
         "track": run.track,
@@ -182,10 +167,8 @@ def basis_of(run: Run, rounds: Sequence[LabelledRound]) -> dict[str, Any]:
         "clipped": sum(item.clipped for item in rounds),
         "pool_size": index.num_examples,
         "excluded": len(index.bad),
-        "missing": sum(len(item.missing) for item in rounds),
-        "unsure": sum(len(item.unsure) for item in rounds),
-        "given_up": sum(len(item.given_up) for item in rounds),
-        "rounds": [item.counts() for item in rounds],
+        **{name: sum(getattr(item, name) for item in counts) for name in ("missing", "unsure", "given_up")},
+        "rounds": counts,
         "objects": find_changed([run]),
     }
 
@@ -214,13 +197,15 @@ def sample_of(known: Sequence[LabelledRound]) -> tuple[list[Selection], list[NDA
 
 def _sequence(known: Sequence[LabelledRound], circumstances: Circumstances) -> AnytimeInterval:
     """Return the confidence sequence so far; its ``reason`` names the labels that it leaves out."""
-    level = circumstances.level
-    counted = _counted(known)
+    counted = list(known)
+    # It follows the draws in their order, so a label does not count before those of earlier draws.
+    if any(item.missing and item.nonresponse for item in known) or draw_sequence(*sample_of(known)) is None:
+        counted = whole_rounds(known)
+    level, reason = circumstances.level, None
     bounds: dict[str, Any] = {"low": 0.0, "high": 1.0, "interval": SPENDING}
     if counted:
         found = whenever_stopped(circumstances, confidence_sequence(*sample_of(counted), level))
         bounds = {"low": found.low, "high": found.high, "interval": found.interval}
-    reason = None
     if len(counted) < len(known):
         reason = f"it only includes complete rounds, and round {known[len(counted)].number} still needs labels"
     return AnytimeInterval(**bounds, level=level, reason=reason)
@@ -229,17 +214,6 @@ def _sequence(known: Sequence[LabelledRound], circumstances: Circumstances) -> A
 def whenever_stopped(circumstances: Circumstances, sequence: Estimate) -> Estimate:
     """Return the confidence sequence to report, which is valid for every rule that stops sampling."""
     return circumstances._replace(goal=None).statement(sequence).estimate
-
-
-def _counted(known: Sequence[LabelledRound]) -> list[LabelledRound]:
-    """Return the rounds for a confidence sequence: all if it follows them label by label, otherwise the complete ones.
-
-    It follows the draws in their order, so a label does not count before those of earlier draws.
-    """
-    has_gaps = any(item.missing and item.nonresponse for item in known)
-    if has_gaps or draw_sequence(*sample_of(known)) is None:
-        return whole_rounds(known)
-    return list(known)
 
 
 def whole_rounds(known: Sequence[LabelledRound]) -> list[LabelledRound]:
@@ -251,15 +225,7 @@ def _assisted(
     run: Run, rounds: Sequence[LabelledRound], known: Sequence[LabelledRound], circumstances: Circumstances
 ) -> AssistedEstimate:
     sample = sample_of(known)
-    confidence = _confidence(run, sample[0])
-    strength = tuned_strength(*sample, confidence)
-    found = assist_rounds(*sample, confidence, circumstances.own_level, strength)
-    return AssistedEstimate(**stated(circumstances.statement(found).estimate, rounds), strength=strength)
-
-
-def _confidence(run: Run, rounds: Sequence[Selection]) -> NDArray[np.float64]:
-    """Return the confidence of every example of the pool, (N,); raises SpecError if it cannot be used."""
-    predicts = next((part.method for part in rounds if part.design.prediction is not None), None)
+    predicts = next((part.method for part in sample[0] if part.design.prediction is not None), None)
     if predicts:
         raise SpecError(
             f"--assist adds a prediction of the outcomes, and the estimate of {predicts} already uses one; "
@@ -269,7 +235,10 @@ def _confidence(run: Run, rounds: Sequence[Selection]) -> NDArray[np.float64]:
         raise SpecError(
             "--assist uses the confidence of the model to predict outcomes, and a regression has none; remove --assist"
         )
-    return feature_store.read_column(run, "confidence").astype(np.float64)
+    confidence = feature_store.read_column(run, "confidence").astype(np.float64)
+    strength = tuned_strength(*sample, confidence)
+    found = assist_rounds(*sample, confidence, circumstances.own_level, strength)
+    return AssistedEstimate(**stated(circumstances.statement(found).estimate, rounds), strength=strength)
 
 
 def _mean_cost(
@@ -323,9 +292,8 @@ def _in_classes(
     run: Run, rounds: Sequence[LabelledRound], known: Sequence[LabelledRound], level: float
 ) -> dict[str, Any]:
     """Estimate accuracy by predicted and by true class, and the confusion matrix; None for regressions."""
-    names = ("pool_by_predicted_class", "by_predicted_class", "by_true_class", "confusion")
     if run.spec.model.task == "regression":
-        return dict.fromkeys(names)
+        return dict.fromkeys(("pool_by_predicted_class", "by_predicted_class", "by_true_class", "confusion"))
     predicted, true = _all(known, "predicted"), _all(known, "truth")
     outcome = np.concatenate([item.outcome for item in known])
     counted = feature_store.predicted_classes(run)
@@ -337,8 +305,12 @@ def _in_classes(
         return {name: StatedEstimate(**stated(part, rounds)) for name, part in parts.items()}
 
     shares = confusion(design, true, predicted).to_dict() | {"reason": reason_of(design.reason, rounds)}
-    values = (pool, accuracy_by(predicted), accuracy_by(true), ConfusionShares(**shares))
-    return dict(zip(names, values, strict=True))
+    return {
+        "pool_by_predicted_class": pool,
+        "by_predicted_class": accuracy_by(predicted),
+        "by_true_class": accuracy_by(true),
+        "confusion": ConfusionShares(**shares),
+    }
 
 
 def _all(known: Sequence[LabelledRound], name: str) -> NDArray[Any]:

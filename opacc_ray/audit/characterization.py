@@ -55,8 +55,6 @@ class ReferenceSet(NamedTuple):
 
 
 class _Set(NamedTuple):
-    """A data set to measure."""
-
     name: Name
     data: Grouped
     remarks: Sequence[str] = ()
@@ -79,12 +77,8 @@ def characterize_run(
     mixtures : settings for the shift; None: no shift is measured
     test : labelled examples to measure by label, instead of pool and selection; the reference needs labels then
 
-    Raises
-    ------
-    SpecError
-        The run is a regression.
-    DataError
-        The features are incomplete, the reference has features of another width, or labels are missing.
+    Raises SpecError if the run is a regression; DataError if the features are incomplete, the reference has features
+    of another width, or labels are missing.
     """
     if run.spec.model.task == "regression":
         raise SpecError(f"{run.uri} is a regression, and EP, CP, BC, PBC and the shift need classes")
@@ -101,8 +95,8 @@ def characterize_run(
 
 
 def _labelled_sets(test: ReferenceSet, known: ReferenceSet | None, num_classes: int) -> list[_Set]:
-    given: list[tuple[Name, ReferenceSet]] = [("test", test), *([("reference", known)] if known else [])]  # type: ignore[list-item]
-    return [_Set(name, one.by_label(num_classes), [*one.remarks, *one.left_out()]) for name, one in given]
+    given: list[tuple[Name, ReferenceSet | None]] = [("test", test), ("reference", known)]
+    return [_Set(name, one.by_label(num_classes), [*one.remarks, *one.left_out()]) for name, one in given if one]
 
 
 def _predicted_sets(view: View, chosen: NDArray[np.int64], known: ReferenceSet | None, num_classes: int) -> list[_Set]:
@@ -218,18 +212,15 @@ def _shift(shift: Shift | None) -> dict[str, Any]:
 
 def _missing(found: Metrics) -> list[str]:
     """Return remarks on missing features."""
-    lacks = [("CP", "hidden", found.cp), ("BC", "confidence", found.bc), ("PBC", "output and confidence", found.pbc)]
-    return [
-        f"{what} needs {feature} of every example, and they lack it"
-        for what, feature, values in lacks
-        if values is None
-    ]
+    needs = {"CP": ("hidden", found.cp), "BC": ("confidence", found.bc), "PBC": ("output and confidence", found.pbc)}
+    lacks = [(what, feature) for what, (feature, values) in needs.items() if values is None]
+    return [f"{what} needs {feature} of every example, and they lack it" for what, feature in lacks]
 
 
 def _small(data: Grouped, names: Sequence[str], found: Metrics) -> list[str]:
     """Return remarks on classes with too few examples."""
-    never = [names[i] for i in np.flatnonzero(found.num == 0).tolist()]
-    once = [names[i] for i in np.flatnonzero(found.num == 1).tolist()]
+    never = _where(found.num == 0, names)
+    once = _where(found.num == 1, names)
     verb = "predicted" if data.label is None else "among the labels"
     said = [f"{_list(never)} never {verb}: EP is 0, and nothing else can be told"] if never else []
     if once:
@@ -239,7 +230,7 @@ def _small(data: Grouped, names: Sequence[str], found: Metrics) -> list[str]:
 
 def _without_cluster(names: Sequence[str], found: Metrics, clusters: Clusters) -> list[str]:
     """Return remarks on classes without a cluster in the reference."""
-    lost = [names[i] for i in np.flatnonzero((found.num > 0) & (clusters.num < 2)).tolist()]
+    lost = _where((found.num > 0) & (clusters.num < 2), names)
     return [f"no CP where the reference has fewer than two examples of a class: {', '.join(lost)}"] if lost else []
 
 
@@ -275,6 +266,10 @@ def _power(shifts: list[Shift] | None) -> list[str]:
         f"a move of a class by {span} standard deviations along one direction would be found with a probability of "
         "80 %; smaller ones may be missed"
     ]
+
+
+def _where(chosen: NDArray[np.bool_], names: Sequence[str]) -> list[str]:
+    return [names[i] for i in np.flatnonzero(chosen).tolist()]
 
 
 def _list(names: Sequence[str]) -> str:

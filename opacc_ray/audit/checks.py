@@ -15,7 +15,7 @@ from typing import Literal, TypeVar
 
 from pydantic import Field
 
-from opacc_ray.audit.prior_labels import check_history
+from opacc_ray.audit.prior_knowledge import check_history
 from opacc_ray.audit.sanity import check_model
 from opacc_ray.audit.several_models import check_models
 from opacc_ray.documents import Document, Part
@@ -78,13 +78,7 @@ def check_pool(spec: Spec) -> Plan:
 
 
 def check(spec: Spec, source: str) -> tuple[SpecChecks, OpaccError | None]:
-    """Run all checks of a valid spec; returns them and the first failure.
-
-    Parameters
-    ----------
-    spec : the spec
-    source : name of its file
-    """
+    """Run all checks of a valid spec from the file ``source``; returns them and the first failure."""
     made = _Checks()
     plan = made.add("pool", lambda: plan_pool(spec.pool, spec.extract), _describe)
     made.add("budget", lambda: check_budget(spec, plan))
@@ -208,8 +202,12 @@ def plan_run(spec: Spec, source: str, actors: int | None = None, num_batches: in
     pool = check_pool(spec)
     spec = checked_weights(spec)
     compared = reference.plan(spec)
-    job = Extraction(spec, spec.pool, _without_surprise(spec), open_store(spec.output))
-    device = _device()
+    compares = (*SURPRISE, *(("coverage",) if "ranges" in spec.compares_with() else ()))
+    names = tuple(name for name in spec.features() if name not in compares)  # those that need no reference
+    job = Extraction(spec, spec.pool, names, open_store(spec.output))
+    from opacc_ray.extract.model import has_gpu  # imports torch
+
+    device = "cuda" if has_gpu() else "cpu"
     pace = measure_pace(job, pool.shards, num_batches, device)
     return _planned(spec, source, [pool, *([compared] if compared else [])], pace, device, actors)
 
@@ -217,8 +215,11 @@ def plan_run(spec: Spec, source: str, actors: int | None = None, num_batches: in
 def _planned(spec: Spec, source: str, plans: list[Plan], pace: Pace, device: str, actors: int | None) -> RunPlan:
     shards = sum(len(plan.shards) for plan in plans)
     entries = [entry for plan in plans for entry in plan.entries]
-    counts = [_num_examples(spec, plan) for plan in plans]
+    size = spec.extract.shard_size  # without metadata, as many examples as fit in the shards
+    counts = [len(plan.shards) * size if plan.num_examples is None else plan.num_examples for plan in plans]
     examples, at_work = sum(counts), min(actors or _actors(spec), shards)
+    # Reading and computing overlap, as far as they have own processors.
+    seconds = max(pace.read, pace.compute + (pace.read_cpu if device == "cpu" else 0))
     return RunPlan(
         spec=source,
         files=len(entries),
@@ -233,7 +234,7 @@ def _planned(spec: Spec, source: str, plans: list[Plan], pace: Pace, device: str
         bytes_read=sum(entry.size for entry in entries),
         bytes_written=examples * pace.feature_bytes + shards * pace.file_bytes,
         actors=at_work,
-        hours=examples * seconds_per_example(pace, device) / at_work / 3600,
+        hours=examples * seconds / at_work / 3600,
         memory_actor=actor_bytes(spec, pace, _readers(spec, device)),
         memory_driver=DRIVER_BASE + PER_FILE * len(entries) + PER_SHARD * shards,
         pace=MeasuredPace(
@@ -247,13 +248,6 @@ def _planned(spec: Spec, source: str, plans: list[Plan], pace: Pace, device: str
     )
 
 
-def seconds_per_example(pace: Pace, device: str) -> float:
-    """Return seconds per example of one actor: reading and computing overlap, as far as they have own processors."""
-    if device == "cpu":
-        return max(pace.read, pace.read_cpu + pace.compute)
-    return max(pace.read, pace.compute)
-
-
 def actor_bytes(spec: Spec, pace: Pace, readers: int) -> int:
     """Return the maximum bytes of an actor: its process with the model, and two shards (see docs/scale.md)."""
     extract = spec.extract
@@ -262,11 +256,6 @@ def actor_bytes(spec: Spec, pace: Pace, readers: int) -> int:
     batch = 2 * extract.batch_size * pace.input_bytes  # the inputs, and their copy in the model's memory layout
     features = 3 * extract.shard_size * pace.feature_bytes  # by batch, joined, and encoded
     return pace.process_bytes + 2 * (ahead + images + batch + features)
-
-
-def _num_examples(spec: Spec, plan: Plan) -> int:
-    """Return the number of examples of a plan; without metadata, as many as fit in its shards."""
-    return plan.num_examples if plan.num_examples is not None else len(plan.shards) * spec.extract.shard_size
 
 
 def _actors(spec: Spec) -> int:
@@ -281,16 +270,3 @@ def _actors(spec: Spec) -> int:
 def _readers(spec: Spec, device: str) -> int:
     asked = spec.extract.readers
     return asked if asked != "auto" else 1 if device == "cpu" else 16
-
-
-def _without_surprise(spec: Spec) -> tuple[str, ...]:
-    """Return the features that need no reference."""
-    coverage = ("coverage",) if "ranges" in spec.compares_with() else ()
-    return tuple(name for name in spec.features() if name not in (*SURPRISE, *coverage))
-
-
-def _device() -> str:
-    """Return the device for measuring: a GPU if this machine has one."""
-    from opacc_ray.extract.model import has_gpu
-
-    return "cuda" if has_gpu() else "cpu"

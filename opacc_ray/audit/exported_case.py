@@ -1,8 +1,8 @@
 """Export a run's labelled examples as a case for a study: features, labels and outcomes in one .npz."""
 
 import io
-from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +12,12 @@ from opacc_ray.documents import Document
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels.label_log import Score, read_log
 from opacc_ray.labels.label_rows import class_of
-from opacc_ray.labels.labelled_rounds import Track, join_labels, no_label, outcome_of, read_tracks
+from opacc_ray.labels.labelled_rounds import join_labels, no_label, outcome_of, read_tracks
 from opacc_ray.lake.store_uris import open_store, split
 from opacc_ray.pool import FEATURES
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.estimate_documents import ChangedObjects
-from opacc_ray.runs.pool_objects import find_changed
+from opacc_ray.runs.feature_store import find_changed
 from opacc_ray.runs.run import Run
 
 
@@ -37,44 +37,30 @@ class ExportedCase(Document):
     objects: ChangedObjects = Field(description="objects of these examples that changed after extraction")
 
 
-class _Labelled(NamedTuple):
-    """All examples with a label, by their places in the pool."""
-
-    label: dict[int, str]  # in the order of the pool; in canonical form
-    unsure: int
-    score: Score
-
-
 def export_case(run: Run, file: str, *, partial: bool = False) -> ExportedCase:
-    """Write the labelled examples of all tracks as a case for `opacc study`.
+    """Write the labelled examples of all tracks as a case for `opacc study`, an .npz file.
 
-    Parameters
-    ----------
-    run : a run with features and labels
-    file : URI of the case, which ends in .npz
-    partial : whether examples of the pool may lack a label
-
-    Raises
-    ------
-    SpecError
-        ``file`` has another suffix.
-    LabelError
-        No example has a label, or some have none and ``partial`` is not set.
+    ``partial`` allows examples of the pool without a label. Raises SpecError if ``file`` has another suffix; LabelError
+    if no example has a label, or some have none and ``partial`` is not set.
     """
     if not file.lower().endswith(".npz"):
         raise SpecError(f"--case {file}: a case is an .npz file; give a name such as case.npz")
     folder, name = split(file)
     tracks = read_tracks(run)
-    known = _labels_of(tracks)
-    size = tracks[0].selections[0].pool_size
-    if not known.label:
+    log = read_log(tracks[0].run)
+    joined = join_labels(tracks, log.labels(), log.conflict)
+    chosen = [(item.ids, item.index.tolist()) for track in tracks for item in track.selections]
+    place = {id: index for ids, places in chosen for id, index in zip(ids, places, strict=True)}
+    label = dict(sorted((place[id], text) for id, text in joined.label.items()))  # by place in the pool
+    size, unsure = tracks[0].selections[0].pool_size, len(joined.unsure)
+    if not label:
         raise no_label(run)
-    if len(known.label) < size and not partial:
+    if len(label) < size and not partial:
         raise LabelError(
-            f"{size - len(known.label)} of {size} examples of {run.uri} have no label, and a case needs all; label "
-            f"them, or give --partial for the {len(known.label)} that have one"
+            f"{size - len(label)} of {size} examples of {run.uri} have no label, and a case needs all; label "
+            f"them, or give --partial for the {len(label)} that have one"
         )
-    arrays: dict[str, Any] = _arrays(run, known)
+    arrays: dict[str, Any] = _arrays(run, label, log.score)
     sink = io.BytesIO()
     np.savez_compressed(sink, **arrays)
     store = open_store(folder)
@@ -82,35 +68,26 @@ def export_case(run: Run, file: str, *, partial: bool = False) -> ExportedCase:
     return ExportedCase(
         run=run.uri,
         file=store.uri_of(name),
-        examples=len(known.label),
+        examples=len(label),
         pool_size=size,
-        unsure=known.unsure,
-        unlabelled=size - len(known.label) - known.unsure,
+        unsure=unsure,
+        unlabelled=size - len(label) - unsure,
         columns=list(arrays),
-        measure=known.score.measure if run.spec.model.task == "regression" else "accuracy",
+        measure=log.score.measure if run.spec.model.task == "regression" else "accuracy",
         value=float(arrays["outcome"].mean()),
         objects=find_changed([track.run for track in tracks]),
     )
 
 
-def _labels_of(tracks: Sequence[Track]) -> _Labelled:
-    log = read_log(tracks[0].run)
-    joined = join_labels(tracks, log.labels(), log.conflict)
-    chosen = [(item.ids, item.index.tolist()) for track in tracks for item in track.selections]
-    place = {id: index for ids, places in chosen for id, index in zip(ids, places, strict=True)}
-    label = {place[id]: text for id, text in joined.label.items()}
-    return _Labelled(dict(sorted(label.items())), len(joined.unsure), log.score)
-
-
-def _arrays(run: Run, known: _Labelled) -> dict[str, NDArray[Any]]:
-    """Return the columns of the case by name, (examples, ...) each."""
+def _arrays(run: Run, label: Mapping[int, str], score: Score) -> dict[str, NDArray[Any]]:
+    """Return the columns of the case by name, (examples, ...) each, for the labels by place in the pool."""
     model = run.spec.model
-    arrays = feature_store.read_rows(run, FEATURES, np.array(list(known.label), dtype=np.int64))
-    said = zip(known.label.values(), arrays["prediction"].tolist(), strict=True)
-    outcome = np.array([outcome_of(model, known.score, value, text) for text, value in said])
+    arrays = feature_store.read_rows(run, FEATURES, np.array(list(label), dtype=np.int64))
+    said = zip(label.values(), arrays["prediction"].tolist(), strict=True)
+    outcome = np.array([outcome_of(model, score, value, text) for text, value in said])
     if model.task == "regression":
-        truth = {"target": np.array([float(text) for text in known.label.values()])}
+        truth = {"target": np.array([float(text) for text in label.values()])}
     else:
-        classes = [class_of(text, model.classes, id="") for text in known.label.values()]
+        classes = [class_of(text, model.classes, id="") for text in label.values()]
         truth = {"label": np.array(classes, dtype=np.int64)}
     return arrays | truth | {"outcome": outcome}

@@ -28,7 +28,6 @@ from opacc_ray.runs.feature_store import read_tables
 from opacc_ray.runs.identity import Population
 from opacc_ray.runs.run import Run
 from opacc_ray.selection import Selection
-from opacc_ray.spec import Spec
 
 
 class Column(NamedTuple):
@@ -166,13 +165,9 @@ class ExportedTables(Document):
 
 
 def export_tables(run: Run, uri: str, *, features: bool = True) -> ExportedTables:
-    """Write a run as tables below ``uri``.
+    """Write a run with complete features as tables below ``uri``; tables of other runs there are kept.
 
-    Parameters
-    ----------
-    run : a run with complete features
-    uri : s3://bucket/prefix or a folder; tables of other runs there are kept
-    features : whether to write the features, which are as large as in the run
+    With ``features``, also write these, which are as large as in the run.
 
     Raises
     ------
@@ -189,8 +184,15 @@ def export_tables(run: Run, uri: str, *, features: bool = True) -> ExportedTable
         target.write(f"{name}/run={run.name}/{key}", encode(table, **_OPTIONS))
         rows[name] += len(table)
     for track in run.tracks():
-        rows["estimates"] += _add_estimate(target, track)
-    target.write(DICTIONARY, _dictionary())
+        estimate = track.read_estimate()
+        if estimate is not None:
+            _add_estimate(target, track, estimate)
+            rows["estimates"] += 1
+    sink = io.StringIO(newline="")
+    writer = csv.writer(sink, lineterminator="\n")
+    writer.writerow(["table", "column", "type", "meaning"])
+    writer.writerows([name, *column] for name, columns in TABLES.items() for column in columns)
+    target.write(DICTIONARY, sink.getvalue().encode())
     return ExportedTables(run=run.uri, to=target.uri, rows=rows, dictionary=target.uri_of(DICTIONARY))
 
 
@@ -227,31 +229,22 @@ def _labels(run: Run, item: LabelledRound) -> dict[str, Sequence[Any]]:
     known = iter(zip(item.truth, item.predicted, item.outcome.tolist(), strict=True))
     said = [next(known) if is_labelled else (None, None, None) for is_labelled in labelled]
     ids = item.selection.ids
+    why = dict.fromkeys(item.missing, "missing") | dict.fromkeys(item.given_up, "given up")
+    why |= dict.fromkeys(item.unsure, "unsure")
+    state = ["labelled" if own else why.get(name, "not counted") for name, own in zip(ids, labelled, strict=True)]
     return {
         "track": [run.track] * len(ids),
         "order": range(1, len(ids) + 1),
         "id": ids,
-        "status": ["labelled" if own else _status(name, item) for name, own in zip(ids, labelled, strict=True)],
+        "status": state,
         "label": [label for label, _, _ in said],
         "prediction": [prediction for _, prediction, _ in said],
         "outcome": [outcome for _, _, outcome in said],
     }
 
 
-def _status(name: str, item: LabelledRound) -> str:
-    """Return why a draw has no label."""
-    if name in item.unsure:
-        return "unsure"
-    if name in item.given_up:
-        return "given up"
-    return "missing" if name in item.missing else "not counted"
-
-
-def _add_estimate(target: Store, run: Run) -> int:
-    """Add the last estimate of a track to the history, unless it is there; returns 1, or 0 without an estimate."""
-    estimate = run.read_estimate()
-    if estimate is None:
-        return 0
+def _add_estimate(target: Store, run: Run, estimate: AccuracyEstimate) -> None:
+    """Add the last estimate of a track to the history, unless it is there."""
     key = f"estimates/run={run.name}/{hashlib.sha256(estimate.to_bytes()).hexdigest()[:16]}.parquet"
     there = target.read_if_there(key)
     former = read_bytes(there).to_pylist()[0] if there else {}
@@ -259,26 +252,20 @@ def _add_estimate(target: Store, run: Run) -> int:
         row = {name: [value] for name, value in _estimate(run, estimate).items()}
         row["exported"] = [former.get("exported") or row["exported"][0]]
         target.write(key, encode(_table(ESTIMATES, row), **_OPTIONS))
-    return 1
-
-
-def _model(spec: Spec) -> str | None:
-    """Return the name of a spec's model."""
-    columns, model = spec.pool.columns, spec.model
-    if spec.pool.holds_features:
-        return f"column {columns.prediction or ', '.join(columns.features['output'])}"
-    ways = [model.factory or model.program or model.function, model.weights]
-    return " ".join(text for text in ways if text)
 
 
 def _estimate(run: Run, estimate: AccuracyEstimate) -> Mapping[str, Any]:
-    header, stated = run.header, estimate.model_dump()
+    """Return the row of an estimate by column."""
+    header, stated, model = run.header, estimate.model_dump(), run.spec.model
     pool, population = run.spec.pool, Population.of(run.spec)
+    ways = [model.factory or model.program or model.function, model.weights]
+    if pool.holds_features:
+        ways = [f"column {pool.columns.prediction or ', '.join(pool.columns.features['output'])}"]
     own = {
         **{POPULATION[key]: getattr(pool, key) for key in ("format", "filter", "split", "catalog", "table")},
         **{POPULATION[key]: getattr(population, key) for key in ("name", "task", "classes")},
         "population": population.digest,
-        "model": _model(run.spec),
+        "model": " ".join(text for text in ways if text),
         "uri": run.uri,
         "name": run.spec.name,
         "track": run.track,
@@ -300,12 +287,3 @@ def _table(columns: Sequence[Column], values: Mapping[str, Sequence[Any]]) -> An
     lists = {"list<string>": pa.list_(pa.string())}
     kinds = {column.name: lists.get(column.type) or pa.type_for_alias(column.type) for column in columns}
     return pa.table({name: pa.array(own, kinds[name]) for name, own in values.items()})
-
-
-def _dictionary() -> bytes:
-    """Return the data dictionary: a row for each column of each table."""
-    sink = io.StringIO(newline="")
-    writer = csv.writer(sink, lineterminator="\n")
-    writer.writerow(["table", "column", "type", "meaning"])
-    writer.writerows([name, *column] for name, columns in TABLES.items() for column in columns)
-    return sink.getvalue().encode()

@@ -4,7 +4,8 @@ This module also decides for `opacc next --until` whether a goal is reached.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Literal, NamedTuple
@@ -12,7 +13,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from opacc_ray.audit import label_budget as goals
 from opacc_ray.audit.accuracy import accuracy_of, circumstances_of, reason_of, sample_of, whole_rounds, with_labels
 from opacc_ray.audit.prior_knowledge import read_history
 from opacc_ray.documents import Document, Part
@@ -92,33 +92,32 @@ class LabelBudget(Document):
 FIRST_ROUND = 0.1
 """Share of the forecast labels for the first round."""
 
-POINTS, REACH, LEAST_SHOWN = 16, 4, 20
-"""Number of forecasts, the least multiple of the present labels that they reach, and their fewest labels."""
+POINTS, REACH = 16, 4
+"""Number of forecasts, and the least multiple of the present labels that they reach."""
 
 
 def label_budget(run: Run, half_width: float, *, level: float = 0.95, method: str | None = None) -> LabelBudget:
     """Forecast the labels for an interval of ± ``half_width``, also by ``method`` if given; writes nothing.
 
-    Raises
-    ------
-    LabelError
-        ``half_width`` is not positive.
-    SpecError
-        The method is unknown, draws no random sample, or lacks its features.
+    Raises LabelError if ``half_width`` is not positive; SpecError if the method is unknown, draws no random sample,
+    or lacks its features.
     """
     whole = _whole(run)
-    found = _by_labels(run, half_width, level) if whole else _by_confidences(run, half_width, level)
-    if method is None or method == "srs":  # every answer has srs_labels
-        own = None if method is None else found.srs_labels
+    if whole:
+        found = _by_labels(run, half_width, level)
     else:
-        own = _by_method(run, whole, method, half_width, level)
+        with _open_view(run) as view:
+            found = _by_forecast(view, run.uri, half_width, level, read_history(run, keep=False))
+    own = None
+    if method is not None:
+        own = found.srs_labels if method == "srs" else _by_method(run, whole, method, half_width, level)
     course = width_course(run, level=level, reach=found.total_labels)
     return found.model_copy(update={"method": method, "method_labels": own, "course": course})
 
 
 def label_budget_of_table(uri: str, half_width: float, *, level: float = 0.95) -> LabelBudget:
     """Return the labels that an interval of ± ``half_width`` takes for a file of predictions, before there is a run."""
-    return _by_forecast(view_of(read_predictions(uri).pool), uri, half_width, level, Parameters(), NO_HISTORY)
+    return _by_forecast(view_of(read_predictions(uri).pool), uri, half_width, level, NO_HISTORY)
 
 
 def width_course(run: Run, *, level: float = 0.95, reach: int = 0) -> WidthCourse:
@@ -132,16 +131,12 @@ def _whole(run: Run) -> list[LabelledRound]:
     return whole_rounds(having_labels(read_rounds(run))) if run.rounds() else []
 
 
-def _by_confidences(run: Run, half_width: float, level: float) -> LabelBudget:
-    parameters = Parameters()
-    with feature_store.open_view(run, (), parameters.optional_features) as view:
-        return _by_forecast(view, run.uri, half_width, level, parameters, read_history(run, keep=False))
+def _open_view(run: Run) -> AbstractContextManager[View]:
+    return feature_store.open_view(run, (), Parameters().optional_features)
 
 
-def _by_forecast(
-    view: View, uri: str, half_width: float, level: float, parameters: Parameters, history: History
-) -> LabelBudget:
-    found = forecast_labels(view, half_width, level, parameters, history)
+def _by_forecast(view: View, uri: str, half_width: float, level: float, history: History) -> LabelBudget:
+    found = forecast_labels(view, half_width, level, Parameters(), history)
     first = min(max(round(FIRST_ROUND * found.neyman), 10), view.size)
     sizes = [first] if first >= found.neyman else [first, *planned_rounds(first, found.neyman, view.size)]
     return LabelBudget(
@@ -161,20 +156,14 @@ def _by_forecast(
 
 
 def _by_labels(run: Run, half_width: float, level: float) -> LabelBudget:
-    goal = goals.look_for_goal(run, half_width, level=level)
+    goal = look_for_goal(run, half_width, level=level)
     return LabelBudget(
         run=run.uri,
-        half_width=half_width,
-        level=level,
         labels=goal.looks[-1].labels,
         accuracy=clipped(goal),
-        reached=goal.reached,
-        total_labels=goal.total_labels,
         worthless_labels=None,
         most_labels=None,
-        srs_labels=goal.srs_labels,
-        sizes=goal.sizes,
-        advice=goal.advice,
+        **goal.model_dump(include=set(LabelBudget.model_fields) & set(Goal.model_fields) - {"format"}),
     )
 
 
@@ -185,23 +174,19 @@ def _by_method(run: Run, whole: Sequence[LabelledRound], method: str, half_width
     parameters, reads = parse_parameters(method, own), Parameters().optional_features
     optional = tuple(dict.fromkeys([*parameters.optional_features, *reads]))
     with feature_store.open_view(run, find_method(method).needs(parameters), optional, parameters.instead) as view:
-        previous = _previous(whole)
+        previous = NO_PREVIOUS
+        if whole:
+            index = np.concatenate([item.known.index for item in whole])
+            previous = Previous.of(index, np.concatenate([item.outcome for item in whole]))
         history = read_history(run, keep=False)
         return forecast_method(view, method, half_width, level, parameters=own, previous=previous, history=history)
 
 
-def _previous(whole: Sequence[LabelledRound]) -> Previous:
-    if not whole:
-        return NO_PREVIOUS
-    index = np.concatenate([item.known.index for item in whole])
-    return Previous.of(index, np.concatenate([item.outcome for item in whole]))
-
-
 def _widths_by_confidences(run: Run, level: float, reach: int) -> WidthCourse:
-    parameters = Parameters()
-    with feature_store.open_view(run, (), parameters.optional_features) as view:
-        labels = _grid(LEAST_SHOWN, max(reach, REACH * LEAST_SHOWN), view.size)
-        found = forecast_widths(view, labels, level, parameters, read_history(run, keep=False))
+    least = 20  # labels
+    with _open_view(run) as view:
+        labels = _grid(least, max(reach, REACH * least), view.size)
+        found = forecast_widths(view, labels, level, Parameters(), read_history(run, keep=False))
     points = [
         WidthPoint(labels=n, half_width=own, srs_half_width=srs, seen=False)
         for n, own, srs in zip(labels, *found, strict=True)
@@ -210,7 +195,7 @@ def _widths_by_confidences(run: Run, level: float, reach: int) -> WidthCourse:
 
 
 def _widths_by_labels(run: Run, whole: Sequence[LabelledRound], level: float, reach: int) -> WidthCourse:
-    _, looks, _, plain = goals.look_at(run, whole, level)
+    _, looks, _, plain = look_at(run, whole, level)
     size, now = whole[0].selection.pool_size, looks[-1]
     rate = shrinkage_rate(looks, size)
 
@@ -239,12 +224,8 @@ def look_for_goal(run: Run, half_width: float, *, level: float = 0.95, close: bo
     """Decide whether the labels suffice for an interval of ``± half_width``, and forecast how many more it needs.
 
     Only complete or closed rounds count; with ``close`` also a round that is about to be closed. Writes nothing. The
-    same labels and earlier goals give the same answer.
-
-    Raises
-    ------
-    LabelError
-        There is no label or no complete round, or ``half_width`` is not positive.
+    same labels and earlier goals give the same answer. Raises LabelError if there is no label or no complete round, or
+    ``half_width`` is not positive.
     """
     rounds = read_rounds(run)
     known = with_labels(run, rounds, partial=True)
@@ -263,13 +244,21 @@ def look_for_goal(run: Run, half_width: float, *, level: float = 0.95, close: bo
         low=said.estimate.low,
         high=said.estimate.high,
         reason=joined_reasons([reason_of(estimate.reason, rounds), *said.notes]),
-        looks=[_round_look(item.number, one) for item, one in zip(whole, looks, strict=True)],
+        looks=[
+            RoundLook(
+                round=item.number,
+                labels=one.labels,
+                half_width=one.half_width,
+                cautious_half_width=one.cautious_half_width,
+            )
+            for item, one in zip(whole, looks, strict=True)
+        ],
         total_labels=ahead.total,
         labels_to_go=0 if ahead.reached else max(1, ahead.total - looks[-1].labels - there),
         sizes=list(ahead.sizes),
         srs_labels=max(1, math.ceil(by_srs)),
         advice=advice(ahead, by_srs, looks[-1], pool_size),
-        earlier_goals=_earlier_goals(run, half_width),
+        earlier_goals=[width for width in dict.fromkeys(_goals(run)) if width != half_width],
     )
 
 
@@ -283,13 +272,7 @@ class Looked(NamedTuple):
 
 
 def look_at(run: Run, known: Sequence[LabelledRound], level: float, *, close: bool = False) -> Looked:
-    """Analyse the labels after every complete round; with ``close`` every round counts as complete.
-
-    Raises
-    ------
-    LabelError
-        No round is complete.
-    """
+    """Analyse the labels after every complete round; raises LabelError without one. ``close`` counts all of them."""
     whole = list(known) if close else whole_rounds(known)
     if not whole:
         raise LabelError(
@@ -304,22 +287,8 @@ def look_at(run: Run, known: Sequence[LabelledRound], level: float, *, close: bo
     return Looked(whole, [item for item, _ in found], estimate, by_srs)
 
 
-def _round_look(number: int, found: InterimAnalysis) -> RoundLook:
-    return RoundLook(
-        round=number,
-        labels=found.labels,
-        half_width=found.half_width,
-        cautious_half_width=found.cautious_half_width,
-    )
-
-
-def record_goal(run: Run, goal: Goal) -> None:
-    """Store an answer with the last round that it covers."""
-    run.write_goal(goal.looks[-1].round, goal)
-
-
-def _earlier_goals(run: Run, half_width: float) -> list[float]:
-    """Return the half-widths of earlier goals."""
-    kept = [goal for number in run.rounds() if (goal := run.read_goal(number)) is not None]
-    asked = [width for goal in kept for width in (*goal.earlier_goals, goal.half_width)]
-    return [width for width in dict.fromkeys(asked) if width != half_width]
+def _goals(run: Run) -> Iterator[float]:
+    """Yield the half-widths of the goals so far."""
+    for number in run.rounds():
+        goal = run.read_goal(number)
+        yield from (*goal.earlier_goals, goal.half_width) if goal else ()

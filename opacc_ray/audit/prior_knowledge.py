@@ -1,4 +1,6 @@
-"""Store what a run knows before its first label; it is gathered once, for all rounds and the estimate.
+"""What a run knows before its first label: labels of the reference, of earlier audits, and the user's own column.
+
+It is gathered once, for all rounds and the estimate, and stored:
 
     history/DIGEST/labelled-1.parquet  features and outcomes of labelled examples from one source
     history/DIGEST/prior.npy           the user's own column, one number per example of the pool
@@ -10,24 +12,64 @@ that the estimate uses exactly what the draws used.
 
 import hashlib
 import io
-from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from opacc_ray.audit.prior_labels import PRIOR, HistorySource, gather
 from opacc_ray.documents import Part, SealedDocument
-from opacc_ray.errors import DataError, shortened
+from opacc_ray.errors import DataError, OpaccError, SpecError, counted, shortened
+from opacc_ray.extract import reference
+from opacc_ray.extract.features import Features
+from opacc_ray.extract.shards import Columns
+from opacc_ray.extract.source import plan_pool
+from opacc_ray.extract.stored_features import read_prior, try_prior
 from opacc_ray.history import NO_HISTORY, History
-from opacc_ray.lake.arrow_columns import to_numpy
-from opacc_ray.lake.parquet_io import read_bytes
-from opacc_ray.lake.store_uris import Store
+from opacc_ray.labels.formats.label_formats import parse
+from opacc_ray.labels.joining import join
+from opacc_ray.labels.label_log import read_log
+from opacc_ray.labels.label_rows import Label
+from opacc_ray.labels.labelled_rounds import (
+    LabelledRound,
+    having_labels,
+    outcome_of,
+    outcomes_of_another,
+    read_rounds,
+    reading_by,
+)
+from opacc_ray.lake.arrow_columns import numbers, to_numpy
+from opacc_ray.lake.examples import Plan
+from opacc_ray.lake.parquet_io import encode, read_bytes
+from opacc_ray.lake.pools import planned_ids
+from opacc_ray.lake.store_uris import open_store, read_uri
 from opacc_ray.pool import Pool
-from opacc_ray.runs.run import Run
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.run import HEADER, Run
+from opacc_ray.spec import ReferenceSpec, Spec
 
-FOLDER, RECORD = "history", "history.json"
+log = logging.getLogger(__name__)
+
+FOLDER, RECORD, PRIOR = "history", "history/history.json", "prior.npy"
+
+LEARNED_FROM = ("hidden", "confidence", "dsa", "lsa", "prediction")
+"""Features that predict failures."""
+
+MOST = 10_000
+"""Maximum of labelled examples from one source; of more, a random part is used."""
+
+
+class HistorySource(Part):
+    """One source of knowledge from before the first label."""
+
+    kind: Literal["reference", "audit", "prior"] = Field(
+        description="labels of the reference, labels of an earlier audit, or a column of the pool"
+    )
+    uri: str = Field(description="URI of the source")
+    examples: int = Field(ge=0, description="number of labelled examples, or of values of the column")
+    column: str | None = Field(description="name of the column; null for labels")
 
 
 class KeptFile(Part):
@@ -51,45 +93,44 @@ class KeptHistory(SealedDocument):
     sources: list[HistorySource] = Field(description="sources; labelled-1.parquet belongs to the first")
 
 
+class _Labelled(NamedTuple):
+    """Labelled examples of one source."""
+
+    source: HistorySource
+    features: Columns  # (k, ...) each
+    outcome: NDArray[np.float64]  # (k,)
+
+
 def read_history(run: Run, *, keep: bool = True) -> History:
     """Read the history that a run's spec defines; gather it before the first round, and write it if ``keep``.
 
-    Raises
-    ------
-    DataError
-        It is damaged or lost after rounds were drawn, or one of its sources is not readable.
-    LabelError
-        Labels of the reference are no classes of the model, or in conflict.
+    Raises DataError if it is damaged or lost after rounds were drawn, or one of its sources is not readable; LabelError
+    if labels of the reference are no classes of the model, or in conflict.
     """
     if not run.spec.has_history:
         return NO_HISTORY
     kept = read_record(run)
     if kept is None:
         if any(track.rounds() for track in run.tracks()):
-            raise DataError(
-                f"{_home(run).uri_of(RECORD)} is lost, and rounds were drawn with it; restore it from a backup"
-            )
+            raise DataError(f"{uri_of(run)} is lost, and rounds were drawn with it; restore it from a backup")
         sources, files = gather(run)
         if not keep:
             return _decode(files, run.uri)
         kept = _keep(run, sources, files)
-    return _decode({name: read_file(run, kept, name) for name in kept.files}, _home(run).uri)
+    return _decode({name: read_file(run, kept, name) for name in kept.files}, run.store.uri_of(FOLDER))
 
 
 def read_record(run: Run) -> KeptHistory | None:
     """Read the record, or None; raises DataError if it is damaged or belongs to another run."""
-    home = _home(run)
-    if not home.exists(RECORD):
-        return None
-    kept = KeptHistory.from_bytes(home.read(RECORD), home.uri_of(RECORD))
-    if kept.run != run.header.digest:
-        raise DataError(f"{home.uri_of(RECORD)} was gathered for another run than that of spec.json; restore both")
+    kept = run.read_document(KeptHistory, RECORD)
+    if kept is not None and kept.run != run.header.digest:
+        raise DataError(f"{uri_of(run)} was gathered for another run than that of spec.json; restore both")
     return kept
 
 
 def read_file(run: Run, kept: KeptHistory, name: str) -> bytes:
     """Read a stored file; raises DataError if it is lost or was changed."""
-    folder = _home(run).store(kept.folder)
+    folder = run.store.store(f"{FOLDER}/{kept.folder}")
     if not folder.exists(name):
         raise DataError(f"{folder.uri_of(name)} is lost; restore it from a backup")
     data = folder.read(name)
@@ -98,13 +139,9 @@ def read_file(run: Run, kept: KeptHistory, name: str) -> bytes:
     return data
 
 
-def uri_of(run: Run, name: str = RECORD) -> str:
-    """Return the URI of a stored file, or of the record."""
-    return _home(run).uri_of(name)
-
-
-def _home(run: Run) -> Store:
-    return run.store.store(FOLDER)
+def uri_of(run: Run) -> str:
+    """Return the URI of the record."""
+    return run.store.uri_of(RECORD)
 
 
 def _keep(run: Run, sources: Sequence[HistorySource], files: dict[str, bytes]) -> KeptHistory:
@@ -114,23 +151,243 @@ def _keep(run: Run, sources: Sequence[HistorySource], files: dict[str, bytes]) -
     }
     joined = "".join(f"{name} {item.sha256}\n" for name, item in sorted(described.items()))
     folder = hashlib.sha256(joined.encode()).hexdigest()[:16]
-    home = _home(run)
-    home.store(folder).write_many(files.items(), 8)
+    run.store.store(f"{FOLDER}/{folder}").write_many(files.items(), 8)
     record = KeptHistory(run=run.header.digest, folder=folder, files=described, sources=list(sources))
-    return KeptHistory.from_bytes(home.create(RECORD, record.to_bytes()), home.uri_of(RECORD))
+    return KeptHistory.from_bytes(run.store.create(RECORD, record.to_bytes()), uri_of(run))
 
 
 def _decode(files: dict[str, bytes], place: str) -> History:
     try:
-        labelled = [_labelled(files[name]) for name in sorted(files) if name != PRIOR]
+        labelled = [_decode_labelled(files[name]) for name in sorted(files) if name != PRIOR]
         prior = np.load(io.BytesIO(files[PRIOR]), allow_pickle=False) if PRIOR in files else None
     except (ValueError, KeyError, OSError) as error:
         raise DataError(f"{place} has no valid history ({shortened(str(error))}); restore it") from None
     return History(labelled, prior)
 
 
-def _labelled(data: bytes) -> tuple[Pool, NDArray[np.float64]]:
+def _decode_labelled(data: bytes) -> tuple[Pool, NDArray[np.float64]]:
     table = read_bytes(data)
     arrays: dict[str, Any] = {name: to_numpy(table[name]) for name in table.column_names}
     outcome = arrays.pop("outcome")
     return Pool(**arrays), outcome
+
+
+# -- checking before a run ------------------------------------------------------------------------------------
+
+
+def check_history(spec: Spec, plan: Plan, compared: Plan | None) -> str:
+    """Check the sources of a history; returns a summary. Without ``compared``, ids of the reference are not checked.
+
+    Raises DataError or LabelError if the file of labels, a run or the column is not readable, if there is no label, or
+    if a label has an id that the listing of the reference lacks. Raises SpecError if ``history: auto`` needs the digest
+    of weights and there is none, or if a run is named twice.
+    """
+    said = []
+    if spec.reference is not None and spec.reference.labels is not None:
+        planned = [planned_ids(spec.reference.format, shard) for shard in compared.shards] if compared else [None]
+        known = None if None in planned else {name for names in planned if names for name in names}
+        labels = _read_labels(spec.reference, known)
+        rows = sum(row.label is not None for row in labels)
+        if not rows:
+            raise _no_label(spec.reference)
+        given = [row for row in labels if row.run is None]
+        read = reading_by(spec.model, None, numbers_are_classes=spec.labels.numbers_are_classes)
+        join(given, list({row.id: None for row in given}), run="", conflict=spec.labels.conflict, read=read)
+        said.append(f"{counted(rows, 'label')} of the reference")
+    if spec.history == "auto":
+        _refuse_without_digest(spec)
+        said.append("earlier audits of the same weights, if there are any")
+    elif spec.history:
+        runs = [other.uri for other, _ in _named(spec.history)]
+        refuse_twice("history", runs)
+        said.append(f"labels of {counted(len(runs), 'run')}")
+    if spec.pool.columns.prior is not None:
+        said.append(try_prior(spec.pool, plan))
+    return "; ".join(said)
+
+
+def refuse_twice(key: str, uris: Sequence[str]) -> None:
+    """Raise SpecError if the list of runs under ``key`` of a spec has a duplicate."""
+    twice = next((uri for place, uri in enumerate(uris) if uri in uris[:place]), None)
+    if twice is not None:
+        raise SpecError(f"{key} names {twice} twice; give each run once")
+
+
+def _refuse_without_digest(spec: Spec) -> None:
+    if spec.model.sha256 is None:
+        raise SpecError(
+            "history: auto finds audits of the same model by the digest of its weights, and this spec has none; "
+            "list the runs: history: [RUN, ...]"
+        )
+
+
+# -- gathering -----------------------------------------------------------------------------------------------
+
+
+def gather(run: Run) -> tuple[list[HistorySource], dict[str, bytes]]:
+    """Gather the sources of a run's history, and the files to store, by name."""
+    import pyarrow as pa
+
+    sources, files = [], {}
+    for number, (source, features, outcome) in enumerate([*_of_reference(run), *_of_audits(run)], start=1):
+        columns = {name: numbers(values) for name, values in (features | {"outcome": outcome}).items()}
+        files[f"labelled-{number}.parquet"] = encode(pa.table(columns))
+        sources.append(source)
+    column, pool = run.spec.pool.columns.prior, run.spec.pool
+    if column is not None:
+        plan = plan_pool(pool, run.spec.extract)
+        if plan.digest != run.header.pool.digest:
+            raise DataError(f"{pool.uri} is not as it was when its features were made; run the spec again")
+        prior, sink = read_prior(pool, plan, run.complete_features()), io.BytesIO()
+        np.save(sink, prior, allow_pickle=False)
+        files[PRIOR] = sink.getvalue()
+        sources.append(HistorySource(kind="prior", uri=pool.uri, examples=len(prior), column=column))
+    for source in sources:
+        log.info("history: %d examples of %s", source.examples, source.uri)
+    return sources, files
+
+
+def _of_reference(run: Run) -> Iterator[_Labelled]:
+    """Yield the labelled examples of the reference."""
+    given = run.spec.reference
+    if given is None or given.labels is None or run.header.reference is None:
+        return
+    folder = reference.folder_of(run.spec, run.header.reference.digest, run.store)
+    index = reference.complete_index(folder)
+    features = Features.of(folder, index)
+    ids = [name for part in range(len(features.sizes)) for name in features.ids(part)]
+    rules = run.spec.labels
+    read = reading_by(run.spec.model, run.num_classes, numbers_are_classes=rules.numbers_are_classes)
+    label = join(_read_labels(given, set(ids)), ids, run=run.name, conflict=rules.conflict, read=read).label
+    places = _sample(run, np.flatnonzero([name in label for name in ids]))
+    if not len(places):
+        raise _no_label(given)
+    rows = features.rows([name for name in LEARNED_FROM if name in index.features], places)
+    score, said = read_log(run).score, rows["prediction"].tolist()
+    outcome = [
+        outcome_of(run.spec.model, score, prediction, label[ids[place]])
+        for prediction, place in zip(said, places.tolist(), strict=True)
+    ]
+    source = HistorySource(kind="reference", uri=given.uri, examples=len(places), column=None)
+    yield _Labelled(source, _comparable(run, rows), np.array(outcome, dtype=np.float64))
+
+
+def _read_labels(source: ReferenceSpec, known: set[str] | None) -> list[Label]:
+    """Read the labels of a reference; raises DataError if an id is not ``known``, unless that is None."""
+    assert source.labels is not None
+    labels = list(parse(read_uri(source.labels), source.labels))
+    unknown = next((row.id for row in labels if known is not None and row.id not in known), None)
+    if unknown is not None:
+        raise DataError(
+            f"reference.labels: {source.labels} has the id {unknown!r}, which is no example of {source.uri}; "
+            f"use the ids of its examples, such as {min(known or [''])!r}"
+        )
+    return labels
+
+
+def _no_label(source: ReferenceSpec) -> DataError:
+    return DataError(f"reference.labels: {source.labels} has no label; remove the key, or fill the file")
+
+
+def _of_audits(run: Run) -> Iterator[_Labelled]:
+    """Yield the labelled examples of earlier audits; damaged runs are left out unless the spec names them."""
+    asked = run.spec.history
+    if isinstance(asked, list):
+        for other, rounds in _named(asked):
+            yield _of_audit(run, other, rounds)
+    elif asked == "auto":
+        for uri in _other_runs(run):
+            try:
+                other = Run.open(uri)
+                rounds = _labelled_rounds(other) if _is_of_same_model(run, other) else []
+                found = [_of_audit(run, other, rounds)] if rounds else []
+            except OpaccError as error:
+                log.warning("history: %s is left out: %s", uri, error)
+                continue
+            yield from found
+
+
+def _named(uris: Sequence[str]) -> Iterator[tuple[Run, list[LabelledRound]]]:
+    """Yield the named audits with their rounds that have labels; raises DataError if one has none."""
+    for uri in uris:
+        other = Run.open(uri)
+        rounds = _labelled_rounds(other)
+        if not rounds:
+            raise DataError(f"history: no example of {uri} has a label yet; import some, or remove it")
+        yield other, rounds
+
+
+def _labelled_rounds(other: Run) -> list[LabelledRound]:
+    """Return the rounds of all tracks that have labels."""
+    return having_labels(item for track in other.tracks() if track.rounds() for item in read_rounds(track))
+
+
+def _other_runs(run: Run) -> list[str]:
+    """Return the URIs of the other runs under the output."""
+    _refuse_without_digest(run.spec)
+    output = open_store(run.uri.rpartition("/")[0])
+    found = [entry.key.split("/") for entry in output.list() if entry.key.count("/") == 1]
+    return [output.uri_of(name) for name, file in found if file == HEADER and name != run.name]
+
+
+def _is_of_same_model(run: Run, other: Run) -> bool:
+    """Return whether another run's model has the same weights, classes and code, as far as known."""
+    code, theirs = run.header.code, other.header.code
+    same_code = code is None or theirs is None or code.files == theirs.files
+    if reference.model_of(other.spec) != reference.model_of(run.spec) or not same_code:
+        return False
+    same = _asks(other.spec) == _asks(run.spec)
+    if not same:
+        log.warning("history: %s is left out: it has other classes or another task", other.uri)
+    return same
+
+
+def _asks(spec: Spec) -> tuple[Any, ...]:
+    """Return task and classes, which decide whether a prediction is right."""
+    return spec.model.task, spec.model.classes
+
+
+def _of_audit(run: Run, other: Run, rounds: Sequence[LabelledRound]) -> _Labelled:
+    """Return the labelled examples of another run, each once.
+
+    If both runs have the same pool, outcomes are those of this run's model.
+    """
+    index = np.concatenate([item.known.index for item in rounds])
+    values = np.concatenate([item.outcome for item in rounds])
+    source, said = other, _said_of(run, other, rounds, index)
+    if said is not None:
+        source = run
+        values = np.concatenate(outcomes_of_another(rounds, run.spec.model, said, read_log(run).score))
+    outcome = dict(zip(index.tolist(), values.tolist(), strict=True))
+    places = _sample(run, np.array(sorted(outcome), dtype=np.int64))
+    rows = feature_store.read_rows(source, LEARNED_FROM, places)
+    found = HistorySource(kind="audit", uri=other.uri, examples=len(places), column=None)
+    return _Labelled(found, _comparable(run, rows), np.array([outcome[place] for place in places.tolist()]))
+
+
+def _said_of(run: Run, other: Run, rounds: Sequence[LabelledRound], index: NDArray[np.int64]) -> list[Any] | None:
+    """Return the run's predictions for the examples ``index`` (k,) of another run; None if its pool differs."""
+    there = run.read_index()
+    same_pool = run.header.pool.digest == other.header.pool.digest and _asks(run.spec) == _asks(other.spec)
+    if not same_pool or there is None or there.num_examples != rounds[0].selection.pool_size:
+        return None
+    ids, said = feature_store.find_rows(run, index)
+    return said if ids == [name for item in rounds for name in item.known.ids] else None
+
+
+def _sample(run: Run, places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return ``places`` (k,), or a random part of them, sorted."""
+    if len(places) <= MOST:
+        return places
+    return np.sort(np.random.default_rng(run.spec.seed).choice(places, MOST, replace=False))
+
+
+def _comparable(run: Run, rows: Columns) -> Columns:
+    """Return the features that the run's own pool has with the same width."""
+    index = run.read_index()
+    own = index.features if index else {}
+    return {
+        name: values
+        for name, values in rows.items()
+        if name in own and (values.ndim == 1 or values.shape[1] == own[name])
+    }

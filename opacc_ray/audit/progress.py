@@ -12,13 +12,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LOG = "OPACC_LOG"
+"""Environment variable: if it is json, log lines are JSON for programs, and progress is logged even on a terminal."""
+
 ENOUGH_UNITS, ENOUGH_SECONDS = 3, 1.0
 """Work that is needed to estimate the remaining time: units after the first one, and seconds."""
-
-
-def log_is_json() -> bool:
-    """Whether log lines are JSON for programs; progress is then logged even on a terminal."""
-    return os.environ.get("OPACC_LOG") == "json"
 
 
 def combine_progress(first: "Report", second: "Report") -> "Report":
@@ -47,8 +45,8 @@ class Progress:
 
     def __init__(self, what: str, unit: str, every: float = 2.0, delay: float = 0.0, *, bar: bool = True) -> None:
         self._what, self._unit, self._every, self._with_bar = what, unit, every, bar
-        self._shown_at = time.monotonic() + delay - every
         self._delayed_to = time.monotonic() + delay
+        self._shown_at = self._delayed_to - every
         self._kept: int | None = None
         self._first: tuple[float, int] | None = None  # time and number of units when the first one was done
         self._bar: Any = None
@@ -61,14 +59,13 @@ class Progress:
             self._first = now, done
         if now < self._delayed_to:
             return
-        if self._with_bar and sys.stderr.isatty() and not log_is_json():
+        if self._with_bar and sys.stderr.isatty() and os.environ.get(LOG) != "json":
             self._draw(done, total, now)
         elif done == total or done == self._kept or now - self._shown_at >= self._every:
             self._shown_at = now
-            of = f"{done}" if total is None else f"{done} of {total}"
-            left = self._left(done, total, now)
+            of, left = "" if total is None else f" of {total}", self._left(done, total, now)
             fields = {"work": self._what, "unit": self._unit, "done": done, "total": total}
-            said = f"{self._what}: {of} {self._unit}{f', {left}' if left else ''}"
+            said = f"{self._what}: {done}{of} {self._unit}{f', {left}' if left else ''}"
             log.info("%s", said, extra={"fields": fields})
 
     def _left(self, done: int, total: int | None, now: float) -> str:

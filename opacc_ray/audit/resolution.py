@@ -17,7 +17,7 @@ from opacc_ray.extract import reference
 from opacc_ray.extract.code import Code, changes, code_of
 from opacc_ray.extract.feature_set import HOME, feature_set, plan_set
 from opacc_ray.extract.shards import finished_shards
-from opacc_ray.extract.spot_check import Difference, difference
+from opacc_ray.extract.spot_check import difference
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.store_uris import Store, join, open_store
 from opacc_ray.runs.identity import checked_weights, header_of, located
@@ -55,24 +55,18 @@ def resolve(spec: Spec) -> Resolved:
 
 
 def settle(spec: Spec, *, trial: bool) -> Resolved:
-    """Return the run for a spec, such that features that are stored fit its code.
+    """Return the run for a spec, such that features that are stored fit its code; raises as :func:`resolve`.
 
-    Parameters
-    ----------
-    spec : the spec
-    trial : extract some stored examples again and compare; otherwise trust stored features
-
-    Raises
-    ------
-    StorageError, DataError, SpecError
-        As :func:`resolve`, and errors of the trial.
+    With ``trial``, some stored examples are extracted again and compared; otherwise stored features are trusted.
     """
     resolved = resolve(spec)
     if resolved.header.code is None:
         return resolved
     doubt = ""
     while True:
-        found = _difference(resolved) if trial else None
+        stored = _stored(resolved) if trial else ()
+        differences = (difference(resolved.spec, source, plan, folder) for source, plan, folder in stored)
+        found = next((each for each in differences if each is not None), None)
         if found is None and (trial or not _is_stored(_next(resolved))):
             break
         doubt = f"{found}; no source file has changed, so data or settings of the model have" if found else ""
@@ -111,19 +105,14 @@ def _is_stored(resolved: Resolved) -> bool:
     return bool(finished_shards(folder) & {shard.name for shard in plan.shards})
 
 
-def _difference(resolved: Resolved) -> Difference | None:
-    """Return how an example of pool or reference differs from its stored features; None if none does."""
-    found = (difference(resolved.spec, source, plan, folder) for source, plan, folder in _stored(resolved))
-    return next((each for each in found if each is not None), None)
-
-
 def _changed(resolved: Resolved) -> str | None:
     """Describe how the code changed after an earlier extraction of the same data; None if there was none."""
     now, home = resolved.header, open_store(resolved.spec.output)
     headers = {entry.key for entry in home.list() if entry.key.count("/") == 1 and entry.key.endswith(f"/{HEADER}")}
-    own = f"{resolved.uri.rpartition('/')[2]}/{HEADER}"
+    if f"{resolved.uri.rpartition('/')[2]}/{HEADER}" in headers:
+        return None
     found = []
-    for key in headers if own not in headers else ():
+    for key in headers:
         with suppress(DataError):
             other = RunHeader.from_bytes(home.read(key), home.uri_of(key))
             what = changes(other.code, now.code) if other.code and now.code else None

@@ -8,6 +8,7 @@ The first two are stored in ``sanity.json``. :mod:`opacc_ray.estimators.plausibi
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,8 +44,7 @@ def check_model(spec: Spec, plan: Plan, compared: Plan | None = None) -> TriedMo
     if spec.pool.holds_features:
         return _check_rows(spec, plan)
     tried = try_examples(spec, plan)
-    model, names = spec.model, spec.model.classes
-    output = tried.columns["output"]
+    model, names, output = spec.model, spec.model.classes, tried.columns["output"]
     if names and model.task == "classification" and len(names) != output.shape[1]:
         raise SpecError(
             f"model.classes names {len(names)} classes and the model has {output.shape[1]} outputs; name each, in order"
@@ -112,6 +112,7 @@ def predictions_of(model: ModelSpec, columns: Mapping[str, NDArray[Any]]) -> Pre
 
 
 def _named(model: ModelSpec, counts: Mapping[int, int]) -> dict[str, int]:
+    """Return the numbers of predictions by the names of their classes, most frequent first."""
     return {model.name_of(code): num for code, num in sorted(counts.items(), key=lambda item: (-item[1], item[0]))}
 
 
@@ -121,7 +122,7 @@ def _spread(values: NDArray[Any]) -> Spread:
 
 def note_trial(run: Run, warnings: Sequence[str]) -> None:
     """Store the warnings of a trial."""
-    _write(run, ModelSanity(trial=list(warnings), predicted=None, warnings=[]))
+    run.store.write(SANITY, ModelSanity(trial=list(warnings), predicted=None, warnings=[]).to_bytes())
 
 
 def note_predictions(run: Run) -> None:
@@ -129,45 +130,31 @@ def note_predictions(run: Run) -> None:
     before = _noticed(run)
     if before is not None and before.predicted is not None:
         return
-    predicted = _pool_predictions(run)
-    spread = predicted.confidence or predicted.values
-    warnings = plausibility.about_predictions(
-        predicted.examples,
-        predicted.classes,
-        None if spread is None else plausibility.Range(spread.low, spread.median, spread.high),
-    )
-    _write(run, ModelSanity(trial=before.trial if before else [], predicted=predicted, warnings=warnings))
-
-
-def _pool_predictions(run: Run) -> Predicted:
-    """Summarize the predictions: class counts from the index, numbers from a part of a very large pool."""
     model, index = run.spec.model, run.complete_features().index
     is_regression = model.task == "regression"
     name = "prediction" if is_regression else "confidence"
     spread = _spread(feature_store.read_sample(run, name)) if is_regression or name in index.features else None
-    return Predicted(
+    predicted = Predicted(
         examples=index.num_examples,
         classes=None if is_regression or index.predicted is None else _named(model, index.predicted),
         confidence=None if is_regression else spread,
         values=spread if is_regression else None,
     )
+    span = None if spread is None else plausibility.Range(spread.low, spread.median, spread.high)
+    warnings = plausibility.about_predictions(predicted.examples, predicted.classes, span)
+    sanity = ModelSanity(trial=before.trial if before else [], predicted=predicted, warnings=warnings)
+    run.store.write(SANITY, sanity.to_bytes())
 
 
 def read_sanity(run: Run) -> ModelSanity | None:
     """Read ``sanity.json``, or None if there is none; raises DataError if it is damaged."""
-    data = run.store.read_if_there(SANITY)
-    return None if data is None else ModelSanity.from_bytes(data, run.store.uri_of(SANITY))
+    return run.read_document(ModelSanity, SANITY)
 
 
 def _noticed(run: Run) -> ModelSanity | None:
-    try:
+    with suppress(DataError):  # `opacc verify` reports it, and no number depends on it
         return read_sanity(run)
-    except DataError:  # `opacc verify` reports it, and no number depends on it
-        return None
-
-
-def _write(run: Run, noticed: ModelSanity) -> None:
-    run.store.write(SANITY, noticed.to_bytes())
+    return None
 
 
 def predicted_by(run: Run) -> Predicted | None:
@@ -194,28 +181,21 @@ def warnings_now(run: Run) -> list[str]:
 def _about_labels(model: ModelSpec, num_classes: int | None, known: Sequence[LabelledRound]) -> list[str]:
     if not known:
         return []
+    try:
+        of_labels = linear_estimator([item.known for item in known]).weights  # (n,)
+    except LabelError:  # they allow no estimate
+        of_labels = np.ones(sum(len(item.outcome) for item in known))
     ids = [name for item in known for name in item.known.ids]
     _, first, place = np.unique(ids, return_index=True, return_inverse=True)
-    weights = np.bincount(place, weights=np.maximum(_weights(known), 0))  # a repeated example counts once
+    weights = np.bincount(place, weights=np.maximum(of_labels, 0))  # a repeated example counts once
     texts = {name: [text for item in known for text in getattr(item, name)] for name in ("predicted", "truth")}
     predicted, truth = ([texts[name][row] for row in first] for name in ("predicted", "truth"))
     if model.task == "regression":
         outcome = np.concatenate([item.outcome for item in known])[first]
         said, so = (np.array(own, dtype=np.float64) for own in (predicted, truth))
         return plausibility.about_values(said, so, weights.astype(np.float64), outcome)
-    names = model.classes or [str(number) for number in range(_size(num_classes, predicted, truth))]
+    size = max([num_classes or 0, *(int(text) + 1 for text in (*predicted, *truth))]) if model.classes is None else 0
+    names = model.classes or [str(number) for number in range(size)]
     code = {name: number for number, name in enumerate(names)}
     said_class, true_class = (np.array([code[text] for text in own], dtype=np.int64) for own in (predicted, truth))
     return plausibility.about_classes(said_class, true_class, weights.astype(np.float64), names)
-
-
-def _size(num_classes: int | None, *texts: Sequence[str]) -> int:
-    return max([num_classes or 0, *(int(text) + 1 for own in texts for text in own)])
-
-
-def _weights(known: Sequence[LabelledRound]) -> NDArray[np.float64]:
-    """Return the weights of the labels of all rounds, (n,)."""
-    try:
-        return linear_estimator([item.known for item in known]).weights
-    except LabelError:  # they allow no estimate
-        return np.ones(sum(len(item.outcome) for item in known))

@@ -4,15 +4,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from difflib import get_close_matches
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from opacc_ray.audit.accuracy import basis_of, sample_of, stated, with_labels
-from opacc_ray.audit.prior_knowledge import read_history
-from opacc_ray.audit.prior_labels import refuse_twice
+from opacc_ray.audit.prior_knowledge import read_history, refuse_twice
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, SpecError, counted
 from opacc_ray.estimators.intervals import Estimate
@@ -98,14 +97,8 @@ def compare(
     from all labels and the pools have the same examples in the same order, predictions improve the estimate of each
     model. Nothing is written.
 
-    Raises
-    ------
-    LabelError
-        See :func:`opacc_ray.audit.accuracy.estimate`.
-    SpecError
-        The models have different tasks or classes.
-    DataError
-        Another run lacks a labelled example.
+    Raises SpecError if the models have different tasks or classes; DataError if another run lacks a labelled example;
+    LabelError as :func:`opacc_ray.audit.accuracy.estimate`.
     """
     for other in others:
         check_comparable(run.spec.model, run.uri, other)
@@ -146,10 +139,7 @@ def compare(
 def difference_by(run: Run, other: Run, known: Sequence[LabelledRound], level: float) -> Estimate:
     """Estimate the difference in accuracy between a run's model and another one, from some rounds of the run.
 
-    Raises
-    ------
-    SpecError, DataError
-        As :func:`compare`.
+    Raises as :func:`compare`.
     """
     check_comparable(run.spec.model, run.uri, other)
     outcomes = outcomes_of_all(known, run, [other], read_log(run).score)
@@ -196,10 +186,7 @@ def outcomes_of_all(
 ) -> list[NDArray[np.float64]]:
     """Return the outcomes of every model on the labelled examples, (models, n_t) of each round, the run's first.
 
-    Raises
-    ------
-    DataError
-        Another run lacks a labelled example.
+    Raises DataError if another run lacks a labelled example.
     """
     ids = [name for item in known for name in item.known.ids]
     by_model: list[list[Outcome]] = [[item.outcome for item in known]]
@@ -221,36 +208,26 @@ def _open_views(
         ]
 
 
-class OpenModels(NamedTuple):
-    """Models that labels serve, the run's own model first."""
-
-    views: list[View]
-    outcomes: list[NDArray[np.float64]]  # (models, n_t) of each round
-    histories: list[History]
-
-
 @contextmanager
 def open_models(
     run: Run, needs: Sequence[str], parameters: MethodParameters, known: Sequence[LabelledRound], history: History
-) -> Iterator[OpenModels]:
-    """Open the models that the labels of a run serve: features, outcomes of the rounds, and histories.
+) -> Iterator[tuple[list[View], list[NDArray[np.float64]], list[History]]]:
+    """Open the models that the labels of a run serve, the run's own model first.
 
-    Raises
-    ------
-    DataError
-        There is no such run.
-    SpecError
-        A model has another task or other classes, or its pool another size.
+    Returns features, outcomes of each round, (models, n_t), and histories.
+
+    Raises DataError if there is no such run; SpecError if a model has another task or other classes, or its pool
+    another size.
     """
     others = _open_others(run.spec, run.uri)
     own = run.complete_features().index.num_examples
     for other in others:
         theirs = other.read_index()
-        if theirs is not None and own != theirs.num_examples:
-            raise _another_size(other, theirs.num_examples, run.uri, own)
+        if theirs is not None:
+            _check_size(other, theirs.num_examples, run.uri, own)
     outcomes = outcomes_of_all(known, run, others, read_log(run).score) if known else []
     with _open_views(run, others, needs, parameters) as views:
-        yield OpenModels(views, outcomes, _histories(history, len(others)))
+        yield views, outcomes, _histories(history, len(others))
 
 
 def _histories(own: History, num_others: int) -> list[History]:
@@ -258,21 +235,19 @@ def _histories(own: History, num_others: int) -> list[History]:
     return [own, *[own if own is NO_HISTORY else History(prior=own.prior)] * num_others]
 
 
-def _another_size(other: Run, size: int, place: str, own_size: int) -> SpecError:
-    return SpecError(
-        f"{other.uri} holds {size} examples and {place} {own_size}; give runs on the same pool in sample.models"
-    )
+def _check_size(other: Run, size: int, place: str, own: int, *, or_fewer: bool = False) -> None:
+    """Raise SpecError unless another run has the size of the run's own pool, ``or_fewer`` examples."""
+    if size > own or (size < own and not or_fewer):
+        raise SpecError(
+            f"{other.uri} holds {size} examples and {place} {own}; give runs on the same pool in sample.models"
+        )
 
 
 def check_models(spec: Spec, plan: Plan | None) -> str:
     """Check the other models that the labels will serve, before extraction; returns a summary.
 
-    Raises
-    ------
-    DataError
-        There is no such run, its features are incomplete, or its pool has another order.
-    SpecError
-        A model has another task or other classes, its pool has another size than ``plan``, or a run is named twice.
+    Raises DataError if there is no such run, its features are incomplete, or its pool has another order; SpecError if a
+    model has another task or other classes, its pool has another size than ``plan``, or a run is named twice.
     """
     others = _open_others(spec, "the spec")
     refuse_twice("sample.models", [other.uri for other in others])
@@ -281,19 +256,11 @@ def check_models(spec: Spec, plan: Plan | None) -> str:
         if there is None:
             raise DataError(f"the features of {other.uri} are incomplete; run its spec again, then this one")
         if plan is not None and plan.num_examples is not None:
-            _check_size(spec, plan.num_examples, other, there.index.num_examples)
+            leaves_out = spec.extract.on_bad_item != "error"  # extraction may give features of fewer examples
+            _check_size(other, there.index.num_examples, spec.pool.uri, plan.num_examples, or_fewer=leaves_out)
             if plan.num_examples == there.index.num_examples:
                 _check_order(spec, plan, there, number)
     return f"{counted(len(others), 'other model')} in addition to the spec's own"
-
-
-def _check_size(spec: Spec, planned: int, other: Run, size: int) -> None:
-    """Raise SpecError if extraction cannot give features of ``size`` examples.
-
-    It gives features of all ``planned`` examples, or of fewer if ``extract.on_bad_item`` leaves bad items out.
-    """
-    if size > planned or (size < planned and spec.extract.on_bad_item == "error"):
-        raise _another_size(other, size, spec.pool.uri, planned)
 
 
 def _check_order(spec: Spec, plan: Plan, there: Complete, number: int) -> None:
@@ -305,16 +272,16 @@ def _check_order(spec: Spec, plan: Plan, there: Complete, number: int) -> None:
     own = [name for names in planned if names is not None for name in names]
     if len(own) < there.index.num_examples:
         return
-    start = 0
+    stop = 0
     for part, shard in enumerate(shard for shard in there.index.shards if shard.examples):
-        places = range(start, start + shard.examples)
-        start = places.stop
-        ids = own[places.start : places.stop]
+        start, stop = stop, stop + shard.examples
+        ids = own[start:stop]
         if shard.ids != digest_of(ids):
-            refuse_other_ids(places, ids, "the first pool", there.features.ids(part), f"pool {number}")
+            refuse_other_ids(range(start, stop), ids, "the first pool", there.features.ids(part), f"pool {number}")
 
 
 def _open_others(spec: Spec, place: str) -> list[Run]:
+    """Open the other runs of a spec; raises SpecError if a model is not comparable with that of ``place``."""
     others = [Run.open(uri) for uri in spec.sample.models or ()]
     for other in others:
         check_comparable(spec.model, place, other)
@@ -326,17 +293,18 @@ def check_comparable(own: ModelSpec, place: str, other: Run) -> None:
     theirs = other.spec.model
     if own.task != theirs.task:
         raise SpecError(f"{place} has the task {own.task} and {other.uri} {theirs.task}; give runs with the same task")
-    if own.task == "regression" or (own.classes is None and theirs.classes is None):
+    mine, others = own.classes, theirs.classes
+    if own.task == "regression" or (mine is None and others is None):
         return
-    if own.classes is None or theirs.classes is None:
-        nameless = place if own.classes is None else other.uri
+    if mine is None or others is None:
+        nameless = place if mine is None else other.uri
         raise SpecError(
             f"{nameless} does not name its classes, and the other run does; run its spec with model.classes"
         )
-    for names, uri, known, rest in ((own, place, theirs, other.uri), (theirs, other.uri, own, place)):
-        strange = next((name for name in names.classes or () if name not in (known.classes or ())), None)
+    for names, uri, known, rest in ((mine, place, others, other.uri), (others, other.uri, mine, place)):
+        strange = next((name for name in names if name not in known), None)
         if strange is not None:
-            near = get_close_matches(strange, known.classes or (), 1, cutoff=0.0)
+            near = get_close_matches(strange, known, 1, cutoff=0.0)
             raise SpecError(
                 f"{strange!r} is a class of {uri} and not of {rest}, where {near[0]!r} is nearest; "
                 "give runs whose models have the same classes, in any order"

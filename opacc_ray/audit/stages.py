@@ -8,18 +8,20 @@ and with the digests inside them.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import NamedTuple
 
 from opacc_ray.errors import DataError
 from opacc_ray.extract import reference, stored_features
 from opacc_ray.extract.extractor import Base, Extraction, refusal
 from opacc_ray.extract.feature_set import ALL, describe, loses, write_description
-from opacc_ray.extract.index import INDEX, Index, IndexedShard, check_shard, read_index
-from opacc_ray.extract.shards import ShardReport, check_plan, read_report
+from opacc_ray.extract.features import Features
+from opacc_ray.extract.index import INDEX, Index, IndexedShard, check_shard, make_index, read_index, write_index
+from opacc_ray.extract.shards import ShardReport, check_plan, find_repeated, hashes_of, read_report
+from opacc_ray.extract.trial import left_nothing
 from opacc_ray.lake.examples import BadItem, Plan, Shard
 from opacc_ray.lake.read_ahead import in_order
 from opacc_ray.lake.store_uris import Store
@@ -33,8 +35,6 @@ log = logging.getLogger(__name__)
 
 READ_WHOLE = 4 << 30
 """Bytes of features that are read again to find damage when a complete run is repeated."""
-
-THREADS = 4
 
 
 class Found(NamedTuple):
@@ -57,39 +57,32 @@ def stages_of(run: Run, spec: Spec, plan: Plan, compared: Plan | None) -> list[S
 
     A shared set has one stage for the features of the forward pass, and one for each added feature.
     """
-    code = run.header.code
-    folder = reference.folder(spec, compared, run.store, code) if compared and spec.reference else None
-    stages = []
-    if compared and spec.reference and folder:
+    code, own, link = run.header.code, run.feature_set, run.header.features
+    folder, stages = None, []
+    if compared and spec.reference:
+        folder = reference.folder(spec, compared, run.store, code)
         ranges = "ranges" in spec.compares_with()
         job = Extraction(spec, spec.reference, reference.names(spec), folder, ranges=ranges, code=code)
         stages.append(Stage(job, compared))
-    own, link = run.feature_set, run.header.features
-    if link is None:
-        return [*stages, Stage(Extraction(spec, spec.pool, spec.features(), own.folder, folder, code=code), plan)]
-    write_description(own.folder, describe(spec, plan, link.features, code))
-    names = tuple(link.features)
+    names = spec.features() if link is None else tuple(link.features)
     forward = Extraction(spec, spec.pool, names, own.folder, folder, beside=tuple(own.added.items()), code=code)
-    return [
-        *stages,
-        Stage(forward, plan),
-        *(
-            Stage(
-                replace(forward, names=(name,), target=place, beside=(), base=Base(own.folder, names)), plan, own.whole
-            )
-            for name, place in own.added.items()
-        ),
-    ]
+    stages.append(Stage(forward, plan))
+    if link is not None:
+        write_description(own.folder, describe(spec, plan, link.features, code))
+    for name, place in own.added.items():
+        added = replace(forward, names=(name,), target=place, beside=(), base=Base(own.folder, names))
+        stages.append(Stage(added, plan, own.whole))
+    return stages
 
 
 OnShard = Callable[[ShardReport], None]
-"""Callback with the report of each extracted shard."""
 
 
 def extract(stages: Sequence[Stage], progress: Report, on_shard: OnShard = lambda _: None) -> None:
     """Extract every missing or damaged shard, stage after stage, and write the index of each complete stage.
 
-    ``progress(done, total)`` counts shards; for an added feature only those that are extracted separately.
+    ``progress(done, total)`` counts shards; for an added feature only those that are extracted separately. ``on_shard``
+    is called with the report of each extracted shard.
     """
     todo = _todo(stages)
     total = sum(
@@ -99,7 +92,10 @@ def extract(stages: Sequence[Stage], progress: Report, on_shard: OnShard = lambd
     kept = total - sum(len(own.missing) for own in todo)
     progress(kept, total)
     finished = iter(range(kept + 1, total + 1))
-    with _connected(stages) if any(map(_needs_actors, stages, todo)) else nullcontext():
+    needs_actors = any(
+        own.missing and not stage.job.source.holds_features for stage, own in zip(stages, todo, strict=True)
+    )
+    with _connected(stages) if needs_actors else nullcontext():
         for stage, (shards, known) in zip(stages, todo, strict=True):
             made = _work_on(stage.job, shards, lambda: progress(next(finished), total), on_shard) if shards else {}
             _complete(stage, known | made)
@@ -129,7 +125,7 @@ def _todo(stages: Sequence[Stage]) -> list[Found]:
 
 
 def _whole(stages: Sequence[Stage]) -> Stage | None:
-    """The stage that extracts all features at once, if an added one cannot be had of some examples."""
+    """Return the stage that extracts all features at once, if an added one cannot be had of some examples."""
     for job, plan, whole in stages:
         if whole is not None and job.base is not None:
             indices = [read_index(job.base.folder), read_index(job.target)]
@@ -139,13 +135,9 @@ def _whole(stages: Sequence[Stage]) -> Stage | None:
     return None
 
 
-def _needs_actors(stage: Stage, found: Found) -> bool:
-    return bool(found.missing) and not stage.job.source.holds_features
-
-
 @contextmanager
 def _connected(stages: Sequence[Stage]) -> Iterator[None]:
-    """A cluster whose workers see all that they need."""
+    """Connect to a cluster; raises StorageError if a worker lacks a local file that it needs."""
     from opacc_ray.cluster import session
 
     with session.connected() as is_ours:
@@ -159,7 +151,7 @@ def _connected(stages: Sequence[Stage]) -> Iterator[None]:
 def _paths(stages: Sequence[Stage]) -> dict[str, str]:
     """Return the local paths that workers need, by their keys in the spec."""
     spec = stages[-1].job.spec
-    output = stages[-1].job.target.uri.rpartition("/")[0]  # it exists: what says what lies there is written
+    output = stages[-1].job.target.uri.rpartition("/")[0]  # a folder that exists
     files = {"model.weights": spec.model.weights, "model.program": spec.model.program}
     named = {"pool.uri": spec.pool.uri, **files, "output": output}
     if spec.reference is not None and any(stage.job.source != stages[-1].job.source for stage in stages):
@@ -193,13 +185,69 @@ def _complete(stage: Stage, reports: Mapping[int, ShardReport]) -> None:
     index = read_index(job.target)
     if index is None:
         others = reference.merge_ranges(job.target) if job.ranges else {}
-        index = feature_store.index_features(job, stage.plan, reports, others)
+        index = index_features(job, stage.plan, reports, others)
     if index.bad:
         first = BadItem(index.bad[0].id, index.bad[0].reason)
         if job.spec.extract.on_bad_item == "error":  # the run that extracted them left them out
             raise refusal(job.spec, job.source, first)
         if job.base is None:
             log.warning("%d examples of %s are left out, such as %s: %s", len(index.bad), job.source.uri, *first)
+
+
+def index_features(
+    job: Extraction,
+    plan: Plan,
+    reports: Mapping[int, ShardReport] | None = None,
+    others: Mapping[str, bytes] | None = None,
+) -> Index:
+    """Write the index that completes extraction, from the reports of the shards by number.
+
+    For a shard without a report, its file is read and compared with the plan. No feature is read. Ids from the pool
+    must be unique over all shards. ``others`` are further files of the folder. Raises DataError if a shard has other
+    examples than the plan, an id is not unique, no example is left, or the model predicts a class without a name in the
+    spec.
+    """
+    known = dict(reports or {})
+    sizes = {entry.key: entry.size for entry in job.target.list()} if len(known) < len(plan.shards) else {}
+    before = [shard for shard in plan.shards if shard.number not in known]
+    found = in_order(lambda shard: read_report(job.target, shard.file, sizes[shard.file]), before, threads=16)
+    for shard, report in zip(before, found, strict=True):
+        check_plan(job.target, job.source.format, shard, report)
+        known[shard.number] = report
+    ordered = [known[shard.number] for shard in plan.shards]
+    index = make_index([shard.file for shard in plan.shards], ordered, others)
+    if not index.num_examples and not index.bad:
+        raise left_nothing(job.source)
+    if not index.num_examples:
+        raise DataError(
+            f"none of the {len(index.bad)} examples of {job.source.uri} could be read, so the pool is empty"
+        )
+    _refuse_repeated(job, index, ordered)
+    feature_store.refuse_nameless(job.spec, index, job.source.uri)
+    if len(index.machines) > 1:
+        made = Counter(shard.machine for shard in index.shards)
+        log.warning(
+            "%s: %d kinds of machine made the shards, and their features differ in the last bits: %s",
+            job.target.uri,
+            len(index.machines),
+            "; ".join(f"{made[i]} by {machine}" for i, machine in enumerate(index.machines)),
+        )
+    write_index(job.target, index)
+    return index
+
+
+def _refuse_repeated(job: Extraction, index: Index, reports: Sequence[ShardReport]) -> None:
+    """Raise DataError if an id from the pool is not unique."""
+    if not any(report.own_ids for report in reports):
+        return
+    features = Features.of(job.target, index)
+    held = [report.hashes for report in reports if report.num_examples]
+    hashes = in_order(
+        lambda part: hashes_of(features.ids(part)) if held[part] is None else held[part], range(len(held)), threads=2
+    )
+    repeated = find_repeated([own for own in hashes if own is not None], features.ids)
+    if repeated is not None:
+        raise DataError(f"the id {repeated!r} appears twice in {job.source.uri}; ids must be unique")
 
 
 # -- what is there already -----------------------------------------------------------------------------------
@@ -211,11 +259,18 @@ def unfinished(job: Extraction, plan: Plan) -> Found:
     sizes = {entry.key: entry.size for entry in job.target.list()}
     there = [shard for shard in plan.shards if shard.file in sizes]
     whole = sum(sizes[shard.file] for shard in there) <= READ_WHOLE
-    stored = _Stored(job, index, _base_of(job), sizes, whole)
-    found = dict(zip(there, in_order(stored.check_safely, there, THREADS), strict=True))
-    faults = [answer for answer in found.values() if isinstance(answer, str)]
+    base = None
+    with suppress(DataError):  # it will be replaced
+        base = read_index(job.base.folder) if job.base else None
+    stored = _Stored(job, index, _by_file(index), _by_file(base), sizes, whole)
+    found = dict(zip(there, in_order(stored.check_safely, there, threads=4), strict=True))
     missing = [shard for shard in plan.shards if isinstance(found.get(shard, "it is missing"), str)]
-    _log_found(job, missing, faults, len(plan.shards))
+    for fault in found.values():
+        if isinstance(fault, str):
+            log.warning("%s; extracting it again", fault.partition("; ")[0])
+    kept, total = len(plan.shards) - len(missing), len(plan.shards)
+    if kept:
+        log.info("%d of %d shards were done before: %s", kept, total, job.target.uri)
     if index and missing:
         log.warning("%s lacks %d of its shards; extracting them again", job.target.uri, len(missing))
         job.target.delete(INDEX)
@@ -229,53 +284,41 @@ class _Stored:
 
     job: Extraction
     index: Index | None
-    base: Mapping[str, IndexedShard]  # by file: features that these extend
-    sizes: Mapping[str, int]  # bytes of each file
+    shards: dict[str, IndexedShard]  # of the index, by file
+    base: dict[str, IndexedShard]  # by file: features that these extend, as far as they are complete
+    sizes: dict[str, int]  # bytes of each file
     whole: bool  # whether all bytes are compared with their digests
 
-    @cached_property
-    def indexed(self) -> dict[str, IndexedShard]:
-        """Entries of the index by file."""
-        return {shard.file: shard for shard in self.index.shards} if self.index else {}
-
     def check_safely(self, shard: Shard) -> ShardReport | str | None:
-        """Check the file of a shard; returns its report, or the problem as text."""
+        """Check the file of a shard; returns its report if no index has it, or the damage as text."""
         try:
-            return self.check(shard)
+            return self._check(shard)
         except DataError as error:
             return str(error)
 
-    def check(self, shard: Shard) -> ShardReport | None:
-        """Check the file of a shard; returns its report if no index has it, and raises DataError if it is damaged."""
-        job, size, own = self.job, self.sizes[shard.file], self.indexed.get(shard.file)
+    def _check(self, shard: Shard) -> ShardReport | None:
+        job, size, own = self.job, self.sizes[shard.file], self.shards.get(shard.file)
         if self.index and own:
             check_shard(job.target, self.index, own, size, whole=self.whole)
-            _check_base(job, self.base, shard, own.examples, own.ids)
+            self._check_base(shard, own.examples, own.ids)
             return None
         report = read_report(job.target, shard.file, size, whole=self.whole)
         check_plan(job.target, job.source.format, shard, report)
-        _check_base(job, self.base, shard, report.num_examples, report.ids)
+        self._check_base(shard, report.num_examples, report.ids)
         if job.ranges and report.num_examples:
             reference.check_ranges(job.target, shard)
         return report
 
+    def _check_base(self, shard: Shard, num_examples: int, ids: str | None) -> None:
+        """Raise DataError if an added feature belongs to other examples; it may lack some."""
+        base = self.base.get(shard.file)
+        if base and (num_examples > base.examples or (num_examples == base.examples and ids != base.ids)):
+            uri = self.job.target.uri_of(shard.file)
+            raise DataError(f"{uri} belongs to other examples than its set; run the spec again")
 
-def _base_of(job: Extraction) -> dict[str, IndexedShard]:
-    """Return the features that this stage extends, by file, as far as they are complete."""
-    try:
-        index = read_index(job.base.folder) if job.base else None
-    except DataError:  # it will be replaced
-        return {}
+
+def _by_file(index: Index | None) -> dict[str, IndexedShard]:
     return {shard.file: shard for shard in index.shards} if index else {}
-
-
-def _check_base(
-    job: Extraction, base: Mapping[str, IndexedShard], shard: Shard, num_examples: int, ids: str | None
-) -> None:
-    """Raise DataError if an added feature belongs to other examples; it may lack some."""
-    under = base.get(shard.file)
-    if under and (num_examples > under.examples or (num_examples == under.examples and ids != under.ids)):
-        raise DataError(f"{job.target.uri_of(shard.file)} belongs to other examples than its set; run the spec again")
 
 
 def _sound_index(job: Extraction, plan: Plan) -> Index | None:
@@ -291,11 +334,3 @@ def _sound_index(job: Extraction, plan: Plan) -> Index | None:
         job.target.delete(INDEX)
         return None
     return index
-
-
-def _log_found(job: Extraction, missing: Sequence[Shard], faults: Sequence[str], total: int) -> None:
-    for text in faults:
-        log.warning("%s; extracting it again", text.partition("; ")[0])
-    kept = total - len(missing)
-    if kept:
-        log.info("%d of %d shards were done before: %s", kept, total, job.target.uri)

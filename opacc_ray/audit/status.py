@@ -1,8 +1,10 @@
 """Report the state of a run or of all runs of an output, and remove runs."""
 
+import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -10,16 +12,33 @@ from pydantic import Field
 
 from opacc_ray.audit.sanity import predicted_by, warnings_of
 from opacc_ray.documents import Document, Part
-from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError, counted
+from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError, counted, shortened
 from opacc_ray.extract.shards import ShardReport
 from opacc_ray.labels.label_log import lost_files
 from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, read_rounds
+from opacc_ray.lake.redaction import redacted
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, RoundCounts, StatedEstimate
-from opacc_ray.runs.failure import FAILURE, RunFailure, read_failure, write_failure
 from opacc_ray.runs.feature_sets import list_sets
 from opacc_ray.runs.run import HEADER, Run
 from opacc_ray.runs.run_documents import Predicted
+
+log = logging.getLogger(__name__)
+
+FAILURE = "failure.json"
+
+
+class RunFailure(Document):
+    """Error of the last `opacc run`, kept until a later one succeeds."""
+
+    remedy = "delete it"
+
+    format: Literal["opacc-run-failure/1"] = Field(
+        default="opacc-run-failure/1", description="name and version of this form"
+    )
+    at: str = Field(description="time: ISO 8601, UTC")
+    error: str = Field(description="error message")
+    exit_code: int = Field(ge=1, description="exit code of `opacc run`")
 
 
 class ShardCounts(Part):
@@ -61,12 +80,11 @@ def status(run: Run) -> RunStatus:
     A run with lost labels, or with labels in conflict, waits for their repair.
     """
     index, total = run.read_index(), run.header.pool.num_shards
-    others = [track for track in run.tracks() if track.track != run.track]
-    lost, failure, complete = "; ".join(lost_files(run).values()), read_failure(run), index is not None
-    tracks = (run, *others)
-    known = [_rounds(track) if complete and track.rounds() else ([], None) for track in tracks]
+    lost, failure = "; ".join(lost_files(run).values()), read_failure(run)
+    tracks = [run, *(track for track in run.tracks() if track.track != run.track)]
+    known = [_rounds(track) if index and track.rounds() else ([], None) for track in tracks]
     own, *rest = [
-        _track_status(track, *found, lost, failure, complete=complete)
+        _track_status(track, *found, lost, failure, complete=index is not None)
         for track, found in zip(tracks, known, strict=True)
     ]
     return RunStatus(
@@ -92,8 +110,11 @@ def _track_status(
     complete: bool,
 ) -> TrackStatus:
     """Return the state of one track; ``lost`` names lost files of labels."""
-    estimate = run.read_estimate()
-    is_current = None if estimate is None else bool(rounds) and _is_current(run, estimate, rounds)
+    estimate, is_current = run.read_estimate(), None
+    if estimate is not None:
+        goal = run.reached_goal()
+        stops_at = None if goal is None else goal.half_width
+        is_current = bool(rounds) and (estimate.labels_digest, estimate.goal) == (digest_of(rounds), stops_at)
     waits_for = lost or conflict or _waits_for(rounds, is_current)
     if not complete:
         waits_for = "extraction: run the spec again, finished shards are kept"
@@ -106,13 +127,6 @@ def _track_status(
         estimate_is_current=is_current,
         waits_for=waits_for,
     )
-
-
-def _is_current(run: Run, estimate: AccuracyEstimate, rounds: Sequence[LabelledRound]) -> bool:
-    """Whether an estimate uses all present labels and the goal that was reached."""
-    goal = run.reached_goal()
-    stops_at = None if goal is None else goal.half_width
-    return estimate.labels_digest == digest_of(rounds) and estimate.goal == stops_at
 
 
 def _rounds(run: Run) -> tuple[list[LabelledRound], str | None]:
@@ -139,24 +153,54 @@ def _waits_for(rounds: Sequence[LabelledRound], is_current: bool | None) -> str:
     return "nothing" if is_current else "nothing but `opacc estimate`"
 
 
+# -- failures --------------------------------------------------------------------------------------------------
+
+
+def read_failure(run: Run) -> RunFailure | None:
+    """Read the error of the last `opacc run`; None if it succeeded."""
+    return run.read_document(RunFailure, FAILURE)
+
+
+def _write_failure(run: Run, error: str, exit_code: int) -> None:
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    run.store.write(FAILURE, RunFailure(at=at, error=redacted(error), exit_code=exit_code).to_bytes())
+
+
+@contextmanager
+def failure_kept(run: Run) -> Iterator[None]:
+    """Store an error of the block; once the block succeeds, remove an earlier error."""
+    try:
+        yield
+    except Exception as error:
+        said = (
+            str(error)
+            if isinstance(error, OpaccError)
+            else f"unexpected {type(error).__name__}: {shortened(str(error))}"
+        )
+        try:
+            _write_failure(run, said, error.exit_code if isinstance(error, OpaccError) else 1)
+        except OpaccError as trouble:  # the first error matters more
+            log.warning("the error of the run could not be stored: %s", trouble)
+        raise
+    if run.store.exists(FAILURE):
+        run.store.delete(FAILURE)
+
+
 class RunMetrics:
     """Metrics of one run for Prometheus, if the run uses a cluster; only then Ray is imported."""
 
     def __init__(self, run: Run) -> None:
-        self._run = run
-        self._metrics = None
+        self._run, self._metrics = run, None
         if os.environ.get("RAY_ADDRESS"):
             from opacc_ray.cluster.metrics import Metrics
 
             self._metrics = Metrics(run.name)
 
     def shards(self, done: int, total: int | None) -> None:
-        """Report the number of finished shards."""
         if self._metrics:
             self._metrics.shards(done, total)
 
     def extracted(self, report: ShardReport) -> None:
-        """Count a shard that was extracted."""
         if self._metrics:
             self._metrics.extracted(report.num_examples, report.size)
 
@@ -227,11 +271,11 @@ class RemovedRun(Document):
 def list_runs(output: str, now: datetime | None = None) -> RunList:
     """Return the states of the runs of an output; raises DataError if there is none."""
     home = open_store(output)
-    keys = [entry.key for entry in home.list() if re.fullmatch(rf"[^/]+/{HEADER}", entry.key)]
-    if not keys:
+    names = [entry.key.partition("/")[0] for entry in home.list() if re.fullmatch(rf"[^/]+/{HEADER}", entry.key)]
+    if not names:
         what = "is a run" if home.exists(HEADER) else "holds no runs"
         raise DataError(f"{home.uri} {what}; give the `output` of a spec, which is the folder of its runs")
-    found = [_listed(home, key.partition("/")[0], now or datetime.now(UTC)) for key in keys]
+    found = [_listed(home, name, now or datetime.now(UTC)) for name in names]
     return RunList(output=home.uri, runs=sorted(found, key=lambda item: (item.created or "", item.name), reverse=True))
 
 
@@ -243,17 +287,17 @@ def _listed(home: Store, name: str, now: datetime) -> ListedRun:
     except OpaccError as error:
         return ListedRun(name=name, run=uri, state="unreadable", waits_for=str(error))
     created, stated = run.header.created, found.estimate
-    fields = {} if stated is None else {key: getattr(stated, key) for key in StatedEstimate.model_fields}
+    names = set(StatedEstimate.model_fields)
     return ListedRun(
         name=name,
         run=uri,
         state=_state(found),
         waits_for=None if found.waits_for == "nothing" else found.waits_for,
         labels=sum(item.labelled for item in found.rounds),
-        estimate=StatedEstimate(**fields) if stated else None,
+        estimate=StatedEstimate(**stated.model_dump(include=names)) if stated else None,
         measure=stated.measure if stated else None,
         created=created,
-        days=(now - datetime.fromisoformat(created)).total_seconds() / 86400 if created else None,
+        days=(now - datetime.fromisoformat(created)).total_seconds() / 86400,
         tracks=[str(track.track) for track in found.others],
     )
 
@@ -271,18 +315,8 @@ def _state(found: RunStatus) -> State:
 def remove_run(uri: str, *, force: bool = False) -> RemovedRun:
     """Delete all files of a run; shared features are kept.
 
-    The header is deleted last, so that an interrupted removal is visible and can be repeated.
-
-    Parameters
-    ----------
-    force : also delete the run if it has labels
-
-    Raises
-    ------
-    DataError
-        There is no run.
-    SpecError
-        It has labels, and ``force`` is not given.
+    The header is deleted last, so that an interrupted removal is visible and can be repeated. Raises DataError if there
+    is no run; SpecError if it has labels, and ``force`` is not given.
     """
     store = open_store(uri)
     if not store.exists(HEADER):
@@ -295,7 +329,8 @@ def remove_run(uri: str, *, force: bool = False) -> RemovedRun:
             f"{store.uri} has {counted(len(labels), 'file')} of labels, which would also be deleted; save them "
             "with `opacc export RUN --to URI`, then give --force"
         )
-    features, used_by = _set_of(store)
+    output, _, name = store.uri.rpartition("/")
+    shared = next((item for item in list_sets(output).sets if name in item.runs), None)
     _delete(store, [entry.key for entry in own])
     return RemovedRun(
         run=store.uri,
@@ -303,27 +338,15 @@ def remove_run(uri: str, *, force: bool = False) -> RemovedRun:
         bytes=sum(entry.size for entry in own),
         label_files=len(labels),
         kept=[store.uri_of(entry.key) for entry in entries if not OWN.fullmatch(entry.key)],
-        features=features,
-        used_by=used_by,
+        features=shared.digest if shared else None,
+        used_by=[other for other in shared.runs if other != name] if shared else [],
     )
 
 
-def _set_of(store: Store) -> tuple[str | None, list[str]]:
-    """Return the digest of a run's shared features, and the other runs that use them."""
-    output, _, name = store.uri.rpartition("/")
-    for item in list_sets(output).sets:
-        if name in item.runs:
-            return item.digest, [other for other in item.runs if other != name]
-    return None, []
-
-
 def _delete(store: Store, keys: list[str]) -> None:
-    try:
+    with suppress(DataError):  # its header is damaged
         run = Run.open(store.uri)
-    except DataError:  # its header is damaged
-        pass
-    else:
-        write_failure(run, "its removal was interrupted; give `opacc runs remove` again, with --force", 5)
+        _write_failure(run, "its removal was interrupted; give `opacc runs remove` again, with --force", 5)
     for key in sorted({*keys, FAILURE}, key=lambda key: (key == HEADER, key == FAILURE, key)):
         store.delete(key)
     store.prune()

@@ -14,13 +14,14 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import yaml
 from pydantic import Field
 
-from opacc_ray.audit.progress import log_is_json
+from opacc_ray.audit.progress import LOG
 from opacc_ray.audit.resolution import Resolved, resolve
 from opacc_ray.audit.status import status
 from opacc_ray.documents import Document
@@ -72,8 +73,6 @@ log = logging.getLogger(__name__)
 EXIT_FILE = "exit_file"
 """Key in a job's metadata: the URI of its exit status."""
 
-SPEC = "spec.yaml"
-
 
 class Order(NamedTuple):
     """Options of a submission."""
@@ -85,18 +84,9 @@ class Order(NamedTuple):
 
 
 def submit(spec: Spec, order: Order, on_text: Callable[[str], None]) -> tuple[Submission, OpaccError | None]:
-    """Submit a run as a job, unless the job exists, and wait for its end.
+    """Submit a run as a job, unless the job exists, and wait for its end; ``on_text`` gets the output of the job.
 
-    Parameters
-    ----------
-    spec : spec of the run
-    order : options of the submission
-    on_text : called with the output of the job
-
-    Returns
-    -------
-    (Submission, OpaccError or None)
-        The result, and the error of the job, or LabelsAwaited.
+    Returns the result, and the error of the job, or LabelsAwaited.
 
     Raises
     ------
@@ -144,22 +134,21 @@ def _counts(job: "Job", planned: str) -> bool:
         return True
     if job.status != "SUCCEEDED":
         return False
-    try:
-        run = _read_exit(job, planned).run or planned
-        return bool(Run.open(run).rounds()) and Run.open(run).read_index() is not None
-    except DataError:
-        return False
+    with suppress(DataError):
+        run = Run.open(_read_exit(job, planned).run or planned)
+        return bool(run.rounds()) and run.read_index() is not None
+    return False
 
 
 def _send(server: "JobServer", name: str, planned: Resolved, files: Mapping[str, Path]) -> "Job":
     note = join(planned.spec.output, "submissions", name, f"{secrets.token_hex(4)}.json")
     with tempfile.TemporaryDirectory(prefix="opacc-") as folder:
-        Path(folder, SPEC).write_text(as_yaml(planned.spec), encoding="utf-8")
+        Path(folder, "spec.yaml").write_text(as_yaml(planned.spec), encoding="utf-8")
         for inside, file in files.items():
             Path(folder, inside).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, Path(folder, inside))
-        command = f"python -m opacc_ray run {SPEC} --exit-file {shlex.quote(note)}"
-        command += " --log json" if log_is_json() else ""
+        command = f"python -m opacc_ray run spec.yaml --exit-file {shlex.quote(note)}"
+        command += " --log json" if os.environ.get(LOG) == "json" else ""
         return server.send(name, command, Path(folder), {EXIT_FILE: note, "run": planned.uri})
 
 
@@ -216,13 +205,8 @@ def _read_exit(job: "Job", run: str) -> RunExit:
             return RunExit.from_bytes(read_uri(note), note)
     if job.status == "SUCCEEDED":
         return RunExit(ended="done", exit_code=0, run=run, waits_for=None, error=None)
-    return RunExit(
-        ended="interrupted" if job.status == "STOPPED" else "failed",
-        exit_code=ClusterError.exit_code,
-        run=None,
-        waits_for=None,
-        error=_explain_end(job),
-    )
+    ended: Ended = "interrupted" if job.status == "STOPPED" else "failed"
+    return RunExit(ended=ended, exit_code=ClusterError.exit_code, run=None, waits_for=None, error=_explain_end(job))
 
 
 def _explain_end(job: "Job") -> str:

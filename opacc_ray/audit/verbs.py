@@ -15,14 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.audit.prior_knowledge import read_history
-from opacc_ray.audit.prior_labels import check_history
+from opacc_ray.audit.prior_knowledge import check_history, read_history
 from opacc_ray.audit.progress import combine_progress
 from opacc_ray.audit.resolution import settle
 from opacc_ray.audit.sanity import check_model, note_predictions, note_trial
 from opacc_ray.audit.several_models import open_models
 from opacc_ray.audit.stages import Stage, extract, stages_of
-from opacc_ray.audit.status import RunMetrics
+from opacc_ray.audit.status import RunMetrics, failure_kept
 from opacc_ray.cluster import local
 from opacc_ray.errors import LabelError, OpaccError, SpecError, counted
 from opacc_ray.extract.feature_set import feature_set, read_sound
@@ -41,8 +40,7 @@ from opacc_ray.labels.labelled_rounds import (
 )
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs import feature_store
-from opacc_ray.runs.failure import failure_kept
-from opacc_ray.runs.pool_objects import compare_objects, write_listing
+from opacc_ray.runs.feature_store import compare_objects, write_listing
 from opacc_ray.runs.run import HEADER, Run
 from opacc_ray.samplers.base import Report, unreported
 from opacc_ray.samplers.select import find_method, parse_parameters
@@ -57,31 +55,22 @@ ExtractionSlot = Callable[[Sequence[Stage]], AbstractContextManager[None]]
 
 
 def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
-    """Open the run of a spec, or create it; the same spec and data give the same run.
+    """Open the run of a spec, or create it, and return the stages of its extraction.
 
-    Parameters
-    ----------
-    spec : the spec
-    trial : build the model in this process; compare stored features with new ones of some examples, and try some
-        examples before a run is created that needs extraction
-
-    Returns
-    -------
-    (Run, list of Stage)
-        The run, and the stages of its extraction: the reference if a feature is compared with it, then the pool.
+    The same spec and data give the same run. With ``trial``, the model is built in this process: stored features are
+    compared with new ones of some examples, and some examples are tried before a run is created that needs extraction.
 
     Raises
     ------
     StorageError, DataError, SpecError
         Pool, reference, weights or output are not usable. Nothing is written in this case.
     """
-    resolved = settle(spec, trial=trial)
-    spec, plan, header, uri = resolved.spec, resolved.plan, resolved.header, resolved.uri
+    spec, plan, compared, header, uri = settle(spec, trial=trial)
     store = open_store(uri)
     doubts: list[str] = []
     if not store.exists(HEADER):
         if spec.has_history:
-            check_history(spec, plan, resolved.compared)
+            check_history(spec, plan, compared)
         there = read_sound(feature_set(store, header.features))
         if there is not None:
             feature_store.check_fit(spec, there.index)
@@ -89,15 +78,14 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
             local.begin()
         if there is None and trial:
             log.info("trying %s", "one row of the pool" if spec.pool.holds_features else "the model on some examples")
-            tried = check_model(spec, plan, resolved.compared)
-            doubts = tried.warnings
-            log.info("%s", tried.found)
+            found, doubts = check_model(spec, plan, compared)
+            log.info("%s", found)
     run = Run.create(uri, header)
     if doubts:
         note_trial(run, doubts)
     adopt_rules(run, spec)
     write_listing(run, plan.entries)
-    return run, stages_of(run, spec, plan, resolved.compared)
+    return run, stages_of(run, spec, plan, compared)
 
 
 def run(
@@ -144,19 +132,6 @@ class Choice(NamedTuple):
     seed: int
     replicates: int | None
 
-    @classmethod
-    def of(
-        cls,
-        run: Run,
-        method: str,
-        budget: int | None,
-        parameters: Mapping[str, Any],
-        seed: int | None,
-        replicates: int | None,
-    ) -> "Choice":
-        """Return the arguments with the seed of the run if none is given."""
-        return cls(method, budget, parameters, run.spec.seed if seed is None else seed, replicates)
-
     def matches(self, selection: Selection) -> bool:
         """Whether a selection has these arguments, as far as that is visible without drawing it again."""
         stated = asdict(parse_parameters(self.method, self.parameters))
@@ -181,21 +156,17 @@ def select(
     """Choose the examples of the newest round of the run's track and write its manifests.
 
     A selection without labels is replaced and kept under ``draws/``. A selection with labels is never replaced.
-    ``progress`` is used as in :func:`opacc_ray.select`.
-
-    Raises
-    ------
-    SpecError
-        Unknown method or parameter, invalid budget, or the round already has labels.
-    LabelError
-        Another command drew the round meanwhile, or this is a further track and the first one has no selection.
+    ``progress`` is used as in :func:`opacc_ray.select`. Raises SpecError for an unknown method or parameter, an invalid
+    budget, or a round that has labels. Raises LabelError if another command drew the round meanwhile, or if this is a
+    further track and the first one has no selection.
     """
     number = max(run.rounds(), default=1)
     if run.track is not None and not run.along(None).rounds():
         raise LabelError(f"{run.uri} has no selection yet, and the main track comes first; remove --track")
     earlier = read_rounds(run)[:-1] if number > 1 else []
     before = run.num_draws(number)
-    selection = _choose(run, Choice.of(run, method, budget, parameters, seed, replicates), earlier, progress)
+    choice = Choice(method, budget, parameters, run.spec.seed if seed is None else seed, replicates)
+    selection = _choose(run, choice, earlier, progress)
     if number in run.rounds():
         if run.read_selection(number).to_dict() == selection.to_dict():
             run.restore_copies(number)  # the command that drew it may have been killed before it copied them
@@ -221,13 +192,9 @@ def select_on_free_track(
     """Select as :func:`select`, but on a new track if the newest round has labels and is another selection.
 
     The name of the track is METHOD-BUDGET. It uses existing labels of its examples, but does not learn from them.
-
-    Returns
-    -------
-    Run
-        The run on the track of the selection.
+    Returns the run on the track of the selection.
     """
-    choice = Choice.of(run, method, budget, parameters, seed, replicates)
+    choice = Choice(method, budget, parameters, run.spec.seed if seed is None else seed, replicates)
     number = max(run.rounds(), default=0)
     if number and not choice.matches(run.read_selection(number)) and is_labelled(run, number):
         run = run.along(method if budget is None else f"{method}-{budget}")
@@ -271,23 +238,16 @@ def next_round(
             f"{last.missing[0]!r}; import them, or give --close to continue without them"
         )
     refuse_empty_strata(run, last)
-    selection = _choose(
-        run, _next_choice(last.selection, method, budget, parameters or {}, replicates), rounds, progress
-    )
+    before, parameters = last.selection, dict(parameters or {})
+    if method in (None, before.method):
+        parameters = before.parameters | parameters
+        replicates = before.design.num_replicates if replicates is None else replicates
+    choice = Choice(method or before.method, budget, parameters, before.seed, replicates or None)
+    selection = _choose(run, choice, rounds, progress)
     if last.missing:  # only now: an invalid parameter or budget must not discard labels
         give_up(run, last)
     _write_round(run, selection, labelled)
     return selection
-
-
-def _next_choice(
-    before: Selection, method: str | None, budget: int | None, parameters: Mapping[str, Any], replicates: int | None
-) -> Choice:
-    """Return the arguments of a round, with those of the last round as defaults."""
-    if method in (None, before.method):
-        parameters = before.parameters | dict(parameters)
-        replicates = before.design.num_replicates if replicates is None else replicates
-    return Choice(method or before.method, budget, parameters, before.seed, replicates or None)
 
 
 def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress: Report) -> Selection:
@@ -313,11 +273,11 @@ def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress
 def _write_round(run: Run, selection: Selection, labelled: set[str], before: int = 0) -> None:
     """Write a round with its manifests; ``labelled`` are the ids of all examples with a label."""
     spec = run.spec
-    chosen = feature_store.find_chosen(run, selection)
-    chosen = chosen._replace(labelled=[name in labelled for name in chosen.ids])
+    chosen = feature_store.find_chosen(run, selection, labelled)
     compared = compare_objects(run, [chosen])
     notes = dict.fromkeys(compared.changed, NOTES["changed"])
     notes |= dict.fromkeys(compared.lost, NOTES["lost"])
+    first = {name: i for i, name in reversed([*enumerate(chosen.ids)])}  # draws: an example is labelled once
     rows = [
         Task(
             id=chosen.ids[i],
@@ -328,7 +288,7 @@ def _write_round(run: Run, selection: Selection, labelled: set[str], before: int
             prediction=spec.model.name_of(chosen.predictions[i]),
             note=notes.get(chosen.objects[i] or ""),
         )
-        for i in _first_draws(selection)
+        for i in sorted(first.values())
         if not chosen.labelled[i]
     ]
     context = Context(tuple(spec.model.classes) if spec.model.classes else None)
@@ -338,18 +298,10 @@ def _write_round(run: Run, selection: Selection, labelled: set[str], before: int
     run.write_round(selection, chosen, files, before)
 
 
-def _first_draws(selection: Selection) -> list[int]:
-    """Return the places of the first draw of each example, because an example is labelled once."""
-    return sorted({name: i for i, name in reversed(list(enumerate(selection.ids)))}.values())
-
-
 def close(run: Run) -> None:
     """Give up the missing labels of the newest round, so that they count as not drawn.
 
-    Raises
-    ------
-    LabelError
-        The existing labels allow no estimate for the pool, or further labels came meanwhile.
+    Raises LabelError if the existing labels allow no estimate for the pool, or further labels came meanwhile.
     """
     last = read_rounds(run)[-1]
     refuse_empty_strata(run, last)
@@ -362,12 +314,8 @@ def give_up(run: Run, last: LabelledRound) -> None:
 
     The labels are read again after the closing is written, and an import reads the closing after it has written its
     labels. So of two commands at the same time, one detects the other. If labels came, the earlier closing is restored.
-    A closing by another command is not restored, because that command detects the labels as well.
-
-    Raises
-    ------
-    LabelError
-        A label came meanwhile, which would be lost.
+    A closing by another command is not restored, because that command detects the labels as well. Raises LabelError if
+    a label came meanwhile, which would be lost.
     """
     before = last.given_up or None
     run.close(last.number, last.missing)
@@ -378,10 +326,9 @@ def give_up(run: Run, last: LabelledRound) -> None:
         raise
     if labelled.isdisjoint(last.missing):
         return
-    if run.rounds()[-1] == last.number:
-        run.reopen(last.number, before)
-    else:  # another command has also closed it, and drawn a further round
-        run.reopen(last.number, [name for name in run.read_closed(last.number) or () if name not in labelled])
+    if run.rounds()[-1] != last.number:  # another command has also closed it, and drawn a further round
+        before = tuple(name for name in run.read_closed(last.number) or () if name not in labelled)
+    run.reopen(last.number, before)
     raise LabelError(
         f"labels of round {last.number} of {run.title} were imported during its closing, so nothing was closed or "
         "drawn; run the command again"

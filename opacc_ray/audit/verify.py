@@ -1,7 +1,8 @@
 """Verify all files of a run by their digests and with one another; report what is damaged, lost or foreign."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Literal
 
 from pydantic import Field
@@ -18,7 +19,7 @@ from opacc_ray.labels.label_log import lost_files, read_log, refuse_lost
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.lake.read_ahead import in_order
 from opacc_ray.lake.store_uris import Store, open_store
-from opacc_ray.runs import draws, feature_store, pool_objects
+from opacc_ray.runs import draws, feature_store
 from opacc_ray.runs.estimate_documents import ChangedObjects
 from opacc_ray.runs.run import HEADER, Run
 from opacc_ray.runs.run_documents import Draw
@@ -44,17 +45,8 @@ class Verification(Document):
     objects: ChangedObjects | None = Field(description="objects of the pool that changed; null if unknown")
 
 
-THREADS = 4
-
-
 def verify(uri: str) -> Verification:
-    """Read and compare all of a run, and name all that is wrong.
-
-    Raises
-    ------
-    DataError
-        There is no run.
-    """
+    """Read and compare all of a run, and name all that is wrong; raises DataError if there is no run."""
     found = _Findings()
     store = open_store(uri)
     if not store.list():
@@ -69,8 +61,6 @@ def verify(uri: str) -> Verification:
 
 
 class _Findings:
-    """What has been checked, and what is wrong."""
-
     def __init__(self) -> None:
         self.checked = 0
         self.faults: list[Fault] = []
@@ -89,20 +79,20 @@ class _Findings:
         if problem not in known:
             self.faults.append(Fault(file=uri, problem=problem if uri in problem else f"{uri}: {problem}"))
 
-    def each(self, uris: list[str], works: list[Callable[[], object]]) -> None:
-        """Check files on several threads."""
+    def each(self, folder: Store, names: Collection[str], check: Callable[[str], object]) -> None:
+        """Check files of a folder on several threads."""
 
-        def problem(work: Callable[[], object]) -> str | None:
+        def problem(name: str) -> str | None:
             try:
-                work()
+                check(name)
             except OpaccError as error:
                 return str(error)
             return None
 
-        for uri, text in zip(uris, in_order(problem, works, THREADS), strict=True):
+        for name, text in zip(names, in_order(problem, list(names), threads=4), strict=True):
             self.checked += 1
             if text:
-                self.note(uri, text)
+                self.note(folder.uri_of(name), text)
 
 
 def _check_run(run: Run, found: _Findings) -> ChangedObjects | None:
@@ -110,8 +100,8 @@ def _check_run(run: Run, found: _Findings) -> ChangedObjects | None:
     index = _check_set(run, tracks, found)
     _check_reference(run, found)
     _check_history(run, found)
-    with found.checking(run.store.uri_of(pool_objects.LISTING)):
-        pool_objects.read_listing(run)
+    with found.checking(run.store.uri_of(feature_store.LISTING)):
+        feature_store.read_listing(run)
     with found.checking(run.store.uri_of(SANITY)):
         read_sanity(run)
     with found.checking(run.store.uri_of("labels")):
@@ -120,7 +110,7 @@ def _check_run(run: Run, found: _Findings) -> ChangedObjects | None:
     for track in tracks:
         _check_track(track, index, found)
     try:
-        return pool_objects.find_changed(tracks)
+        return feature_store.find_changed(tracks)
     except OpaccError:  # the problem has been noted
         return None
 
@@ -163,20 +153,16 @@ def _check_features(folder: Store, found: _Findings) -> Index | None:
     if index is None:
         return None
     sizes = {entry.key: entry.size for entry in folder.list()}
+    shards = {shard.file: shard for shard in index.shards}
 
-    def check(number: int) -> None:
-        shard = index.shards[number]
-        if shard.file not in sizes:
-            raise DataError(f"{folder.uri_of(shard.file)} is lost; run the spec again, which extracts it anew")
-        check_shard(folder, index, shard, sizes[shard.file])
+    def check(file: str) -> None:
+        if file not in sizes:
+            raise DataError(f"{folder.uri_of(file)} is lost; run the spec again, which extracts it anew")
+        check_shard(folder, index, shards[file], sizes[file])
 
-    found.each(
-        [folder.uri_of(shard.file) for shard in index.shards],
-        [lambda number=number: check(number) for number in range(len(index.shards))],  # type: ignore[misc]
-    )
-    named = {shard.file for shard in index.shards}
+    found.each(folder, shards, check)
     for key in sizes:
-        if key.endswith(".parquet") and "/" not in key and key not in named:
+        if key.endswith(".parquet") and "/" not in key and key not in shards:
             found.note(folder.uri_of(key), f"{folder.uri_of(key)} is not in the index of its folder; remove it")
     return index
 
@@ -199,10 +185,8 @@ def _check_history(run: Run, found: _Findings) -> None:
     with found.checking(prior_knowledge.uri_of(run)):
         kept = prior_knowledge.read_record(run)
         if kept is not None:
-            found.each(
-                [prior_knowledge.uri_of(run, f"{kept.folder}/{name}") for name in kept.files],
-                [lambda name=name: prior_knowledge.read_file(run, kept, name) for name in kept.files],  # type: ignore[misc]
-            )
+            folder = run.store.store(f"{prior_knowledge.FOLDER}/{kept.folder}")
+            found.each(folder, kept.files, lambda name: prior_knowledge.read_file(run, kept, name))
         if kept is not None or any(track.rounds() for track in run.tracks()):
             prior_knowledge.read_history(run, keep=False)
 
@@ -214,13 +198,9 @@ def _check_round(run: Run, number: int, index: Index | None, found: _Findings) -
     with found.checking(folder.uri):
         count = run.num_draws(number)
         for place in range(1, count + 1):
-            with found.checking(folder.uri_of(f"draw-{place}.json")):
+            with found.checking(folder.uri_of(draws.name_of(place))):
                 last = draws.read(folder, place, run.drawn_for)
-                names = list(last.files)
-                found.each(
-                    [folder.uri_of(f"{last.folder}/{name}") for name in names],
-                    [lambda name=name, draw=last: draws.read_file(folder, draw, name) for name in names],  # type: ignore[misc]
-                )
+                found.each(folder.store(last.folder), last.files, partial(draws.read_file, folder, last))
     if last is not None:
         for name, problem in draws.faults(folder, last):
             found.note(folder.uri_of(name), f"{problem}; run the spec again, which copies it anew")

@@ -18,6 +18,7 @@ from opacc_ray.audit import (
     submission,
     verify,
 )
+from opacc_ray.audit import status as failure
 from opacc_ray.cli import method_list, spec_keys
 from opacc_ray.demo import documents as demo_documents
 from opacc_ray.documents import Document
@@ -29,7 +30,7 @@ from opacc_ray.labels.page import serve
 from opacc_ray.lake.store import write_files
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.report import report_documents
-from opacc_ray.runs import estimate_documents, failure, feature_sets, run_documents
+from opacc_ray.runs import estimate_documents, feature_sets, run_documents
 from opacc_ray.spec import Spec
 from opacc_ray.study import measures as study_documents
 from opacc_ray.study.study_spec import StudySpec

@@ -11,7 +11,7 @@ from opacc_ray.cli import texts
 from opacc_ray.cli.command import Answer, ending
 from opacc_ray.errors import OpaccError, SpecError
 from opacc_ray.lake.store_uris import open_store, split
-from opacc_ray.runs.pool_objects import find_changed
+from opacc_ray.runs.feature_store import find_changed
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.run_documents import DrawnRound, Goal, GoalProgress
 

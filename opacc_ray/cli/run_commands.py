@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from opacc_ray.audit.progress import Progress, log_is_json
+from opacc_ray.audit.progress import Progress
 from opacc_ray.cli.command import Answer, Group, command
 from opacc_ray.cli.options import (
     HALF_WIDTH,
@@ -18,7 +18,7 @@ from opacc_ray.cli.options import (
     table_options,
     track_option,
 )
-from opacc_ray.cli.terminal import say
+from opacc_ray.cli.terminal import log_is_json, say
 
 log = logging.getLogger(__name__)
 
@@ -178,7 +178,7 @@ def next_round(
         if goal.reached:
             if close:
                 verbs.close(run)
-            label_budget.record_goal(run, goal)
+            run.write_goal(goal)
             return reached(run, goal)
     with _selecting() as progress:
         verbs.next_round(
@@ -191,7 +191,7 @@ def next_round(
             progress=progress,
         )
     if goal:
-        label_budget.record_goal(run, goal)
+        run.write_goal(goal)
     return drawn(run, goal)
 
 

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from opacc_ray.audit.progress import log_is_json
+from opacc_ray.audit.progress import LOG
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +39,11 @@ class _AsJson(logging.Formatter):
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
         return json.dumps(line | getattr(record, "fields", {}), ensure_ascii=False)
+
+
+def log_is_json() -> bool:
+    """Return whether log lines are JSON, for programs."""
+    return os.environ.get(LOG) == "json"
 
 
 def log_to_stderr() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from opacc_ray.audit.exported_tables import POPULATION
+from opacc_ray.audit.status import read_failure
 from opacc_ray.errors import DataError
 from opacc_ray.fleet.fleet_documents import AccuracyHistory, HistoryPoint, HistoryPopulation
 from opacc_ray.fleet.summary_page import history_at
@@ -16,7 +17,6 @@ from opacc_ray.lake.parquet_io import read_bytes
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.report.figures import write_alone
 from opacc_ray.runs.estimate_documents import AccuracyEstimate
-from opacc_ray.runs.failure import read_failure
 from opacc_ray.runs.identity import Population
 from opacc_ray.runs.run import HEADER, Run
 from opacc_ray.svg import WIDE

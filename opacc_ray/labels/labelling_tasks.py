@@ -18,7 +18,7 @@ from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.label_rows import Context, FormatName, Task, Way
 from opacc_ray.lake.store import write_files
 from opacc_ray.lake.store_uris import Store, open_store
-from opacc_ray.runs.pool_objects import find_changed
+from opacc_ray.runs.feature_store import find_changed
 from opacc_ray.runs.run import Run
 
 log = logging.getLogger(__name__)

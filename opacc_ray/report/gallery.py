@@ -20,7 +20,7 @@ from opacc_ray.lake.pools import read_chosen
 from opacc_ray.lake.read_ahead import in_order
 from opacc_ray.lake.store import Entry, Store
 from opacc_ray.report.report_documents import Misprediction
-from opacc_ray.runs.pool_objects import read_listing
+from opacc_ray.runs.feature_store import read_listing
 from opacc_ray.runs.run import Run
 
 LONGEST = 192

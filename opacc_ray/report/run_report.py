@@ -90,7 +90,9 @@ def gather(
     rounds = read_rounds(run, conflict=conflict, score=score)
     missing = sum(len(item.missing) for item in rounds)
     known = having_labels(rounds)
-    stated = accuracy.state(run, level=level, partial=True, conflict=conflict, score=score) if known else None
+    stated = (
+        accuracy.estimate(run, keep=False, level=level, partial=True, conflict=conflict, score=score) if known else None
+    )
     predictions = read_predictions(run)
     wrong = mispredictions(known, predictions) if known else None
     pictures = pictures_of(run, wrong.examples) if wrong else {}

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from opacc_ray.audit.prior_labels import HistorySource
+from opacc_ray.audit.prior_knowledge import HistorySource
 from opacc_ray.errors import counted
 from opacc_ray.estimators.intervals import clipped
 from opacc_ray.labels.labelled_rounds import LabelledRound

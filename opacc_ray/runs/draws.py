@@ -6,15 +6,15 @@
     rounds/2/selection.json …  copies of the newest draw, for people and other tools
 
 All reads use the folder of the draw and compare digests. So files of two draws never mix, however many commands draw at
-the same time.
+the same time. A :class:`Snapshot` lists and reads the files of all rounds only once.
 """
 
 import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -22,7 +22,8 @@ from opacc_ray.errors import DataError, StorageError, shortened
 from opacc_ray.lake import parquet_io
 from opacc_ray.lake.arrow_columns import numbers, texts
 from opacc_ray.lake.read_ahead import in_order
-from opacc_ray.lake.store_uris import Store
+from opacc_ray.lake.store import Entries
+from opacc_ray.lake.store_uris import Entry, Store
 from opacc_ray.runs.run_documents import Draw, DrawnFile
 from opacc_ray.samplers import METHODS
 from opacc_ray.selection import Selection
@@ -33,35 +34,25 @@ SELECTION, PREDICTIONS, MANIFEST = "selection.json", "predictions.parquet", "man
 THREADS = 8
 """Files that are read or written at the same time."""
 
-READS = 4
-"""Attempts to read a file that exists and cannot be read."""
-
 
 # -- draws -------------------------------------------------------------------------------------------------------
 
 
-def draw_numbers(keys: Sequence[str], uri: str) -> list[int]:
-    """Return the numbers of a round's draws, from 1 to the newest, by the keys in its folder.
-
-    Raises
-    ------
-    DataError
-        A draw is lost.
-    """
-    found = sorted(int(match[1]) for key in keys if (match := re.fullmatch(r"draw-(\d+)\.json", key)))
-    lost = set(range(1, max(found, default=int(SELECTION in keys)) + 1)) - set(found)
+def num_draws(folder: Store) -> int:
+    """Return how many times the round in a folder was drawn; raises DataError if a draw is lost."""
+    keys = [entry.key for entry in folder.list()]
+    found = {int(match[1]) for key in keys if (match := re.fullmatch(r"draw-(\d+)\.json", key))}
+    last = max(found, default=int(SELECTION in keys))
+    lost = set(range(1, last + 1)) - found
     if lost:
-        raise DataError(f"{uri}/{name_of(min(lost))} is lost; restore it from a backup")
-    return found
+        raise DataError(f"{folder.uri_of(name_of(min(lost)))} is lost; restore it from a backup")
+    return last
 
 
 def newest(folder: Store, run: str) -> Draw | None:
-    """Return the newest draw of a round, or None if nothing was drawn.
-
-    ``run`` is the owner of the draw, as :attr:`Run.drawn_for` names it.
-    """
-    found = draw_numbers([entry.key for entry in folder.list()], folder.uri)
-    return read(folder, found[-1], run) if found else None
+    """Return the newest draw of a round, or None; ``run`` is its owner, as :attr:`Run.drawn_for` names it."""
+    number = num_draws(folder)
+    return read(folder, number, run) if number else None
 
 
 def read(folder: Store, number: int, run: str) -> Draw:
@@ -91,13 +82,7 @@ def write(folder: Store, number: int, draw: Draw, files: Mapping[str, bytes]) ->
 
 
 def read_file(folder: Store, draw: Draw, name: str) -> bytes:
-    """Read a file of a draw.
-
-    Raises
-    ------
-    DataError
-        The file is lost, or was changed after the draw.
-    """
+    """Read a file of a draw; raises DataError if it is lost, or was changed after the draw."""
     if name not in draw.files:
         raise DataError(f"{folder.uri} has a draw without {name}; restore it from a backup")
     remedy = f"restore it, from {folder.uri_of(name)} if that file is unchanged"
@@ -166,7 +151,7 @@ def _checked(folder: Store, key: str, expected: DrawnFile, remedy: str) -> bytes
 
 def _read_while_written(folder: Store, key: str) -> bytes | None:
     """Read an object, or return None if there is none. Some servers fail to serve it while it is replaced."""
-    for _ in range(READS - 1):
+    for _ in range(3):
         with contextlib.suppress(StorageError):
             return folder.read(key)
         if not folder.exists(key):
@@ -199,7 +184,7 @@ class Chosen(NamedTuple):
     predictions: list[Any]
     objects: list[str | None]  # keys of the pool's objects that hold them; None if unknown
     tags: list[str | None]  # of those objects, when the pool was listed
-    labelled: Sequence[bool] = ()  # whether each had a label before it was chosen
+    labelled: list[bool]  # whether each had a label before it was chosen
 
     @property
     def labelled_ids(self) -> set[str]:
@@ -218,7 +203,7 @@ def encode_chosen(chosen: Chosen) -> bytes:
         "object": texts(chosen.objects),
         "tag": texts(chosen.tags),
         "prediction": pa.nulls(len(values)) if set(values) <= {None} else numbers(np.array(values)),
-        "labelled": numbers(np.array(list(chosen.labelled) or [False] * len(chosen.ids), dtype=bool)),
+        "labelled": numbers(np.array(chosen.labelled, dtype=bool)),
     }
     return parquet_io.encode(pa.table(columns))
 
@@ -243,3 +228,63 @@ def decode_selection(data: bytes, source: str) -> Selection:
     if selection.method not in METHODS:
         raise DataError(f"{source}: there is no method {selection.method!r}; restore it")
     return selection
+
+
+class Snapshot(Store):
+    """Read-only view of some folders of a store, each object read once; other places are read directly.
+
+    Parameters
+    ----------
+    store : the store
+    entries : listings by folder; folders end with '/'
+    held : contents that were read, by URI
+    """
+
+    def __init__(self, store: Store, entries: Mapping[str, Entries], held: dict[str, bytes] | None = None) -> None:
+        self._store, self._entries = store, entries
+        self._held: dict[str, bytes] = {} if held is None else held
+
+    @property
+    def uri(self) -> str:
+        return self._store.uri
+
+    def read(self, key: str) -> bytes:
+        if self._listed(key) is None:
+            return self._store.read(key)
+        uri = self.uri_of(key)
+        if uri not in self._held:
+            self._held[uri] = self._store.read(key)
+        return self._held[uri]
+
+    def list(self, prefix: str = "") -> Entries:
+        entries = self._listed(prefix)
+        if entries is None:
+            return self._store.list(prefix)
+        return [entry for entry in entries if entry.key.startswith(prefix)]
+
+    def entry(self, key: str) -> Entry | None:
+        entries = self._listed(key)
+        if entries is None:
+            return self._store.entry(key)
+        return next((entry for entry in entries if entry.key == key), None)
+
+    def exists(self, key: str) -> bool:
+        return self._store.exists(key) if self._listed(key) is None else self.entry(key) is not None
+
+    def store(self, sub: str) -> Store:
+        place, inside = self._store.store(sub), f"{sub.rstrip('/')}/"
+        if self._listed(inside) is None:
+            return place
+        own = [entry._replace(key=entry.key.removeprefix(inside)) for entry in self.list(inside)]
+        return Snapshot(place, {"": own}, self._held)
+
+    def _listed(self, key: str) -> Entries | None:
+        return next((entries for folder, entries in self._entries.items() if key.startswith(folder)), None)
+
+    def write(self, key: str, data: bytes) -> None:
+        raise StorageError(f"{self.uri_of(key)} cannot be written: this is a read-only snapshot")
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise StorageError(f"a snapshot of {self.uri} only lists and reads whole objects")
+
+    _create = delete = size = written = read_range = read_entry = read_entry_range = _refuse

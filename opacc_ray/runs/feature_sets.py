@@ -6,14 +6,15 @@ prefix of a run belong to that run alone and are not listed.
 
 import re
 from collections import defaultdict
-from typing import Literal, NamedTuple
+from contextlib import suppress
+from typing import Literal
 
 from pydantic import Field
 
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.extract.feature_set import DESCRIPTION, HOME, FeatureSetDescription, read_description
-from opacc_ray.extract.index import INDEX, Index, read_index
+from opacc_ray.extract.feature_set import DESCRIPTION, HOME, read_description
+from opacc_ray.extract.index import INDEX, read_index
 from opacc_ray.lake.store_uris import Entry, Store, open_store
 from opacc_ray.runs.run import HEADER
 from opacc_ray.runs.run_documents import RunHeader
@@ -53,44 +54,33 @@ class RemovedSet(Document):
     removed: StoredSet = Field(description="the removed set")
 
 
-class _Users(NamedTuple):
-    headers: list[str]  # keys
-    runs: dict[str, list[str]]  # by digest
-    unread: list[str]
-
-
 def list_sets(output: str) -> FeatureSets:
     """All sets of an output; raises DataError where there is neither a run nor a set."""
     home = open_store(output)
     entries = home.list()
-    users = _find_users(home, entries)
+    headers = [entry.key for entry in entries if re.fullmatch(rf"[^/]+/{HEADER}", entry.key)]
+    users, unread = _find_users(home, headers)
     files: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
         match = re.fullmatch(rf"{HOME}/([0-9a-f]{{16}})/(.+)", entry.key)
         if match:
             files[match[1]].append(entry._replace(key=match[2]))
-    if not (files or users.headers):
+    if not (files or headers):
         what = "is a run" if any(entry.key == HEADER for entry in entries) else "holds no runs and no features"
         raise DataError(f"{home.uri} {what}; give the `output` of a spec, which is the folder of its runs")
-    sets = [_describe(home.store(f"{HOME}/{digest}"), digest, own, users) for digest, own in sorted(files.items())]
-    return FeatureSets(output=home.uri, sets=sets, unread=users.unread)
+    sets = [
+        _describe(home.store(f"{HOME}/{digest}"), digest, own, sorted(users[digest]))
+        for digest, own in sorted(files.items())
+    ]
+    return FeatureSets(output=home.uri, sets=sets, unread=unread)
 
 
 def remove_set(output: str, digest: str, *, force: bool = False) -> RemovedSet:
     """Delete a set, index first, so that an interrupted removal leaves an incomplete set.
 
-    Parameters
-    ----------
-    output : the output with the set
-    digest : name of the set, or its beginning
-    force : also delete the set if runs use it; their rounds, labels and estimates stay
-
-    Raises
-    ------
-    DataError
-        There is no such set, or several match.
-    SpecError
-        Runs use it, or may, and ``force`` is not given.
+    ``digest`` is the name of the set, or its beginning. With ``force``, a set that runs use is deleted as well; their
+    rounds, labels and estimates stay. Raises DataError if there is no such set, or several match; SpecError if runs use
+    it, or may, and ``force`` is not given.
     """
     found = list_sets(output)
     matching = [item for item in found.sets if digest and item.digest.startswith(digest)]
@@ -102,9 +92,8 @@ def remove_set(output: str, digest: str, *, force: bool = False) -> RemovedSet:
     if (chosen.runs or found.unread) and not force:
         raise SpecError(_objection(found, chosen))
     folder = open_store(output).store(f"{HOME}/{chosen.digest}")
-    keys = [entry.key for entry in folder.list()]
-    for key in sorted(keys, key=lambda key: (not key.endswith(INDEX), key)):
-        folder.delete(key)
+    for entry in sorted(folder.list(), key=lambda entry: not entry.key.endswith(INDEX)):
+        folder.delete(entry.key)
     return RemovedSet(output=found.output, removed=chosen)
 
 
@@ -122,9 +111,8 @@ def _objection(found: FeatureSets, chosen: StoredSet) -> str:
     )
 
 
-def _find_users(home: Store, entries: list[Entry]) -> _Users:
-    """Find the runs of each set by their headers."""
-    headers = [entry.key for entry in entries if re.fullmatch(rf"[^/]+/{HEADER}", entry.key)]
+def _find_users(home: Store, headers: list[str]) -> tuple[dict[str, list[str]], list[str]]:
+    """Return the names of the runs of each set, by its digest, and those of the runs with unreadable headers."""
     runs: dict[str, list[str]] = defaultdict(list)
     unread = []
     for key, data in zip(headers, home.read_many(headers), strict=True):
@@ -136,15 +124,18 @@ def _find_users(home: Store, entries: list[Entry]) -> _Users:
             continue
         if link is not None:
             runs[link.digest].append(name)
-    return _Users(headers, runs, unread)
+    return runs, unread
 
 
-def _describe(folder: Store, digest: str, entries: list[Entry], users: _Users) -> StoredSet:
+def _describe(folder: Store, digest: str, entries: list[Entry], users: list[str]) -> StoredSet:
     """Describe a set as far as it is readable."""
     keys = {entry.key for entry in entries}
-    said = _description(folder) if DESCRIPTION in keys else None
+    said = index = None
+    with suppress(DataError):
+        said = read_description(folder) if DESCRIPTION in keys else None
+    with suppress(DataError):
+        index = read_index(folder) if INDEX in keys else None
     model = said.decided_by.get("model", {}) if said else {}
-    index = _index(folder) if INDEX in keys else None
     added = {key.partition("/")[0].partition("-")[0] for key in keys if key.endswith(f"/{INDEX}")} - {"all"}
     return StoredSet(
         digest=digest,
@@ -154,19 +145,5 @@ def _describe(folder: Store, digest: str, entries: list[Entry], users: _Users) -
         features=[*(index.features if index else ()), *sorted(added)],
         examples=index.num_examples if index else None,
         bytes=sum(entry.size for entry in entries),
-        runs=sorted(users.runs.get(digest, ())),
+        runs=users,
     )
-
-
-def _description(folder: Store) -> FeatureSetDescription | None:
-    try:
-        return read_description(folder)
-    except DataError:
-        return None
-
-
-def _index(folder: Store) -> Index | None:
-    try:
-        return read_index(folder)
-    except DataError:
-        return None

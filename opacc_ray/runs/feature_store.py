@@ -1,27 +1,34 @@
-"""Access to the features of a run: index, views for samplers, and rows of chosen examples."""
+"""Access to the features of a run and to the objects of its pool.
+
+A sampler gets a view of features; a chosen example gets its place, its prediction, and the object that holds it. The
+model processed the objects as they were listed; annotators see those of today. If the tag of an object (its ETag, or
+its time and size) has changed, the label belongs to another picture than the prediction.
+"""
 
 import logging
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError, SpecError
-from opacc_ray.extract.extractor import Extraction, refusal
+from opacc_ray.errors import DataError, OpaccError, SpecError, shortened
+from opacc_ray.extract.extractor import refusal
 from opacc_ray.extract.feature_set import Complete
 from opacc_ray.extract.features import Features, StoredParts, TooLarge
-from opacc_ray.extract.index import Index, make_index, write_index
-from opacc_ray.extract.shards import ShardReport, check_plan, find_repeated, hashes_of, read_report
-from opacc_ray.extract.trial import left_nothing
-from opacc_ray.lake.examples import BadItem, Plan
+from opacc_ray.extract.index import Index
+from opacc_ray.extract.source import open_pool, rules_of
+from opacc_ray.lake.arrow_columns import numbers, texts
+from opacc_ray.lake.examples import BadItem
+from opacc_ray.lake.parquet_io import encode, read_bytes
+from opacc_ray.lake.pools import digest_of, newest_version
 from opacc_ray.lake.read_ahead import in_order
+from opacc_ray.lake.store import Entry
 from opacc_ray.parts.view import Call, Parts, View
 from opacc_ray.pool import COLUMNS
 from opacc_ray.runs.draws import Chosen
-from opacc_ray.runs.pool_objects import find_objects
+from opacc_ray.runs.estimate_documents import ChangedObjects
 from opacc_ray.runs.run import Run
 from opacc_ray.selection import Selection
 from opacc_ray.spec import Spec
@@ -34,44 +41,16 @@ MEMORY_LIMIT = 2 << 30
 SAMPLE = 1 << 24
 """Maximum of examples that are read to summarize a column."""
 
+LISTING = "listing.parquet"
 
-def index_features(
-    job: Extraction,
-    plan: Plan,
-    reports: Mapping[int, ShardReport] | None = None,
-    others: Mapping[str, bytes] | None = None,
-) -> Index:
-    """Write the index that completes extraction, from the reports of the shards by number.
+LISTED_AT_ONCE = 40
+"""Objects listed in the time of one request: a page of 1,000 takes as long as 25 parallel requests."""
 
-    For a shard without a report, its file is read and compared with the plan. No feature is read. Ids from the pool
-    must be unique over all shards. ``others`` are further files of the folder.
+NAMED = 5
+"""Number of objects that are named; the others are counted."""
 
-    Raises
-    ------
-    DataError
-        A shard has other examples than the plan, an id is not unique, no example is left, or the model predicts a
-        class without a name in the spec.
-    """
-    known = dict(reports or {})
-    sizes = {entry.key: entry.size for entry in job.target.list()} if len(known) < len(plan.shards) else {}
-    before = [shard for shard in plan.shards if shard.number not in known]
-    found = in_order(lambda shard: read_report(job.target, shard.file, sizes[shard.file]), before, threads=16)
-    for shard, report in zip(before, found, strict=True):
-        check_plan(job.target, job.source.format, shard, report)
-        known[shard.number] = report
-    ordered = [known[shard.number] for shard in plan.shards]
-    index = make_index([shard.file for shard in plan.shards], ordered, others)
-    if not index.num_examples and not index.bad:
-        raise left_nothing(job.source)
-    if not index.num_examples:
-        raise DataError(
-            f"none of the {len(index.bad)} examples of {job.source.uri} could be read, so the pool is empty"
-        )
-    _refuse_repeated(job, index, ordered)
-    _refuse_nameless(job.spec, index, job.source.uri)
-    _warn_of_machines(job, index)
-    write_index(job.target, index)
-    return index
+
+# -- views -----------------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -91,22 +70,15 @@ def open_view(
     there = _features_of(run)
     features, index = there.features.holding(), there.index
     _refuse_missing(run, index, names, instead or {})
-    asked = list(dict.fromkeys([*names, *(name for name in optional if name in index.features)]))
-    wanted = tuple(dict.fromkeys([*asked, "prediction"]))
-    elsewhere = [name for name in wanted if name not in COLUMNS]
-    layers = sum(_bytes_of(index, name) for name in elsewhere)
-    memory = features.derived
-    if layers <= MEMORY_LIMIT:
-        yield View(StoredParts(features, wanted), memory)
+    held = [name for name in optional if name in index.features]
+    wanted = tuple(dict.fromkeys([*names, *held, "prediction"]))
+    layers = [name for name in wanted if name not in COLUMNS]
+    width = sum(index.features[name] * (1 if name == "coverage" else 4) for name in layers)  # bytes per example
+    if index.num_examples * width <= MEMORY_LIMIT:
+        yield View(StoredParts(features, wanted), features.derived)
         return
     with ExitStack() as actors:
-        yield View(_LateActors(features, wanted, elsewhere, actors), memory)
-
-
-def _bytes_of(index: Index, name: str) -> int:
-    """Return the memory of a layer or the coverage in bytes."""
-    per_value = 1 if name == "coverage" else 4
-    return index.num_examples * index.features[name] * per_value
+        yield View(_LateActors(features, wanted, layers, actors), features.derived)
 
 
 class _LateActors(StoredParts):
@@ -115,23 +87,22 @@ class _LateActors(StoredParts):
     Results that were kept here are lost then: see :mod:`opacc_ray.parts.cache`.
     """
 
-    def __init__(self, features: Features, names: Sequence[str], elsewhere: Sequence[str], actors: ExitStack) -> None:
-        super().__init__(features, names, elsewhere)
+    def __init__(self, features: Features, names: Sequence[str], layers: Sequence[str], actors: ExitStack) -> None:
+        super().__init__(features, names, layers)
         self._actors = actors
         self._held: Parts | None = None
 
     def call(self, calls: Sequence[Call]) -> list[Any]:
-        found: list[Any] = self._ask("call", calls)
-        return found
-
-    def total(self, calls: Sequence[Call]) -> Any:
-        return self._ask("total", calls)
-
-    def _ask(self, verb: str, calls: Sequence[Call]) -> Any:
         if self._held is None:
             with suppress(TooLarge):
-                return getattr(super(), verb)(calls)
-        return getattr(self._hold(), verb)(calls)
+                return super().call(calls)
+        return self._hold().call(calls)
+
+    def total(self, calls: Sequence[Call]) -> Any:
+        if self._held is None:
+            with suppress(TooLarge):
+                return super().total(calls)
+        return self._hold().total(calls)
 
     def _hold(self) -> Parts:
         if self._held is None:
@@ -144,10 +115,17 @@ class _LateActors(StoredParts):
         return self._held
 
 
-def find_chosen(run: Run, selection: Selection) -> Chosen:
-    """Return ids, places and predictions of the chosen examples, from the shards that contain them."""
+# -- rows and columns ------------------------------------------------------------------------------------------
+
+
+def find_chosen(run: Run, selection: Selection, labelled: Collection[str]) -> Chosen:
+    """Return what is stored of the chosen examples, from the shards that contain them, given the labelled ids."""
     uris, predictions = _features_of(run).features.take(["uri", "prediction"], selection.index)
-    return Chosen(list(selection.ids), uris, predictions, *find_objects(run, uris))
+    listing, root = read_listing(run), f"{open_pool(run.spec.pool).uri}/"
+    places = [uri.removeprefix(root) for uri in uris]  # KEY, or KEY#row=7 for a row of an array file
+    found = [listing.get(place) or listing.get(place.rpartition("#")[0]) for place in places]
+    keys, tags = [entry and entry.key for entry in found], [entry and entry.tag for entry in found]
+    return Chosen(list(selection.ids), uris, predictions, keys, tags, [name in labelled for name in selection.ids])
 
 
 def find_rows(run: Run, index: NDArray[np.int64]) -> tuple[list[str], list[Any]]:
@@ -171,8 +149,7 @@ def check_drawn_from(run: Run, numbers: Sequence[int]) -> None:
 def check_chosen(run: Run, selection: Selection) -> None:
     """Compare ids and predictions of a round with the features; raises DataError if they differ."""
     chosen = run.read_chosen(selection.round)
-    ids, predictions = find_rows(run, selection.index)
-    rows = zip(selection.ids, chosen.ids, chosen.predictions, ids, predictions, strict=True)
+    rows = zip(selection.ids, chosen.ids, chosen.predictions, *find_rows(run, selection.index), strict=True)
     for name, here, said, found, own in rows:
         if (name, name, said) != (here, found, own):
             raise DataError(
@@ -190,10 +167,7 @@ def read_rows(run: Run, names: Sequence[str], index: NDArray[np.int64]) -> dict[
 def find_predictions(run: Run, ids: Sequence[str]) -> list[Any]:
     """Return a run's predictions for some examples, found by id.
 
-    Raises
-    ------
-    DataError
-        An example is not in the pool; the message names the first.
+    Raises DataError if an example is not in the pool; the message names the first.
     """
     found = _features_of(run).features.search(ids, "prediction")
     absent = [name for name in dict.fromkeys(ids) if name not in found]
@@ -214,10 +188,9 @@ def read_column(run: Run, name: str) -> NDArray[Any]:
 
 def read_sample(run: Run, name: str) -> NDArray[Any]:
     """Return one number per example, (k,): of the whole pool, or of evenly spread files of a very large pool."""
-    there = _features_of(run)
-    files = there.features.files
-    step = -(-sum(file.num_examples for file in files) // SAMPLE)
-    return there.features.column(name) if step <= 1 else there.features.part(files[::step]).column(name)
+    features = _features_of(run).features
+    step = -(-sum(features.sizes) // SAMPLE)
+    return features.column(name) if step <= 1 else features.part(features.files[::step]).column(name)
 
 
 def read_tables(run: Run) -> Iterator[Any]:
@@ -231,30 +204,18 @@ def predicted_classes(run: Run) -> dict[int, int] | None:
     return _features_of(run).index.predicted
 
 
-def _refuse_repeated(job: Extraction, index: Index, reports: Sequence[ShardReport]) -> None:
-    if not any(report.own_ids for report in reports):
-        return
-    features = Features.of(job.target, index)
-    held = [report.hashes for report in reports if report.num_examples]
-    hashes = in_order(
-        lambda part: hashes_of(features.ids(part)) if held[part] is None else held[part], range(len(held)), threads=2
-    )
-    repeated = find_repeated([own for own in hashes if own is not None], features.ids)
-    if repeated is not None:
-        raise DataError(f"the id {repeated!r} appears twice in {job.source.uri}; ids must be unique")
-
-
 def check_fit(spec: Spec, index: Index) -> None:
     """Raise DataError if complete features do not fit a spec.
 
     The spec names fewer classes than the model predicts, or does not allow examples that were left out.
     """
-    _refuse_nameless(spec, index, spec.pool.uri)
+    refuse_nameless(spec, index, spec.pool.uri)
     if index.bad and spec.extract.on_bad_item == "error":
         raise refusal(spec, spec.pool, BadItem(index.bad[0].id, index.bad[0].reason))
 
 
-def _refuse_nameless(spec: Spec, index: Index, uri: str) -> None:
+def refuse_nameless(spec: Spec, index: Index, uri: str) -> None:
+    """Raise DataError if the model predicts a class of the data at ``uri`` that the spec does not name."""
     classes = spec.model.classes
     if classes is not None and index.predicted and max(index.predicted) >= len(classes):
         raise DataError(
@@ -263,27 +224,119 @@ def _refuse_nameless(spec: Spec, index: Index, uri: str) -> None:
         )
 
 
-def _warn_of_machines(job: Extraction, index: Index) -> None:
-    if len(index.machines) > 1:
-        made = Counter(shard.machine for shard in index.shards)
-        kinds = "; ".join(f"{made[i]} by {machine}" for i, machine in enumerate(index.machines))
-        log.warning(
-            "%s: %d kinds of machine made the shards, and their features differ in the last bits: %s",
-            job.target.uri,
-            len(index.machines),
-            kinds,
-        )
-
-
 def _refuse_missing(run: Run, index: Index, names: Sequence[str], instead: Mapping[str, str]) -> None:
-    missing = [name for name in names if name not in index.features]
-    if missing:
-        there = ", ".join(index.features)
-        ways = [run.spec.remedy(missing[0]), *(way for name, way in instead.items() if name == missing[0])]
-        raise SpecError(f"{run.uri} has {there}, not {missing[0]}; {', or '.join(ways)}")
+    missing = next((name for name in names if name not in index.features), None)
+    if missing is not None:
+        ways = [run.spec.remedy(missing), *([instead[missing]] if missing in instead else [])]
+        raise SpecError(f"{run.uri} has {', '.join(index.features)}, not {missing}; {', or '.join(ways)}")
 
 
 def _features_of(run: Run) -> Complete:
     found = run.complete_features()
     check_fit(run.spec, found.index)
     return found
+
+
+# -- objects of the pool ---------------------------------------------------------------------------------------
+
+
+def write_listing(run: Run, entries: Sequence[Entry]) -> None:
+    """Write the listing of the run's digest, unless it is stored and undamaged."""
+    import pyarrow as pa
+
+    if not entries or digest_of(entries) != run.header.pool.digest:
+        return
+    try:
+        if run.store.exists(LISTING):
+            read_listing(run)
+            return
+    except DataError as error:
+        log.warning("%s; it is written again", str(error).partition("; ")[0])
+    keys, sizes, tags = zip(*entries, strict=True)
+    columns = {"key": texts(keys), "size": numbers(np.array(sizes)), "tag": texts(tags)}
+    run.store.write(LISTING, encode(pa.table(columns), compression="zstd", write_page_checksum=True))
+
+
+def read_listing(run: Run) -> dict[str, Entry]:
+    """Read the listing by key, empty if none is stored; raises DataError unless it fits the run's digest."""
+    import pyarrow as pa
+
+    if not run.store.exists(LISTING):
+        return {}
+    source = run.store.uri_of(LISTING)
+    try:
+        table = read_bytes(run.store.read(LISTING))
+        entries = [Entry(*row) for row in zip(*(table[name].to_pylist() for name in Entry._fields), strict=True)]
+    except (pa.ArrowException, OSError, KeyError) as error:
+        reason = shortened(str(error))
+        raise DataError(f"{source} is no listing ({reason}); run the spec again, which writes it anew") from None
+    if digest_of(entries) != run.header.pool.digest:
+        raise DataError(
+            f"{source} is not the listing that the run was made of; run the spec again, which writes it anew"
+        )
+    return {entry.key: entry for entry in entries}
+
+
+class Comparison(NamedTuple):
+    """Objects of chosen examples now, compared with the listing of the pool."""
+
+    changed: list[str]  # keys of objects with another tag
+    lost: list[str]  # keys of objects that no longer exist
+    unknown: int  # number of examples that could not be compared
+    reason: str | None = None  # why nothing was compared
+    version: str | None = None  # current version of the table, if it differs from the run's
+
+
+def compare_objects(run: Run, rounds: Sequence[Chosen]) -> Comparison:
+    """Find objects of chosen examples that changed or vanished after the pool was listed.
+
+    Uses one listing of the pool, or one request per object, whichever is faster. An unreachable pool raises no error:
+    the result then has the reason why nothing was compared.
+    """
+    before = {
+        key: tag for chosen in rounds for key, tag in zip(chosen.objects, chosen.tags, strict=True) if key and tag
+    }
+    unknown = len({name for chosen in rounds for name, tag in zip(chosen.ids, chosen.tags, strict=True) if not tag})
+    try:
+        now = _tags(run, before.keys()) if before else {}
+        version = _newer_version(run)
+    except OpaccError as error:
+        return Comparison([], [], len(before) + unknown, str(error))
+    lost = [key for key in before if key not in now]
+    changed = [key for key in before if key in now and now[key] != before[key]]
+    return Comparison(changed, lost, unknown, version=version)
+
+
+def find_changed(tracks: Sequence[Run], numbers: Sequence[int] | None = None) -> ChangedObjects:
+    """Count changed and lost objects of the chosen examples of a run's tracks, in the given rounds or in all of them.
+
+    See :func:`compare_objects`.
+    """
+    rounds = [run.read_chosen(number) for run in tracks for number in (run.rounds() if numbers is None else numbers)]
+    found = compare_objects(tracks[0], rounds)
+    return ChangedObjects(
+        changed=len(found.changed),
+        lost=len(found.lost),
+        unknown=found.unknown,
+        first=sorted(found.changed + found.lost)[:NAMED],
+        reason=found.reason,
+        version=found.version,
+    )
+
+
+def _newer_version(run: Run) -> str | None:
+    """Return the current version of the pool's table if it differs from the run's and the spec pins none."""
+    pool = run.spec.pool
+    if run.header.pool.version is None or pool.version is not None or pool.timestamp is not None:
+        return None
+    found = newest_version(open_pool(pool), pool.format, rules_of(pool))
+    return None if found == run.header.pool.version else found
+
+
+def _tags(run: Run, keys: Collection[str]) -> dict[str, str]:
+    """Return the tag of each object that exists."""
+    store = open_pool(run.spec.pool)
+    num_files = run.header.pool.num_files
+    if num_files is not None and num_files <= LISTED_AT_ONCE * len(keys):
+        return {entry.key: entry.tag for entry in store.list() if entry.key in keys}
+    return {entry.key: entry.tag for entry in in_order(store.entry, list(keys), threads=16) if entry}

@@ -10,6 +10,7 @@ import hashlib
 import json
 import platform
 import subprocess
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -33,9 +34,6 @@ PACKAGES = ("opacc_ray", "numpy", "torch", "ray", "pyarrow", "boto3")
 POOL_KEYS = ("pool", "format", "filter", "split", "catalog", "table")
 """Keys of the pool that the name of a population replaces."""
 
-_SHOWN = 120
-"""Characters of a filter or of a list of classes in messages."""
-
 
 def header_of(
     spec: Spec, plan: Plan, compared: Plan | None, features: FeatureLink | None = None, code: Code | None = None
@@ -45,8 +43,7 @@ def header_of(
     Parameters
     ----------
     spec : the spec with the digest of its weights
-    plan : shards of the pool
-    compared : shards of the reference, if a feature is compared with one
+    plan, compared : shards of the pool, and of the reference if a feature is compared with one
     features : the shared set of features; None: the run's own prefix
     code : the code that makes the features; None if the pool contains them
     """
@@ -93,13 +90,7 @@ def located(spec: Spec) -> Spec:
 
 
 def checked_weights(spec: Spec) -> Spec:
-    """Return the spec with the digest of its weights, after one check before any actor starts.
-
-    Raises
-    ------
-    SpecError
-        The spec expects another digest.
-    """
+    """Return the spec with the digest of its weights; raises SpecError if it expects another one."""
     file = spec.model.weights or spec.model.program
     if file is None:
         return spec
@@ -114,12 +105,10 @@ def checked_weights(spec: Spec) -> Spec:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the main packages."""
-    found = {"python": platform.python_version()}
+    found = {"python": platform.python_version()} | dict.fromkeys(PACKAGES, "not installed")
     for name in PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):  # imported from a working directory that was sent to a cluster
             found[name] = version(name)
-        except PackageNotFoundError:  # imported from a working directory that was sent to a cluster
-            found[name] = "not installed"
     return found
 
 
@@ -184,4 +173,4 @@ class Population(Part):
         found["classes"] = None if self.classes is None else ", ".join(self.classes)
         for key in ("name", "filter"):
             found[key] = found[key] and f'"{found[key]}"'
-        return {key: text if key == "pool" else text and shortened(text, _SHOWN) for key, text in found.items()}
+        return {key: text if key == "pool" else text and shortened(text, 120) for key, text in found.items()}

@@ -31,39 +31,34 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import PurePath
+from typing import TypeVar
 
+from opacc_ray.documents import Document
 from opacc_ray.errors import DataError, LabelError, SpecError, shown
 from opacc_ray.extract.feature_set import Complete, FeatureReader, feature_set
 from opacc_ray.extract.index import Index
 from opacc_ray.extract.shards import finished_shards
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs import draws
-from opacc_ray.runs.draws import Chosen
+from opacc_ray.runs.draws import Chosen, Snapshot
 from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.run_documents import ClosedRound, Draw, Goal, RunHeader
-from opacc_ray.runs.snapshot import Snapshot
 from opacc_ray.selection import Selection
-from opacc_ray.spec import Spec
+
+AnyDocument = TypeVar("AnyDocument", bound=Document)
 
 HEADER, ESTIMATE, TRACKS = "spec.json", "estimate.json", "tracks/"
 
-TRACK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_TRACK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class Run:
-    """One audit in storage, on one of its tracks.
-
-    Attributes
-    ----------
-    store : the prefix of the run.
-    track : name of the track whose rounds and estimate are read; None: the first one.
-    """
+    """One audit in storage, on one of its tracks: the one whose rounds and estimate are read; None: the first one."""
 
     def __init__(
         self, store: Store, header: RunHeader, track: str | None = None, reader: FeatureReader | None = None
     ) -> None:
-        self.store = store
-        self.header = header
+        self.store, self.header, self.spec = store, header, header.spec
         self.feature_set = feature_set(store, header.features)
         self.features = self.feature_set.folder
         self._reader = reader or FeatureReader(self.feature_set.read, self.feature_set.tags)
@@ -74,12 +69,7 @@ class Run:
     def open(cls, uri: str, track: str | None = None) -> "Run":
         """Open the run at ``uri`` on a track.
 
-        Raises
-        ------
-        DataError
-            There is no run.
-        SpecError
-            The run has no such track.
+        Raises DataError if there is no run; SpecError if the run has no such track.
         """
         store = open_store(uri)
         header = store.read_if_there(HEADER)
@@ -97,10 +87,6 @@ class Run:
         return cls.open(uri)
 
     @property
-    def spec(self) -> Spec:
-        return self.header.spec
-
-    @property
     def uri(self) -> str:
         return self.store.uri
 
@@ -114,11 +100,11 @@ class Run:
     def tracks(self) -> list["Run"]:
         """Return the run on each of its tracks: the first track, then the others by name, even without rounds."""
         names = {entry.key.split("/")[1] for entry in self.store.list(TRACKS)}
-        return [self.along(None), *(self.along(name) for name in sorted(names) if TRACK_NAME.fullmatch(name))]
+        return [self.along(None), *(self.along(name) for name in sorted(names) if _TRACK_NAME.fullmatch(name))]
 
     def along(self, track: str | None) -> "Run":
         """Return the run on a track that need not exist; raises SpecError if the name is not valid."""
-        if track is not None and not TRACK_NAME.fullmatch(track):
+        if track is not None and not _TRACK_NAME.fullmatch(track):
             raise SpecError(
                 f"--track {shown(track)}: give a name of 1 to 64 letters, digits, '.', '_' and '-', such as ces-200"
             )
@@ -126,7 +112,7 @@ class Run:
 
     def snapshot(self) -> "Run":
         """Return the run as it is now, so that rounds and labels are listed and read only once."""
-        there = Snapshot.of(self.store, ("rounds/", TRACKS, "labels/"))
+        there = Snapshot(self.store, {place: self.store.list(place) for place in ("rounds/", TRACKS, "labels/")})
         return Run(there, self.header, self.track, self._reader.once())
 
     def find_track(self, name: str) -> "Run":
@@ -210,8 +196,7 @@ class Run:
 
     def num_draws(self, number: int) -> int:
         """Return how many times a round was drawn."""
-        folder = self.folder(number)
-        return len(draws.draw_numbers([entry.key for entry in folder.list()], folder.uri))
+        return draws.num_draws(self.folder(number))
 
     def drawn_at(self, number: int) -> datetime:
         """Return when a round was last drawn, by the clock of the storage."""
@@ -219,11 +204,16 @@ class Run:
 
     def read_selection(self, number: int) -> Selection:
         """Read the selection of a round; raises DataError if its file is damaged."""
-        data = self._read_drawn(number, draws.SELECTION)
-        return draws.decode_selection(data, self.folder(number).uri_of(draws.SELECTION))
+        return draws.decode_selection(*self._read_drawn(number, draws.SELECTION))
 
-    def _read_drawn(self, number: int, name: str) -> bytes:
-        return draws.read_file(self.folder(number), self._newest_draw(number), name)
+    def read_chosen(self, number: int) -> Chosen:
+        """Read the predictions for the examples of a round; raises DataError if the file is damaged."""
+        return draws.decode_chosen(*self._read_drawn(number, draws.PREDICTIONS))
+
+    def _read_drawn(self, number: int, name: str) -> tuple[bytes, str]:
+        """Return the content of a file of a round as it was drawn, and the URI of its copy."""
+        folder = self.folder(number)
+        return draws.read_file(folder, self._newest_draw(number), name), folder.uri_of(name)
 
     def _newest_draw(self, number: int) -> Draw:
         folder = self.folder(number)
@@ -235,10 +225,7 @@ class Run:
     def write_round(self, selection: Selection, chosen: Chosen, manifests: dict[str, bytes], before: int = 0) -> None:
         """Create a round with all its files, or draw it again after ``before`` earlier draws.
 
-        Raises
-        ------
-        LabelError
-            Another command drew it first.
+        Raises LabelError if another command drew it first.
         """
         number, folder = selection.round, self.folder(selection.round)
         files = {draws.SELECTION: selection.to_json(), draws.PREDICTIONS: draws.encode_chosen(chosen)} | manifests
@@ -258,8 +245,7 @@ class Run:
     def restore_copies(self, number: int) -> list[str]:
         """Restore the copies of a round's files; returns the URIs of those that were lost or changed."""
         folder = self.folder(number)
-        draw = draws.newest(folder, self.drawn_for)
-        return [folder.uri_of(name) for name in draws.publish(folder, draw)] if draw else []
+        return [folder.uri_of(name) for name in draws.publish(folder, self._newest_draw(number))]
 
     def check_copies(self, number: int) -> None:
         """Raise DataError if a copy that people see, such as a manifest, differs from what was drawn."""
@@ -271,13 +257,7 @@ class Run:
 
     def manifests(self, number: int) -> list[str]:
         """Return the URIs of a round's manifests."""
-        keys = (entry.key for entry in self.store.list(self.key_of(f"{number}/{draws.MANIFEST}")))
-        return [self.store.uri_of(key) for key in keys]
-
-    def read_chosen(self, number: int) -> Chosen:
-        """Read the predictions for the examples of a round; raises DataError if the file is damaged."""
-        data = self._read_drawn(number, draws.PREDICTIONS)
-        return draws.decode_chosen(data, self.folder(number).uri_of(draws.PREDICTIONS))
+        return [self.store.uri_of(entry.key) for entry in self.store.list(self.key_of(f"{number}/{draws.MANIFEST}"))]
 
     # -- labels ------------------------------------------------------------------------------------------
 
@@ -294,10 +274,7 @@ class Run:
     def read_labels(self, number: int) -> list[tuple[str, bytes]]:
         """Read the key and content of every file of labels that was imported for a round.
 
-        Raises
-        ------
-        DataError
-            The name of a file is not the digest of its content.
+        Raises DataError if the name of a file is not the digest of its content.
         """
         keys = self.label_files(number)
         files = list(zip(keys, self.store.read_many(keys), strict=True))
@@ -312,18 +289,13 @@ class Run:
     def read_closed(self, number: int) -> list[str] | None:
         """Read the ids without a label at the closing of a round; None while it is open.
 
-        Raises
-        ------
-        DataError
-            The file is damaged, or closes another round.
+        Raises DataError if the file is damaged, or closes another round.
         """
         key = self.key_of(f"{number}/closed.json")
-        if not self.store.exists(key):
-            return None
-        closed = ClosedRound.from_bytes(self.store.read(key), self.store.uri_of(key))
-        if closed.selection != self._selection_digest(number):
+        closed = self.read_document(ClosedRound, key)
+        if closed is not None and closed.selection != self._selection_digest(number):
             raise DataError(f"{self.store.uri_of(key)} closes another round than this one; {closed.remedy}")
-        return closed.given_up
+        return closed.given_up if closed else None
 
     def close(self, number: int, given_up: Sequence[str]) -> None:
         """Give up missing labels of a round, in addition to those given up before."""
@@ -338,27 +310,28 @@ class Run:
             self.close(number, given_up)
 
     def _selection_digest(self, number: int) -> str:
-        return hashlib.sha256(self._read_drawn(number, draws.SELECTION)).hexdigest()
+        return hashlib.sha256(self._read_drawn(number, draws.SELECTION)[0]).hexdigest()
 
     def read_goal(self, number: int) -> Goal | None:
         """Read the last answer of `opacc next --until` after a round; None if there is none."""
-        key = self.key_of(f"{number}/goal.json")
-        return Goal.from_bytes(self.store.read(key), self.store.uri_of(key)) if self.store.exists(key) else None
+        return self.read_document(Goal, self.key_of(f"{number}/goal.json"))
 
     def reached_goal(self) -> Goal | None:
         """Return the newest goal of `opacc next --until` if it was reached, so that sampling stopped at it."""
         goals = [goal for number in self.rounds() if (goal := self.read_goal(number)) is not None]
         return goals[-1] if goals and goals[-1].reached else None
 
-    def write_goal(self, number: int, goal: Goal) -> None:
-        self.store.write(self.key_of(f"{number}/goal.json"), goal.to_bytes())
+    def write_goal(self, goal: Goal) -> None:
+        """Write an answer of `opacc next --until` with the last round that it covers."""
+        self.store.write(self.key_of(f"{goal.looks[-1].round}/goal.json"), goal.to_bytes())
 
     # -- result ------------------------------------------------------------------------------------------
 
     def results(self, out: str | None = None) -> Store:
         """Return the folder for results of the track, or the folder ``out``."""
-        own = self.store.store(self._folder) if self._folder else self.store
-        return own if out is None else open_store(out)
+        if out is not None:
+            return open_store(out)
+        return self.store.store(self._folder) if self._folder else self.store
 
     @property
     def estimate_key(self) -> str:
@@ -369,14 +342,17 @@ class Run:
 
     def read_estimate(self) -> AccuracyEstimate | None:
         """Read the last estimate, None if there is none; raises DataError if it is damaged or of another run."""
-        if not self.store.exists(self.estimate_key):
-            return None
-        source = self.store.uri_of(self.estimate_key)
-        found = AccuracyEstimate.from_bytes(self.store.read(self.estimate_key), source)
-        if (found.run.rpartition("/")[2], found.track) != (self.name, self.track):
-            track = "" if found.track is None else f", track {found.track}"
-            raise DataError(f"{source} belongs to the run {found.run}{track}; {AccuracyEstimate.remedy}")
+        found = self.read_document(AccuracyEstimate, self.estimate_key)
+        if found is not None and (found.run.rpartition("/")[2], found.track) != (self.name, self.track):
+            source, track = self.store.uri_of(self.estimate_key), f", track {found.track}" if found.track else ""
+            raise DataError(f"{source} belongs to the run {found.run}{track}; {found.remedy}")
         return found
+
+    def read_document(self, kind: type[AnyDocument], key: str) -> AnyDocument | None:
+        """Read a document below the prefix of the run; None if it does not exist, DataError if it is damaged."""
+        if not self.store.exists(key):
+            return None
+        return kind.from_bytes(self.store.read(key), self.store.uri_of(key))
 
 
 def name_of_labels(name: str, data: bytes) -> str:

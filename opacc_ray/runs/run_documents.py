@@ -1,14 +1,5 @@
 """The documents that a run stores as JSON, and the answer of the commands that draw a round.
 
-| document | where |
-|---|---|
-| :class:`RunHeader` | ``spec.json`` |
-| :class:`ModelSanity` | ``sanity.json`` |
-| :class:`Draw` | ``rounds/N/draw-1.json`` |
-| :class:`Goal` | ``rounds/N/goal.json`` |
-| :class:`ClosedRound` | ``rounds/N/closed.json`` |
-| :class:`DrawnRound` | answer of `opacc run`, `select` and `next` |
-
 The stored estimate is in :mod:`opacc_ray.runs.estimate_documents`.
 """
 
@@ -83,9 +74,6 @@ class RunHeader(SealedDocument):
 
 # -- the model before any label ------------------------------------------------------------------------------
 
-_NAMED = 10
-"""Number of predicted classes that are named; the others are counted."""
-
 
 class Spread(Part):
     """Range of some numbers."""
@@ -108,14 +96,13 @@ class Predicted(Part):
     def __str__(self) -> str:
         found = []
         if self.classes is not None:
-            rest = len(self.classes) - _NAMED
+            rest = len(self.classes) - 10  # that are named
             more = f" and {rest} more class{'es' * (rest > 1)}" if rest > 0 else ""
-            found.append(", ".join(f"{name} {num}" for name, num in [*self.classes.items()][:_NAMED]) + more)
-        if self.confidence:
-            low, middle, high = self.confidence.low, self.confidence.median, self.confidence.high
-            found.append(f"confidence {low:.2f} to {high:.2f}, median {middle:.2f}")
-        if self.values:
-            found.append(f"{self.values.low:.4g} to {self.values.high:.4g}, median {self.values.median:.4g}")
+            found.append(", ".join(f"{name} {num}" for name, num in [*self.classes.items()][:10]) + more)
+        if spread := self.confidence:
+            found.append(f"confidence {spread.low:.2f} to {spread.high:.2f}, median {spread.median:.2f}")
+        if spread := self.values:
+            found.append(f"{spread.low:.4g} to {spread.high:.4g}, median {spread.median:.4g}")
         return "; ".join(found)
 
 

@@ -45,15 +45,15 @@ def run(tmp_path: Path) -> Run:
 
 def test_a_round_without_any_label_is_left_out_and_one_with_some_must_be_whole(run: Run) -> None:
     label(run)
-    before = accuracy.state(run)
+    before = accuracy.estimate(run, keep=False)
     [first, *_] = verbs.next_round(run, 40).ids
-    after = accuracy.state(run)
+    after = accuracy.estimate(run, keep=False)
     assert (after.value, after.low, after.high) == (before.value, before.low, before.high)
     assert ([item.labelled for item in after.rounds], after.missing, after.design_based) == ([60, 0], 40, True)
     assert "\nleft out  round 2, which waits for all of its 40 labels" in terminal_text(texts.estimate(after))
     label_actions.import_labels(run, "more.csv", f"id,label\n{first},{CLASSES[TRUTH[IDS.index(first)]]}\n".encode())
     with pytest.raises(LabelError, match=r"^39 of 100 labels are missing in .* give --partial"):
-        accuracy.state(run)
+        accuracy.estimate(run, keep=False)
 
 
 def test_first_labels_of_draws_with_replacement_are_a_sample_of_their_design(run: Run, tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_mean_cost_is_that_of_the_file(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize("cost", [1.0, 10.0])
 def test_errors_that_cost_the_same_cost_what_the_stated_accuracy_says(cost: float, run: Run) -> None:
     label(run, "neyman")
-    stated = accuracy.state(run, costs=dict.fromkeys(CLASSES, cost))
+    stated = accuracy.estimate(run, keep=False, costs=dict.fromkeys(CLASSES, cost))
     found = stated.mean_cost
     assert found is not None
     expected = [cost * (1 - value) for value in (stated.value, stated.high, stated.low)]
@@ -254,7 +254,7 @@ def test_errors_that_cost_the_same_cost_what_the_stated_accuracy_says(cost: floa
 
 def test_no_mean_cost_below_0_is_told(run: Run) -> None:
     label(run)
-    stated = accuracy.state(run, costs={"owl": 10.0})
+    stated = accuracy.estimate(run, keep=False, costs={"owl": 10.0})
     assert stated.mean_cost is not None
     beyond = stated.mean_cost.model_copy(update={"value": -0.0003, "low": 0.0})
     assert "\nmean cost  0.000   " in terminal_text(texts.estimate(stated.model_copy(update={"mean_cost": beyond})))

@@ -80,7 +80,7 @@ def test_the_goal_is_looked_at_with_the_interval_that_the_estimate_states(run: R
     verbs.next_round(run, 40)
     answer(run, 2)
     looked = goals.look_for_goal(run, 0.05)
-    stated = accuracy.state(run, level=looked.look_level)
+    stated = accuracy.estimate(run, keep=False, level=looked.look_level)
     assert (looked.low, looked.high) == (stated.low, stated.high)
 
 

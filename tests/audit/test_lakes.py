@@ -31,7 +31,7 @@ from opacc_ray.labels import label_actions
 from opacc_ray.lake.formats import iceberg
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.lake.table_logs import storage_options
-from opacc_ray.runs.pool_objects import find_changed
+from opacc_ray.runs.feature_store import find_changed
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 

@@ -19,7 +19,7 @@ from small_spec import small_spec
 from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, write_run
 
 import opacc_ray as opacc
-from opacc_ray.audit import accuracy, prior_labels, verbs
+from opacc_ray.audit import accuracy, prior_knowledge, verbs
 from opacc_ray.audit.checks import check
 from opacc_ray.audit.prior_knowledge import read_history, read_record
 from opacc_ray.audit.verify import verify
@@ -209,7 +209,7 @@ def test_a_history_is_refused_where_nothing_learns_from_it(tmp_path: Path) -> No
         with pytest.raises(SpecError, match=message):
             parse_spec(content | sections, "spec.yaml")
     with pytest.raises(SpecError, match="this spec has none; list the runs"):
-        prior_labels.check_history(parse_spec(content | {"history": "auto"}, "spec.yaml"), None, None)  # type: ignore[arg-type]
+        prior_knowledge.check_history(parse_spec(content | {"history": "auto"}, "spec.yaml"), None, None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def test_annotators_who_agree_by_chance_widen_what_is_stated_everywhere(
     assert f"they differ on {stated.label_noise.differ} of 20 examples with two opinions" in note
     assert_shown_everywhere(run, stated, tmp_path, capsys)
     assert stated.sequence.low <= own.low
-    assisted = accuracy.state(run, assist=True).assisted
+    assisted = accuracy.estimate(run, keep=False, assist=True).assisted
     assert assisted is not None
     assert assisted.low < own.low - 0.2
 
@@ -203,12 +203,12 @@ def test_a_goal_that_is_not_reached_changes_nothing(run: Run) -> None:
 
 def test_a_goal_that_was_changed_is_told(run: Run) -> None:
     for width in (0.03, 0.2):
-        label_budget.record_goal(run, label_budget.look_for_goal(run, width))
+        run.write_goal(label_budget.look_for_goal(run, width))
     assert accuracy.estimate(run).notes[1].startswith("The goal was ±0.03 before; ")
 
 
 def test_with_both_the_interval_of_the_goal_is_widened(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    label_budget.record_goal(run, label_budget.look_for_goal(run, 0.2))
+    run.write_goal(label_budget.look_for_goal(run, 0.2))
     stopped = accuracy.estimate(run)
     answer(run, "bob", run.read_selection(1).ids[:20], wrong=0.8)
     assert main(["next", run.uri, "--until", "0.2"]) == 0
@@ -224,7 +224,7 @@ def test_with_both_the_interval_of_the_goal_is_widened(run: Run, capsys: pytest.
 
 
 def test_labels_that_are_missing_leave_the_rule_of_stopping(run: Run) -> None:
-    label_budget.record_goal(run, label_budget.look_for_goal(run, 0.2))
+    run.write_goal(label_budget.look_for_goal(run, 0.2))
     verbs.next_round(run, 10)
     label(run, run.read_selection(2).ids[:4])
     stated = accuracy.estimate(run, partial=True)

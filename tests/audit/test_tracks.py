@@ -325,7 +325,7 @@ def test_verify_covers_tracks(name: str, tmp_path: Path) -> None:
     label(run, verbs.select(run, "srs", 20, {}).ids)
     beside = verbs.select_on_free_track(run, "css", 30, {})
     label(beside, listed(beside))
-    label_budget.record_goal(beside, label_budget.look_for_goal(beside, 0.2))
+    beside.write_goal(label_budget.look_for_goal(beside, 0.2))
     accuracy.estimate(beside)
     assert verify(run.uri).faults == []
     (key,) = [entry.key for entry in run.store.list("tracks/css-30/rounds/1/") if entry.key.split("/")[4] == name]

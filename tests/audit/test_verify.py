@@ -13,7 +13,7 @@ from audited_run import CLASSES, KEYS, PREDICTION, TRUTH, label, write_features,
 from audited_run import extract_by_hand as extract
 
 from opacc_ray.audit import accuracy, label_budget, stages, verbs
-from opacc_ray.audit.stages import unfinished
+from opacc_ray.audit.stages import index_features, unfinished
 from opacc_ray.audit.status import status
 from opacc_ray.audit.verify import Verification, verify
 from opacc_ray.cli.main import main
@@ -208,7 +208,7 @@ def test_shard_with_other_examples_than_the_plan_is_extracted_again(
         columns = {"prediction": feature_store.np.zeros(len(names), int)}
         run.features.write("part-000001.parquet", encode_shard(FeatureShard(names, names, columns, [])))
         with pytest.raises(DataError, match=r"part-000001\.parquet holds .* which are not the 30 of its plan"):
-            feature_store.index_features(stage.job, stage.plan)
+            index_features(stage.job, stage.plan)
         assert [shard.name for shard in unfinished(stage.job, stage.plan).missing] == ["part-000001"]
     assert complete(home) == ["part-000001"]
     index = read_index(run.features)

@@ -14,10 +14,9 @@ from small_model import trained
 from small_pictures import picture
 
 from opacc_ray.audit import accuracy, verbs
-from opacc_ray.audit.status import RemovedRun, RunList, status
+from opacc_ray.audit.status import RemovedRun, RunList, read_failure, status
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError
-from opacc_ray.runs.failure import read_failure
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 

@@ -9,7 +9,7 @@ import pytest
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, N, write_run
 
 from opacc_ray.audit import accuracy, verbs
-from opacc_ray.audit.prior_labels import check_history
+from opacc_ray.audit.prior_knowledge import check_history
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels import label_actions

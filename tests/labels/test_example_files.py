@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from opacc_ray.audit import verbs
+from opacc_ray.audit.stages import index_features
 from opacc_ray.errors import DataError
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, encode_shard
@@ -20,7 +21,6 @@ from opacc_ray.labels.example_files import ExampleFiles, PictureCache
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.lake.examples import Example
 from opacc_ray.lake.pools import plan_shards, read_chosen, read_examples
-from opacc_ray.runs import feature_store
 from opacc_ray.runs.identity import header_of
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
@@ -81,7 +81,7 @@ def run_over(home: Path, pool: dict[str, Any]) -> Run:
         }
         ids, uris = [item.id for item in items], [item.uri for item in items]
         run.features.write(shard.file, encode_shard(FeatureShard(ids, uris, columns, [], items[0].own_id)))
-    feature_store.index_features(Extraction(run.spec, run.spec.pool, run.spec.features(), run.features), plan)
+    index_features(Extraction(run.spec, run.spec.pool, run.spec.features(), run.features), plan)
     verbs.select(run, "srs", 15, {})
     return run
 

@@ -40,7 +40,7 @@ def report(run: Run) -> RunReport:
 
 def test_it_states_the_estimate_and_writes_nothing(run: Run, report: RunReport) -> None:
     before = [entry.key for entry in run.store.list()]
-    stated = accuracy.state(run)
+    stated = accuracy.estimate(run, keep=False)
     assert stated.confusion is not None
     assert report.estimate == stated.model_copy(update={"confusion": None})
     names, num = stated.confusion.classes, stated.confusion.num

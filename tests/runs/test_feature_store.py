@@ -10,7 +10,8 @@ import pytest
 from synthetic_run import write_synthetic
 from written_run import CLASSES, CONFIDENCE, IDS, PREDICTION, N, write_run
 
-from opacc_ray.audit import verbs
+from opacc_ray.audit import stages, verbs
+from opacc_ray.audit.stages import index_features
 from opacc_ray.documents import sealed
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract import features
@@ -65,7 +66,7 @@ def test_index_is_made_of_reports_and_reads_nothing(run: Run, monkeypatch: pytes
     reports = {number: report_on(shard, encode_shard(shard), "x") for number, shard in enumerate(made)}
     for method in ("read", "read_range", "list"):
         monkeypatch.setattr(type(run.features), method, None)
-    index = feature_store.index_features(job_of(run), PLAN, reports)
+    index = index_features(job_of(run), PLAN, reports)
     assert (index.num_examples, index.predicted) == (3, {1: 3})
 
 
@@ -75,17 +76,17 @@ def test_index_of_what_was_just_extracted_looks_at_no_id_of_the_plan(run: Run, m
     reports = {number: report_on(shard, encode_shard(shard), "x") for number, shard in enumerate(made)}
     plan = Plan(tuple(Shard(number, (Entry(name, 1, ""),)) for number, name in enumerate("abc")), "")
     monkeypatch.setattr(Shard, "keys", None)
-    assert feature_store.index_features(job_of(run), plan, reports).num_examples == 3
+    assert index_features(job_of(run), plan, reports).num_examples == 3
 
 
 def test_files_that_were_there_before_give_the_same_index_from_their_ends(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = read_back(run)
-    monkeypatch.setattr(feature_store, "hashes_of", None)  # for which ids are read
-    monkeypatch.setattr(feature_store, "_refuse_repeated", lambda *_: None)
+    monkeypatch.setattr(stages, "hashes_of", None)  # for which ids are read
+    monkeypatch.setattr(stages, "_refuse_repeated", lambda *_: None)
     monkeypatch.setattr(features, "read_table", None)
-    assert feature_store.index_features(job_of(run), PLAN) == index
+    assert index_features(job_of(run), PLAN) == index
     assert read_back(run) == index
 
 
@@ -135,7 +136,7 @@ def test_own_id_that_is_another_ones_key_is_refused(run: Run) -> None:
     reports = {number: report_on(shard, encode_shard(shard), "x") for number, shard in enumerate(shards)}
     assert reports[0].hashes is None
     with pytest.raises(DataError, match=r"the id 'a\.npy:1' appears twice"):
-        feature_store.index_features(job_of(run), Plan(PLAN.shards[:2], ""), reports)
+        index_features(job_of(run), Plan(PLAN.shards[:2], ""), reports)
 
 
 def test_kinds_of_machines_that_mix_are_named_once(run: Run, caplog: pytest.LogCaptureFixture) -> None:
@@ -145,7 +146,7 @@ def test_kinds_of_machines_that_mix_are_named_once(run: Run, caplog: pytest.LogC
         shard = FeatureShard([str(number)], ["x"], {"prediction": np.array([1])}, [], own_ids=False)
         reports[number] = report_on(shard, encode_shard(shard, kinds[number > 1]), "x")
     caplog.set_level(logging.WARNING, "opacc_ray")
-    index = feature_store.index_features(job_of(run), PLAN, reports)
+    index = index_features(job_of(run), PLAN, reports)
     assert index.machines == tuple(kinds[::-1])
     assert [shard.machine for shard in index.shards] == [1, 1, 0]
     (record,) = caplog.records
@@ -164,7 +165,7 @@ def test_column_is_read_in_the_order_of_the_pool(run: Run) -> None:
 
 def test_chosen_rows_come_in_the_order_of_choice(run: Run) -> None:
     chosen = verbs.select(run, "srs", 50, {})
-    found = feature_store.find_chosen(run, chosen)
+    found = feature_store.find_chosen(run, chosen, set())
     assert found.ids == found.uris == [IDS[i] for i in chosen.index]
     assert found.predictions == PREDICTION[chosen.index].tolist()
 

@@ -4,14 +4,14 @@ import pytest
 
 from opacc_ray.errors import StorageError
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.runs.snapshot import Snapshot
+from opacc_ray.runs.draws import Snapshot
 
 
 def test_what_comes_or_changes_later_is_not_seen(store_uri: str) -> None:
     store = open_store(store_uri)
     store.write("rounds/1/a.json", b"first")
     store.write("rounds/10/b.json", b"b")
-    now = Snapshot.of(store, ("rounds/", "labels/"))
+    now = Snapshot(store, {place: store.list(place) for place in ("rounds/", "labels/")})
     assert now.store("rounds/1").read("a.json") == now.read("rounds/1/a.json") == b"first"
     store.write("rounds/1/a.json", b"second")
     store.write("rounds/1/c.json", b"")
@@ -31,7 +31,7 @@ def test_what_comes_or_changes_later_is_not_seen(store_uri: str) -> None:
 
 
 def test_nothing_is_written_to_it(store_uri: str) -> None:
-    now = Snapshot.of(open_store(store_uri), ("rounds/",))
+    now = Snapshot(open_store(store_uri), {"rounds/": []})
     with pytest.raises(StorageError, match=r"rounds/1/a\.json cannot be written"):
         now.write("rounds/1/a.json", b"")
     assert not now.list("rounds/")
