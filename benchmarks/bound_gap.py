@@ -27,7 +27,7 @@ from misled import classifications
 from numpy.typing import NDArray
 from processes import repeat
 
-from opacc_ray.designs.drawing import inclusion_probabilities
+from opacc_ray.designs.inclusion_probability import inclusion_probabilities
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import Previous, Task

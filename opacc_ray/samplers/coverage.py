@@ -43,8 +43,8 @@ from numpy.typing import NDArray
 from opacc_ray.characterize.classes import Grouped, blocks, part_classes
 from opacc_ray.characterize.clusters import centroid_distances, find_clusters
 from opacc_ray.characterize.metrics import Regions, is_near, strongest_other
-from opacc_ray.designs.drawing import SURE, Line, draw_along, inclusion_probabilities, line_lengths
-from opacc_ray.designs.inclusion_probability import InclusionProbability
+from opacc_ray.designs.drawing import draw_along
+from opacc_ray.designs.inclusion_probability import SURE, InclusionProbability, inclusion_probabilities
 from opacc_ray.errors import SpecError
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
@@ -129,8 +129,8 @@ def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     ready = plan(view, task)
     sure, others = ready.split()
     num = task.budget - len(sure)
-    line = Line(others, line_lengths(ready.probability[ready.cell[others]], num))
-    return ready.draw(rng.permutation(np.concatenate([sure, draw_along(rng, line, num)])))
+    others = others[draw_along(rng, ready.probability[ready.cell[others]], num)]
+    return ready.draw(rng.permutation(np.concatenate([sure, others])))
 
 
 def plan(view: View, task: Task) -> Plan:

@@ -14,7 +14,7 @@ from oracles.ordered import draw_ordered
 from whole_plan import whole_plan
 
 import opacc_ray as opacc
-from opacc_ray.designs.drawing import inclusion_probabilities
+from opacc_ray.designs.inclusion_probability import inclusion_probabilities
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimators.design_based import combine_rounds
 from opacc_ray.parts.view import View, view_of

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from opacc_ray.designs.drawing import inclusion_probabilities
+from opacc_ray.designs.inclusion_probability import inclusion_probabilities
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimators.accuracy_estimate import check_level
 from opacc_ray.estimators.intervals import normal_quantile, zero_failure_bound

@@ -67,8 +67,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.drawing import SURE, Line, draw_along, inclusion_probabilities, line_lengths
-from opacc_ray.designs.inclusion_probability import InclusionProbability
+from opacc_ray.designs.drawing import draw_along
+from opacc_ray.designs.inclusion_probability import SURE, InclusionProbability, inclusion_probabilities
 from opacc_ray.errors import SpecError
 from opacc_ray.estimators.plausibility import FORESEEN_FROM
 from opacc_ray.parts.view import View
@@ -233,8 +233,7 @@ def thin(ready: Plan, line: Array, rng: np.random.Generator, kept: int) -> tuple
     sure, order = np.flatnonzero(before >= SURE), np.argsort(line, kind="stable")
     if len(sure):
         order = order[before[order] < SURE]
-    laid = Line(order, line_lengths(before[order], kept))
-    places = np.concatenate([sure, draw_along(rng, laid, kept - len(sure))])
+    places = np.concatenate([sure, order[draw_along(rng, before[order], kept - len(sure))]])
     return places, before[places]
 
 
