@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.parts.threads import in_threads
+from opacc_ray.parts.loops import in_threads
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
 

@@ -22,12 +22,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.pool import Pool
+from opacc_ray.pool import SOFTMAX_ROUNDING, Pool
 
 Result = TypeVar("Result")
 
 Call = tuple[int, Callable[..., Any], tuple[Any, ...]]
 """Number of a part, a function of it, and the function's other arguments."""
+
+_RANGES = {"confidence": (0.0, 1.0 + SOFTMAX_ROUNDING, "in [0, 1]"), "dsa": (0.0, np.inf, "at least 0")}
+"""Least and greatest values of columns that are bounded, in numbers and in words."""
 
 
 class Parts(Protocol):
@@ -98,12 +101,10 @@ class View:
     """
 
     def __init__(self, parts: Parts, memory: Memory | None = None) -> None:
-        self.memory = memory
-        self.parts = parts
+        self.parts, self.memory = parts, memory
         self.starts = starts_of(parts.sizes)
         self.size = int(self.starts[-1])
-        self.fields = parts.fields
-        self.named = parts.named
+        self.fields, self.named = parts.fields, parts.named
         self._once: dict[tuple[str, Hashable], Any] = {}
 
     def once(self, name: str, key: Hashable, make: Callable[[], Result]) -> Result:
@@ -129,7 +130,7 @@ class View:
         return self.parts.call([(part, function, arguments) for part in range(len(self.parts.sizes))])
 
     def total(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return the sum of ``function(part, *arguments)`` over the parts; see :class:`Parts`."""
+        """Return the sum of ``function(part, *arguments)`` over the parts, in any order."""
         return self.parts.total([(part, function, arguments) for part in range(len(self.parts.sizes))])
 
     def gather(self, function: Callable[..., Any], *arguments: Any) -> NDArray[Any]:
@@ -146,12 +147,21 @@ class View:
         return rows
 
     def column(self, name: str) -> NDArray[np.float64]:
-        """Return one number per example, (N,), that the caller may change; raises DataError if one is not finite."""
+        """Return one number per example, (N,), that the caller may change; a confidence is at most 1.
+
+        Raises
+        ------
+        DataError
+            A value is not finite, a confidence is outside [0, 1] or a DSA is below 0.
+        """
         values = self.parts.column(name).astype(np.float64, copy=False)
-        bad = np.flatnonzero(~np.isfinite(values))
+        low, high, wanted = _RANGES.get(name, (-np.inf, np.inf, ""))
+        bad = np.flatnonzero(~(np.isfinite(values) & (values >= low) & (values <= high)))
         if len(bad):
-            raise DataError(f"{name} of example {self.identify(bad[:1])[0]!r} is {values[bad[0]]}")
-        return values
+            value = values[bad[0]]
+            why = f"; it must be {wanted}" if np.isfinite(value) else ""
+            raise DataError(f"{name} of example {self.identify(bad[:1])[0]!r} is {value}{why}")
+        return np.minimum(values, 1.0, out=values) if name == "confidence" else values
 
     def identify(self, index: ArrayLike) -> list[str]:
         """Return the ids of ``index`` (k,)."""

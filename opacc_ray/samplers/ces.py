@@ -45,7 +45,7 @@ from opacc_ray.designs.drawing import draw_uniform, unlabelled_index
 from opacc_ray.designs.purposive import Purposive
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.neurons.sections import Histogram, check_sections, equal_width, part_codes, relative_entropy
-from opacc_ray.parts.threads import in_threads
+from opacc_ray.parts.loops import in_threads
 from opacc_ray.parts.view import View
 from opacc_ray.pool import LAYERS
 from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter

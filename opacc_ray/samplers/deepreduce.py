@@ -142,7 +142,7 @@ def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     while not _is_finished(task, state):
         state = _cover(view, task, state) if state.unmet.any() else _approach(view, task, state, rng)
         task.progress(len(state.chosen), task.budget)
-    num, num_unmet = len(state.requirements.source), set_cover.count(state.unmet)
+    num, num_unmet = len(state.requirements.source), int(np.bitwise_count(state.unmet).sum())
     phase = np.where(np.arange(len(state.chosen)) < state.num_covering, 1, 2)
     design = Purposive(len(state.chosen), view.size, _why(state.kl, num_unmet, num), phase)
     return Draw(state.chosen, design, {"kl": state.kl, "requirements": num, "requirements_unmet": num_unmet})

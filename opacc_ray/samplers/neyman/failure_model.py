@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.history import NO_HISTORY, History
-from opacc_ray.parts.threads import in_threads
+from opacc_ray.parts.loops import in_threads
 from opacc_ray.parts.view import View
 from opacc_ray.samplers.neyman.signals import (
     GIVEN,

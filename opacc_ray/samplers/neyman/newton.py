@@ -27,7 +27,7 @@ import numpy as np
 from numba import float64, int64, types
 from numpy.typing import NDArray
 
-from opacc_ray.parts.compiled import compiled, read
+from opacc_ray.parts.loops import compiled, read
 
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]
