@@ -106,7 +106,6 @@ def plan(view: View, task: Task) -> Plan:
 
 def draw_planned(plan: Plan, task: Task, rng: np.random.Generator) -> Draw:
     """Draw one of the samples that a plan may lead to."""
-    assert task.budget is not None
     r = task.parameters.weight_probability
     at_random = draw_uniform(rng, len(plan.weight), plan.labelled, task.budget)
     by_weight = _race(rng, plan.weight, task.budget)

@@ -85,6 +85,7 @@ class Parameters(MethodParameters):
     layer: str = parameter("output", "layer that phase 2 compares: output or hidden")
     division: str = parameter("equal_count", "sections of equal_count or equal_width")
     heuristic: str = parameter("kl", "example that phase 2 adds: the best for kl, or random")
+    stops_itself = True
 
     def __post_init__(self) -> None:
         if not self.alpha > 0:
@@ -97,10 +98,6 @@ class Parameters(MethodParameters):
         for name, choices in (("layer", LAYERS), ("division", DIVISIONS), ("heuristic", HEURISTICS)):
             if getattr(self, name) not in choices:
                 raise SpecError(f"{name}={getattr(self, name)!r}: choose one of {', '.join(choices)}")
-
-    @property
-    def stops_itself(self) -> bool:
-        return True
 
     @property
     def instead(self) -> dict[str, str]:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from opacc_ray.designs.drawing import line_lengths, unlabelled_index
-from opacc_ray.designs.stratification import allocate
 from opacc_ray.errors import SpecError
+from opacc_ray.samplers.strata import allocate
 
 
 def test_unlabelled_index_counts_the_free_examples() -> None:

@@ -44,10 +44,9 @@ from opacc_ray.estimators.difference_estimator import CombinedRounds, RoundEstim
 from opacc_ray.estimators.rounds import known_outcomes, labelled_before, round_weights, shares_left
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.view import View
-from opacc_ray.samplers import neyman
+from opacc_ray.samplers import neyman, parse_parameters
 from opacc_ray.samplers.base import Previous, Task
 from opacc_ray.samplers.neyman.failure_model import predict_failure, read_signals
-from opacc_ray.samplers.select import parse_parameters
 from opacc_ray.selection import Selection
 
 Array = NDArray[np.float64]

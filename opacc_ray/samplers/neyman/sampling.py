@@ -110,22 +110,11 @@ class Parameters(MethodParameters):
         "labels: the estimate predicts by a fit to all labels; rounds: each round by the labels before it, exactly "
         "unbiased",
     )
+    predicts_failures = learns_from_history = serves_several = True
 
     @property
     def optional_features(self) -> tuple[str, ...]:
         return ("prediction", "confidence", "dsa", "lsa", *(["hidden"] if self.directions else []))
-
-    @property
-    def predicts_failures(self) -> bool:
-        return True
-
-    @property
-    def learns_from_history(self) -> bool:
-        return True
-
-    @property
-    def serves_several(self) -> bool:
-        return True
 
     def __post_init__(self) -> None:
         if not 0 < self.floor <= 1:
@@ -203,7 +192,6 @@ def needs(parameters: Parameters) -> tuple[str, ...]:
 
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """Draw the whole batch, and put it in random order."""
-    assert task.budget is not None
     return draw_planned(plan(view, task), task.budget, rng)
 
 
@@ -239,7 +227,6 @@ def thin(ready: Plan, line: Array, rng: np.random.Generator, kept: int) -> tuple
 
 def plan(view: View, task: Task) -> Plan:
     """Fit p to the labels so far, and set π."""
-    assert task.budget is not None
     forecasts, labelled = foresee(view, task), task.previous.chosen
     free = _without(np.arange(view.size), labelled)
     failure = tuple(_without(own.failure, labelled) for own in forecasts)

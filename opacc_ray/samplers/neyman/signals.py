@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
-from opacc_ray.samplers.auxiliary import read_column
 from opacc_ray.samplers.neyman.directions import find_projection, project_others
 
 Array = NDArray[np.float64]
@@ -157,7 +156,7 @@ def _columns(view: View, names: Array | None) -> list[str]:
 
 
 def _read(view: View, field: str) -> Array:
-    return view.column(field) if field == "prediction" else read_column(view, field)
+    return view.column(field)
 
 
 def _signal(form: str, values: Array, ends: NDArray[np.integer], size: int) -> Array:
