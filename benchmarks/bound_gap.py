@@ -131,7 +131,7 @@ def draw_rounds(case: Case, sizes: list[int], seed: int, parameters: neyman.Para
         free = np.ones(case.view.size, dtype=bool)
         free[labelled] = False
         index = neyman.draw_planned(ready, size, rng).chosen
-        rounds.append(Round(index, free, ready.probability, neyman.variance_of(ready.failure[0])))
+        rounds.append(Round(index, free, ready.probability, ready.failure[0] * (1 - ready.failure[0])))
     return rounds
 
 

@@ -20,8 +20,8 @@ from opacc_ray.estimators.design_based import combine_rounds
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import NO_PREVIOUS, Previous, Task
-from opacc_ray.samplers.neyman.directions import find_projection
 from opacc_ray.samplers.neyman.failure_model import predict_failure, read_signals
+from opacc_ray.samplers.neyman.signals import find_projection
 from opacc_ray.selection import Selection
 
 

@@ -61,13 +61,10 @@ def forecast_labels(
 ) -> LabelForecast:
     """Return the number of labels for an interval of ± ``half_width``.
 
-    Raises
-    ------
-    LabelError
-        If ``half_width`` or ``level`` is not between 0 and 1.
+    Raises LabelError if ``half_width`` or ``level`` is not between 0 and 1.
     """
     _check(half_width, level)
-    task = Task(1, neyman.Parameters() if parameters is None else parameters, NO_PREVIOUS, history=history)
+    task = Task(1, parameters or neyman.Parameters(), NO_PREVIOUS, history=history)
     plan, variance = neyman.plan(view, task), (half_width / normal_quantile(level)) ** 2
     share = plan.expected / view.size
     by_srs, price = _labels_of_srs(variance, share, view.size), 1 + neyman.price_of(task)
@@ -93,17 +90,14 @@ def forecast_widths(
 ) -> Widths:
     """Return the half-width of the interval at some numbers of ``labels``, by the model's confidence.
 
-    Raises
-    ------
-    LabelError
-        If the level is not between 0 and 1, or one of the numbers of labels is not between 1 and N.
+    Raises LabelError if the level is not between 0 and 1, or one of the numbers of labels is not between 1 and N.
     """
     check_level(level)
     for num in labels:
         if not 0 < num <= view.size:
             raise LabelError(f"labels={num}: give numbers from 1 to the {view.size} examples of the pool")
-    own = neyman.Parameters() if parameters is None else parameters
-    plan, z = neyman.plan(view, Task(1, own, NO_PREVIOUS, history=history)), normal_quantile(level)
+    task = Task(1, parameters or neyman.Parameters(), NO_PREVIOUS, history=history)
+    plan, z = neyman.plan(view, task), normal_quantile(level)
     share = plan.expected / view.size
 
     def half(num: int, variance: float) -> float:
@@ -162,8 +156,9 @@ def _mean_variance(view: View, method: str, num: int, parameters: Mapping[str, A
     for seed in range(TRIALS):
         drawn = select(view, method, num, seed, **parameters)
         if drawn.design.reason is not None:
-            reason = f"{drawn.design.reason}, so the width of its interval cannot be forecast"
-            raise SpecError(f"--method {method}: {reason}")
+            raise SpecError(
+                f"--method {method}: {drawn.design.reason}, so the width of its interval cannot be forecast"
+            )
         failure = (rng.random(num) < forecast.at(drawn.index)).astype(np.float64)
         variances.append(drawn.design.failure_variance(failure))
     return float(np.mean(variances))

@@ -39,6 +39,8 @@ _LEAST_WEIGHT = 1e-6
 
 _DATA = types.Tuple((read(float64, 2), read(int64, 1), read(float64, 1), float64))
 _PRIOR = types.Tuple((read(float64, 1), read(float64, 1), read(float64, 1)))
+_POINT = read(float64, 1), read(float64, 2), read(float64, 1)  # β, γ, logit
+_SYSTEM = float64[:, ::1], float64[:, :, ::1], float64[:, :, ::1], float64[::1], float64[:, ::1]  # A, B, D, gradient
 
 Data = tuple[Array, Places, Array, float]
 """x (k, q), the group c (k,) of each in 0 .. G - 1, f (k,) and ψ."""
@@ -97,20 +99,7 @@ def log_posterior(data: Data, prior: Prior, beta: Array, gamma: Array, logit: Ar
     return found
 
 
-@compiled(
-    types.void(
-        _DATA,
-        _PRIOR,
-        read(float64, 1),
-        read(float64, 2),
-        read(float64, 1),
-        float64[:, ::1],
-        float64[:, :, ::1],
-        float64[:, :, ::1],
-        float64[::1],
-        float64[:, ::1],
-    )
-)
+@compiled(types.void(_DATA, _PRIOR, *_POINT, *_SYSTEM))
 def slopes(
     data: Data,
     prior: Prior,
@@ -149,7 +138,7 @@ def slopes(
                 b[c, j, m] += weight * x * design[i, m]
 
 
-@compiled(float64(float64[:, ::1], float64[:, :, ::1], float64[:, :, ::1], float64[::1], float64[:, ::1]))
+@compiled(float64(*_SYSTEM))
 def solve(a: Array, b: Array, d: Array, shared: Array, own: Array) -> float:
     """Overwrite the gradient by the step H⁻¹g, and return log|H|.
 

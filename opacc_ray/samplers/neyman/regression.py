@@ -81,10 +81,7 @@ def regression_estimate(
 ) -> Estimate:
     """Estimate the accuracy on a pool from one or more rounds of `neyman`, and the history that they started from.
 
-    Raises
-    ------
-    LabelError
-        If a round was drawn after labels that are not given.
+    Raises LabelError if a round was drawn after labels that are not given.
     """
     return combine_by_regression(view, selections, outcomes, history).estimate(level)
 
