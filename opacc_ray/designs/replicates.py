@@ -37,13 +37,7 @@ class Replicates(Design):
 
     @property
     def parts(self) -> tuple[Replicate, ...]:
-        """The replicates that have labels.
-
-        Raises
-        ------
-        LabelError
-            Fewer than two have.
-        """
+        """The replicates that have labels; raises LabelError if fewer than two have."""
         places = [np.flatnonzero(self.replicate == r) for r in range(len(self.sizes))]
         rows = zip(self.sizes.tolist(), self.designs, places, strict=True)
         parts = tuple(Replicate(size, design, place) for size, design, place in rows if len(place))

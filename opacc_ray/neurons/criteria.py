@@ -33,6 +33,8 @@ from opacc_ray.errors import DataError, SpecError
 
 FORMAT = "opacc-ranges/1"
 
+_EXAMPLES = "nc:0.5, kmnc:10, nbc, snac or tknc:2"
+
 _BITS = 1 << 22  # unpacked bits in memory, one byte each
 
 Values = NDArray[np.float64]
@@ -95,9 +97,7 @@ class Criterion:
         name, colon, number = text.partition(":")
         if name not in _RULES:
             near = get_close_matches(name.lower(), _RULES, 1)
-            hint = (
-                f"did you mean {near[0] + colon + number!r}?" if near else "give nc:0.5, kmnc:10, nbc, snac or tknc:2"
-            )
+            hint = f"did you mean {near[0] + colon + number!r}?" if near else f"give {_EXAMPLES}"
             raise SpecError(f"there is no coverage criterion {text!r}; {hint}")
         try:
             return cls(name, _number(_RULES[name].kind, number))
@@ -120,11 +120,7 @@ class Criterion:
         """Return the requirements that each example meets: layers (B, m) -> (B, ceil(R / 8)), as by ``numpy.packbits``.
 
         They are ordered by layer, then by neuron, then as listed for the criterion, and do not depend on the batch.
-
-        Raises
-        ------
-        DataError
-            Ranges are needed and missing, or are those of other layers.
+        Raises DataError if ranges are needed and missing, or are those of other layers.
         """
         widths, met = [values.shape[1] for values in layers], _RULES[self.name].met
         ends, num = self._ends(widths, ranges), self.requirements(widths)

@@ -23,11 +23,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from opacc_ray.parts.cache import Kept, key_of
 from opacc_ray.parts.loops import in_threads
-from opacc_ray.parts.view import View, view_of
+from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
 
 Words = NDArray[np.uint64]
@@ -44,32 +44,8 @@ class Requirements(NamedTuple):
 NO_REQUIREMENTS = Requirements(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), "")
 
 
-def cover(coverage: ArrayLike, lookahead: int | None = None) -> NDArray[np.int64]:
-    """Choose rows that together cover every column that any row covers, in order of choice.
-
-    Parameters
-    ----------
-    coverage : (N, requirements) bool, or packed bits (N, ceil(requirements / 8)) uint8
-    lookahead : cardinalities that break ties, default all
-    """
-    view = view_of(Pool(coverage=coverage))
-    requirements = rank_requirements(view)
-    unmet, chosen = all_of(requirements), []
-    while unmet.any():
-        index, met = choose(view, requirements, unmet, lookahead)
-        unmet = unmet & ~met
-        chosen.append(index)
-    return np.array(chosen, dtype=np.int64)
-
-
 def rank_requirements(view: View) -> Requirements:
-    """Order the requirements that at least one example meets by cardinality.
-
-    Raises
-    ------
-    DataError
-        If the pool's coverage is neither bool nor packed bits.
-    """
+    """Order the requirements that at least one example meets by cardinality."""
     cardinality = view.total(part_cardinality)  # (requirements rounded up to whole bytes,)
     source = np.argsort(cardinality, kind="stable")
     source = source[np.searchsorted(cardinality[source], 1) :]

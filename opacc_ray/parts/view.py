@@ -74,8 +74,8 @@ class LocalParts:
     def identify(self, index: NDArray[np.int64]) -> list[str]:
         starts = starts_of(self.sizes)
         home = np.searchsorted(starts, index, side="right") - 1
-        ids, rows = [pool.ids for pool in self.pools], index - starts[home]
-        return [ids[part][row] for part, row in zip(home.tolist(), rows.tolist(), strict=True)]
+        pairs = zip(home.tolist(), (index - starts[home]).tolist(), strict=True)
+        return [self.pools[part].ids[row] for part, row in pairs]
 
 
 class Memory(Protocol):
@@ -140,19 +140,15 @@ class View:
     def take(self, function: Callable[..., Any], index: NDArray[np.int64], *arguments: Any) -> NDArray[Any]:
         """Return rows for ``index`` (k,), of which ``function(part, rows, *arguments)`` returns those of a part."""
         located = locate(self.starts, index)
-        answers = self.parts.call([(part, function, (rows, *arguments)) for part, rows, _ in located])
-        rows = np.empty((len(index), *answers[0].shape[1:]), dtype=answers[0].dtype)
-        for (_, _, places), answer in zip(located, answers, strict=True):
-            rows[places] = answer
+        found = np.concatenate(self.parts.call([(part, function, (rows, *arguments)) for part, rows, _ in located]))
+        rows = np.empty_like(found)
+        rows[np.concatenate([places for *_, places in located])] = found
         return rows
 
     def column(self, name: str) -> NDArray[np.float64]:
         """Return one number per example, (N,), that the caller may change; a confidence is at most 1.
 
-        Raises
-        ------
-        DataError
-            A value is not finite, a confidence is outside [0, 1] or a DSA is below 0.
+        Raises DataError if a value is not finite, a confidence is outside [0, 1] or a DSA is below 0.
         """
         values = self.parts.column(name).astype(np.float64, copy=False)
         low, high, wanted = _RANGES.get(name, (-np.inf, np.inf, ""))

@@ -59,16 +59,14 @@ class Variable(NamedTuple):
             return self.values - min(float(self.values.min()), 0.0)
         return 1 - self.values
 
-    def default_threshold(self) -> float:
-        """Return the threshold of the table above, in raw units."""
-        if self.name == "dsa":
-            return float(self.values.mean() + 2 * self.values.std())
-        return float(self.values.mean() + self.values.var()) if self.name == "lsa" else LOW_CONFIDENCE
-
     def active(self, threshold: float | None = None) -> NDArray[np.bool_]:
         """Return which raw values pass the threshold, by default that of the table above: (N,)."""
-        limit = self.default_threshold() if threshold is None else threshold
-        return self.values > limit if self.name in ("dsa", "lsa") else self.values < limit
+        if self.name not in ("dsa", "lsa"):
+            return self.values < (LOW_CONFIDENCE if threshold is None else threshold)
+        if threshold is None:
+            spread = 2 * self.values.std() if self.name == "dsa" else self.values.var()
+            threshold = float(self.values.mean() + spread)
+        return self.values > threshold
 
 
 def read(view: View, name: str) -> Variable:

@@ -37,7 +37,8 @@ Legend: N pool, n budget, m neurons, K sections, T sample, S pool.
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,8 +49,6 @@ from opacc_ray.errors import DataError, SpecError
 from opacc_ray.neurons import set_cover
 from opacc_ray.neurons.sections import (
     FLOOR,
-    EqualCount,
-    EqualWidth,
     Sections,
     check_sections,
     equal_count,
@@ -90,7 +89,8 @@ class Parameters(MethodParameters):
     def __post_init__(self) -> None:
         if not self.alpha > 0:
             raise SpecError(f"alpha={self.alpha}: KL is never below it; give a number above 0, such as 0.001")
-        if not _is_lookahead(self.lookahead):
+        ahead, is_bool = self.lookahead, isinstance(self.lookahead, bool)
+        if ahead is not None and (is_bool or not isinstance(ahead, int) or ahead < 0):
             raise SpecError(
                 f"lookahead={self.lookahead!r}: give a number of cardinalities, at least 0, or none for all"
             )
@@ -158,7 +158,11 @@ def _why(kl: float, num_unmet: int, num_requirements: int) -> str:
 def _start(view: View, task: Task) -> State:
     """Cut the sections, rank the requirements, and count the labelled examples."""
     parameters, previous = task.parameters, task.previous.chosen
-    sections = _cut(view, parameters)
+    sections: Sections
+    if parameters.division == "equal_count":
+        sections = equal_count(view, parameters.layer, parameters.sections)
+    else:
+        (sections,) = equal_width(view, (parameters.layer,), parameters.sections).sections
     key = key_of(*sections)
     pool = sum(_kept(view, sections, key).map(_Codes.count, [()] * len(view.parts.sizes)))
     requirements = set_cover.rank_requirements(view) if parameters.coverage else set_cover.NO_REQUIREMENTS
@@ -186,7 +190,11 @@ def _cover(view: View, task: Task, state: State) -> State:
 
 def _approach(view: View, task: Task, state: State, rng: np.random.Generator) -> State:
     """Add an example by phase 2."""
-    _check_reachable(view, task, state)
+    if task.budget is None and len(state.taken) == view.size - 1:
+        raise DataError(
+            f"alpha={task.parameters.alpha:g} is only reached with all {view.size} examples of the pool "
+            f"(KL {state.kl:.2g} with one left out); raise it, or give a budget"
+        )
     if task.parameters.heuristic == "random":
         index = int(draw_uniform(rng, view.size, state.taken, 1)[0])
         codes = _codes_at(view, state, index)
@@ -197,26 +205,6 @@ def _approach(view: View, task: Task, state: State, rng: np.random.Generator) ->
 
 def _is_finished(task: Task, state: State) -> bool:
     return len(state.chosen) == task.budget or (not state.unmet.any() and state.kl < task.parameters.alpha)
-
-
-def _is_lookahead(value: Any) -> bool:
-    return value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
-
-
-def _cut(view: View, parameters: Parameters) -> EqualCount | EqualWidth:
-    if parameters.division == "equal_count":
-        return equal_count(view, parameters.layer, parameters.sections)
-    (sections,) = equal_width(view, (parameters.layer,), parameters.sections).sections
-    assert isinstance(sections, EqualWidth)
-    return sections
-
-
-def _check_reachable(view: View, task: Task, state: State) -> None:
-    if task.budget is None and len(state.taken) == view.size - 1:
-        raise DataError(
-            f"alpha={task.parameters.alpha:g} is only reached with all {view.size} examples of the pool "
-            f"(KL {state.kl:.2g} with one left out); raise it, or give a budget"
-        )
 
 
 def _add(state: State, index: NDArray[np.int64], codes: NDArray[np.uint8]) -> State:
@@ -235,7 +223,9 @@ def _add(state: State, index: NDArray[np.int64], codes: NDArray[np.uint8]) -> St
 def _closest(view: View, state: State) -> tuple[int, NDArray[np.uint8]]:
     """Return the example that phase 2 adds, and its sections (m,)."""
     target = np.argmax(state.pool / np.maximum(state.counts, FLOOR), axis=1).astype(np.uint8)  # (m,) z_i
-    arguments = [(target, _gains(state), rows) for rows in _rows_per_part(view, state.taken)]
+    gains, bounds = _gains(state), np.searchsorted(state.taken, view.starts)
+    taken = [state.taken[low:high] - start for (low, high), start in zip(pairwise(bounds), view.starts, strict=False)]
+    arguments = [(target, gains, rows) for rows in taken]
     answers = _kept(view, state.sections, state.key).map(_Codes.best, arguments)
     parts = [part for part, answer in enumerate(answers) if answer is not None]
     part = max(parts, key=lambda part: answers[part][:2])  # the first of those that tie
@@ -247,12 +237,6 @@ def _gains(state: State) -> NDArray[np.int64]:
     size = len(state.taken) + 1
     ratio = (state.counts + 1) / np.maximum(state.counts, FLOOR * size)  # P_{T + t} / P_T, with T + t examples in both
     return np.rint(state.share * np.log(ratio) / (len(state.share) * _UNIT)).astype(np.int64)
-
-
-def _rows_per_part(view: View, index: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Return sorted ``index`` (k,) as rows of each part."""
-    bounds = np.searchsorted(index, view.starts)
-    return [index[bounds[part] : bounds[part + 1]] - view.starts[part] for part in range(len(view.parts.sizes))]
 
 
 def _kept(view: View, sections: Sections, key: str) -> Kept:

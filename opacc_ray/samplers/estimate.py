@@ -199,13 +199,7 @@ def refuse_other_pools(views: Sequence[View], selections: Sequence[Selection]) -
     """Refuse pools other than the one that the selections were drawn from.
 
     A pool without ids is compared by its size, and by a digest of its columns if the selection has one.
-
-    Raises
-    ------
-    SpecError
-        A pool has another number of examples.
-    DataError
-        A chosen example has another id in a pool, or a pool without ids is in another order.
+    Raises SpecError for another number of examples, DataError for another id of a chosen example or another order.
     """
     for number, view in enumerate(views, start=1):
         pool = "the pool" if len(views) == 1 else f"pool {number}"

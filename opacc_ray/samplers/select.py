@@ -81,12 +81,7 @@ def _gather(
 ) -> tuple[list[Previous], dict[str, str]]:
     """Return the labels of earlier rounds for each model, and a notice if those of the first contradict its failures.
 
-    Raises
-    ------
-    SpecError
-        ``previous`` is no list of pairs of a selection and its outcomes.
-    LabelError
-        The outcomes do not fit the selection or the models.
+    Raises SpecError for what is no list of pairs, LabelError if outcomes do not fit their selection or the models.
     """
     for own in previous if isinstance(previous, Sequence) else [previous]:
         if not (isinstance(own, tuple | list) and len(own) == 2 and isinstance(own[0], Selection)):
@@ -204,15 +199,8 @@ def replicate(
     taken : examples labelled before, which are left out
     choose : must draw from a generator that depends on r
 
-    Returns
-    -------
-    Draw
-        Examples of all replicates in turn. Its facts are those of each replicate.
-
-    Raises
-    ------
-    SpecError
-        If there are fewer than two replicates, or more than examples or labels.
+    Returns the examples of all replicates in turn, with the facts of each. Raises SpecError for fewer than two
+    replicates, or more than examples or labels.
     """
     free = np.delete(np.arange(view.size), taken)
     if not _is_whole(num) or not 2 <= num <= len(free):

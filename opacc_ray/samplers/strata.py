@@ -62,10 +62,7 @@ def _best_starts(cost: NDArray[np.float64], num: int) -> NDArray[np.int64]:
 def allocate(budget: int, shares: NDArray[np.float64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return whole numbers (H,) near budget · shares, between 1 and the size of each stratum, with sum ``budget``.
 
-    Raises
-    ------
-    SpecError
-        The budget is smaller than the number of strata, or a stratum is empty.
+    Raises SpecError if the budget is smaller than the number of strata, or a stratum is empty.
     """
     check_budget(budget, sizes)
     given = np.ones(len(sizes), dtype=np.int64)
@@ -104,10 +101,8 @@ def draw_strata(
     """
     sizes, ordered = np.bincount(stratum), np.argsort(stratum, kind="stable")  # those of a stratum in the order given
     starts = np.cumsum(sizes) - sizes
-    drawn = [
-        start + rng.choice(size, size=num, replace=False)
-        for start, size, num in zip(starts, sizes, allocation, strict=True)
-    ]
+    rows = zip(starts, sizes, allocation, strict=True)
+    drawn = [start + rng.choice(size, size=num, replace=False) for start, size, num in rows]
     place, is_later = np.concatenate(drawn), np.ones(allocation.sum(), dtype=bool)
     is_later[np.cumsum(allocation) - allocation] = False
     place = ordered[place[np.lexsort((rng.random(len(place)), is_later))]]

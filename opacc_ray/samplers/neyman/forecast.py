@@ -22,6 +22,7 @@ failures.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -70,7 +71,8 @@ def forecast_labels(
     by_srs, price = _labels_of_srs(variance, share, view.size), 1 + neyman.price_of(task)
     worst = price * _labels_of_srs(variance, 0.5, view.size)
     least = _without_failures(half_width, level)
-    found = (_least(plan, variance), price * by_srs, worst, by_srs)
+    own = 1 + bisect_left(range(1, view.size), True, key=lambda n: _variance(plan, n) <= variance)
+    found = (own, price * by_srs, worst, by_srs)
     return LabelForecast(1 - share, *(math.ceil(min(max(n, least), view.size)) for n in found))
 
 
@@ -177,15 +179,6 @@ def _labels_of_srs(variance: float, share: float, size: int) -> float:
 def _without_failures(half_width: float, level: float) -> float:
     """Return the fewest labels whose interval is ± ``half_width`` if none of them fails."""
     return math.log((1 - level) / 2) / math.log1p(-2 * half_width) if half_width < 0.5 else 1
-
-
-def _least(plan: neyman.Plan, variance: float) -> int:
-    """Return the least n whose V is ``variance`` at most, by halving."""
-    low, high = 1, len(plan.free)
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _variance(plan, middle) <= variance else (middle + 1, high)
-    return low
 
 
 def _variance(plan: neyman.Plan, num: int) -> float:

@@ -117,12 +117,7 @@ def signals_of_others(view: View, own: Signals, num_directions: int, other: Pool
     """Return the signals of other examples (k,), on the scales of the pool, whose signals are ``own``.
 
     A rank is the place that the value would have in the pool. A signal that ``other`` lacks is the pool's mean of it; a
-    class that the pool does not have is -1.
-
-    Raises
-    ------
-    DataError
-        A number of ``other`` is not finite or cannot be, or its hidden layer is another one.
+    class that the pool does not have is -1. Raises DataError if a number of ``other`` cannot be, or its layer differs.
     """
     try:
         found = list(_others(view, own, num_directions, other))
