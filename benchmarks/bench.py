@@ -18,13 +18,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import covering
 import markdown_table as markdown
 import numpy as np
 from labelled_rounds import label_rounds
 
 import opacc_ray as opacc
 from opacc_ray.extract.surprise import Reference
-from opacc_ray.neurons import set_cover
 from opacc_ray.parts.view import view_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -107,8 +107,8 @@ def deepreduce(C: int, rng: np.random.Generator) -> Sides:
 def cover(N: int, requirements: int, plain: bool, rng: np.random.Generator) -> Sides:
     covers = _coverage(rng, N, requirements)
     if plain:
-        return Sides(partial(set_cover.cover, covers), partial(plain_hgs.cover, covers))
-    return Sides(partial(set_cover.cover, covers), chosen=len(set_cover.cover(covers)))
+        return Sides(partial(covering.cover, covers), partial(plain_hgs.cover, covers))
+    return Sides(partial(covering.cover, covers), chosen=len(covering.cover(covers)))
 
 
 def deepest(rng: np.random.Generator) -> Sides:

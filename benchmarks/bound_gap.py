@@ -27,7 +27,7 @@ from misled import classifications
 from numpy.typing import NDArray
 from processes import repeat
 
-from opacc_ray.designs.drawing import inclusion_probabilities
+from opacc_ray.designs.inclusion_probability import inclusion_probabilities
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import Previous, Task
@@ -131,7 +131,7 @@ def draw_rounds(case: Case, sizes: list[int], seed: int, parameters: neyman.Para
         free = np.ones(case.view.size, dtype=bool)
         free[labelled] = False
         index = neyman.draw_planned(ready, size, rng).chosen
-        rounds.append(Round(index, free, ready.probability, neyman.variance_of(ready.failure[0])))
+        rounds.append(Round(index, free, ready.probability, ready.failure[0] * (1 - ready.failure[0])))
     return rounds
 
 

@@ -27,7 +27,8 @@ from opacc_ray.extract.shards import FeatureShard, encode_shard
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
-from opacc_ray.samplers.select import find_method, parse_parameters, select
+from opacc_ray.samplers import find_method, parse_parameters
+from opacc_ray.samplers.select import select
 
 CASES = ("1000000×64:ces,deepest,neyman", "1000000×0:srs,deepest,neyman")
 

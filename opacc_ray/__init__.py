@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from opacc_ray.labelled import estimate, outcomes, select
     from opacc_ray.notebook import Audit
     from opacc_ray.pool import Pool
-    from opacc_ray.samplers.compare import compare
+    from opacc_ray.samplers.estimate import compare
     from opacc_ray.selection import Selection
 
 __version__ = "0.2.0"
@@ -49,7 +49,7 @@ _HOME = {
     "Pool": "pool",
     "Selection": "selection",
     "SeveralModels": "estimators.model_comparison",
-    "compare": "samplers.compare",
+    "compare": "samplers.estimate",
     "estimate": "labelled",
     "load_example": "demo.example",
     "outcomes": "labelled",

@@ -20,8 +20,8 @@ from opacc_ray.history import History
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers.base import Report, unreported
+from opacc_ray.samplers.estimate import Pools, listed
 from opacc_ray.samplers.estimate import estimate as estimate_from_outcomes
-from opacc_ray.samplers.models import Pools, listed
 from opacc_ray.samplers.select import select as select_by_outcomes
 from opacc_ray.selection import Selection
 

@@ -1,10 +1,9 @@
-"""A plan of neyman for a whole pool as arrays, and samples along an order: for pools that fit in a test."""
+"""A plan of neyman for a whole pool as arrays: for pools that fit in a test."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from opacc_ray.designs import drawing
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import Draw, Task
@@ -31,11 +30,3 @@ def whole_plan(view: View, task: Task) -> WholePlan:
     places = np.arange(len(plan.free))
     order = np.argsort(plan.line(), kind="stable")
     return WholePlan(plan, plan.free, plan.failure[0], plan.probability, plan.balance(places), order)
-
-
-def draw_along(rng: np.random.Generator, probability: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Draw a sample with given inclusion probabilities (N,), whose sum is whole, spread along ``order`` (N,)."""
-    unsure = order[probability[order] < drawing.SURE]
-    num = round(float(probability[unsure].sum()))
-    line = drawing.Line(unsure, drawing.lengths(probability[unsure], num))
-    return np.concatenate([np.flatnonzero(probability >= drawing.SURE), drawing.draw_along(rng, line, num)])

@@ -44,9 +44,9 @@ from opacc_ray.runs.estimate_documents import (
 )
 from opacc_ray.runs.feature_store import find_changed
 from opacc_ray.runs.run import Run
+from opacc_ray.samplers import parse_parameters
 from opacc_ray.samplers.estimate import estimate as estimate_rounds
 from opacc_ray.samplers.neyman.regression import uses_regression
-from opacc_ray.samplers.select import parse_parameters
 from opacc_ray.selection import Selection
 
 

@@ -28,7 +28,7 @@ from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.formats.images import DECODED_BYTES, READ_BYTES
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.identity import checked_weights, located
-from opacc_ray.samplers.select import parse_parameters
+from opacc_ray.samplers import parse_parameters
 from opacc_ray.spec import SURPRISE, ActorRange, Spec
 
 Found = TypeVar("Found")

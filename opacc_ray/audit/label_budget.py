@@ -35,10 +35,10 @@ from opacc_ray.parts.view import View, view_of
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.run_documents import Goal, RoundLook
+from opacc_ray.samplers import find_method, parse_parameters
 from opacc_ray.samplers.base import NO_PREVIOUS, Previous
 from opacc_ray.samplers.neyman import Parameters
 from opacc_ray.samplers.neyman.forecast import forecast_labels, forecast_method, forecast_widths
-from opacc_ray.samplers.select import find_method, parse_parameters
 from opacc_ray.spec.predictions_table import read_predictions
 
 

@@ -28,11 +28,11 @@ from opacc_ray.parts.view import View
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.estimate_documents import Basis, StatedEstimate
 from opacc_ray.runs.run import Run
+from opacc_ray.samplers import parse_parameters
 from opacc_ray.samplers.base import MethodParameters
-from opacc_ray.samplers.compare import compare as compare_outcomes
-from opacc_ray.samplers.models import refuse_other_ids
+from opacc_ray.samplers.estimate import compare as compare_outcomes
+from opacc_ray.samplers.estimate import refuse_other_ids
 from opacc_ray.samplers.neyman.regression import uses_regression
-from opacc_ray.samplers.select import parse_parameters
 from opacc_ray.selection import Selection
 from opacc_ray.spec import ModelSpec, Spec
 

@@ -42,8 +42,8 @@ from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.feature_store import compare_objects, write_listing
 from opacc_ray.runs.run import HEADER, Run
+from opacc_ray.samplers import find_method, parse_parameters
 from opacc_ray.samplers.base import Report, unreported
-from opacc_ray.samplers.select import find_method, parse_parameters
 from opacc_ray.samplers.select import select as select_from
 from opacc_ray.selection import Selection
 from opacc_ray.spec import Spec

@@ -8,8 +8,7 @@ from pydantic import Field
 
 from opacc_ray.cli.spec_keys import type_text
 from opacc_ray.documents import Document, Part
-from opacc_ray.samplers import METHODS
-from opacc_ray.samplers.select import find_method
+from opacc_ray.samplers import METHODS, find_method
 
 
 class MethodParameter(Part):

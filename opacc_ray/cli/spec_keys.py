@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from opacc_ray.documents import Document
-from opacc_ray.samplers.select import find_method
+from opacc_ray.samplers import find_method
 from opacc_ray.spec import Spec
 
 _EXAMPLES: dict[str, Any] = {

@@ -22,16 +22,15 @@ replicates.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import Field, dataclass, fields, replace
+from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar, NamedTuple, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.designs.exchange import Array, DrawSequence, LabelledBefore, PredictedFailures
 from opacc_ray.errors import DataError
-
-Array = NDArray[np.float64]
 
 _ROUNDING = 1e-9
 """Rounding error by which a sum of shares may exceed 1."""
@@ -40,12 +39,14 @@ _ROUNDING = 1e-9
 # -- types of the fields of a design, and how they are read from JSON -------------------------------------------
 
 
-class Range(NamedTuple):
-    """Finite numbers from ``low`` to ``high``; ``open`` excludes ``low``."""
+class FieldType(NamedTuple):
+    """Finite numbers from ``low`` to ``high``: "per example" is one per label, in the order of the labels."""
 
-    low: float
+    kind: type
+    shape: str  # "per example", "array" or "number"
+    low: float = 0
     high: float = math.inf
-    open: bool = False
+    open: bool = False  # excludes ``low``
 
     def holds(self, numbers: NDArray[Any]) -> NDArray[np.bool_]:
         above = numbers > self.low if self.open else numbers >= self.low
@@ -57,27 +58,17 @@ class Range(NamedTuple):
         return f"a number in {'(' if self.open else '['}{self.low:g}, {self.high:g}]"
 
 
-class FieldType(NamedTuple):
-    """How a field is read: "per example" has one number per label, in the order of the labels."""
-
-    kind: type  # of each number
-    range: Range
-    shape: str  # "per example", "array" or "number"
-
-
-_POSITIVE_SHARE, _SHARE, _FROM_ZERO, _FROM_ONE = Range(0, 1, open=True), Range(0, 1), Range(0), Range(1)
-
-Probabilities = Annotated[NDArray[np.float64], FieldType(np.float64, _POSITIVE_SHARE, "per example")]
+Probabilities = Annotated[NDArray[np.float64], FieldType(np.float64, "per example", 0, 1, open=True)]
 """Probabilities above 0: of draws that were made."""
-Shares = Annotated[NDArray[np.float64], FieldType(np.float64, _SHARE, "per example")]
-Numbers = Annotated[NDArray[np.int64], FieldType(np.int64, _FROM_ZERO, "per example")]
-Counts = Annotated[NDArray[np.int64], FieldType(np.int64, _FROM_ONE, "per example")]
-Sizes = Annotated[NDArray[np.int64], FieldType(np.int64, _FROM_ONE, "array")]
-Places = Annotated[NDArray[np.int64], FieldType(np.int64, _FROM_ZERO, "array")]
-Number = Annotated[int, FieldType(int, _FROM_ZERO, "number")]
-Count = Annotated[int, FieldType(int, _FROM_ONE, "number")]
-Amount = Annotated[float, FieldType(float, _FROM_ZERO, "number")]
-Probability = Annotated[float, FieldType(float, _POSITIVE_SHARE, "number")]
+Shares = Annotated[NDArray[np.float64], FieldType(np.float64, "per example", 0, 1)]
+Numbers = Annotated[NDArray[np.int64], FieldType(np.int64, "per example")]
+Counts = Annotated[NDArray[np.int64], FieldType(np.int64, "per example", 1)]
+Sizes = Annotated[NDArray[np.int64], FieldType(np.int64, "array", 1)]
+Places = Annotated[NDArray[np.int64], FieldType(np.int64, "array")]
+Number = Annotated[int, FieldType(int, "number")]
+Count = Annotated[int, FieldType(int, "number", 1)]
+Amount = Annotated[float, FieldType(float, "number")]
+Probability = Annotated[float, FieldType(float, "number", 0, 1, open=True)]
 
 
 def read_field(item: "Field[Any]", content: dict[str, Any], source: str) -> Any:
@@ -109,46 +100,14 @@ def _read_numbers(given: Any, wanted: FieldType, name: str) -> Any:
     if numbers.ndim != (0 if single else 1) or (numbers.size and numbers.dtype.kind not in ("iu" if whole else "iuf")):
         kind = f"{'whole ' if whole else ''}number"
         raise DataError(f"{name} is {given!r:.60}, and must be {f'one {kind}' if single else f'a list of {kind}s'}")
-    wrong = np.flatnonzero(~wanted.range.holds(numbers))
+    wrong = np.flatnonzero(~wanted.holds(numbers))
     if len(wrong):
         place = f" at place {wrong[0]}" if numbers.ndim else ""
-        raise DataError(f"{name} is {numbers.flat[wrong[0]]!s}{place}, and must be {wanted.range}")
+        raise DataError(f"{name} is {numbers.flat[wrong[0]]!s}{place}, and must be {wanted}")
     return numbers.astype(wanted.kind) if numbers.ndim else wanted.kind(given)
 
 
-# -- what designs exchange with estimators ----------------------------------------------------------------------
-
-
-class PredictedFailures(NamedTuple):
-    """Failure probabilities that were predicted before the labels were known."""
-
-    labelled: Array  # (n,) of the labelled examples
-    share: float  # mean over all examples that the sample was drawn from
-
-
-class LabelledBefore(NamedTuple):
-    """Labels that were known when a round was drawn."""
-
-    num: int  # labelled examples
-    failures: float  # their sum
-    pool_size: int
-
-
-class DrawSequence(NamedTuple):
-    """Draws in their order, each with what was known before it.
-
-    With m the share of failures in the pool, E[value | all before] = pool_size · m - drawn, and 0 <= value <= bound.
-    """
-
-    value: Array  # (n,)
-    drawn: Array  # (n,) failures drawn before
-    bound: Array  # (n,)
-    pool_size: int
-
-    def mirrored(self) -> "DrawSequence":
-        """Return the sequence of bound - value, which bounds 1 - m from below."""
-        # E[b - g] = b - N·m + D = N·(1 - m) - (N - b - D)
-        return self._replace(value=self.bound - self.value, drawn=self.pool_size - self.bound - self.drawn)
+# -- designs ----------------------------------------------------------------------------------------------------
 
 
 class Replicate(NamedTuple):
@@ -157,6 +116,10 @@ class Replicate(NamedTuple):
     size: int  # examples that it was drawn from
     design: "Design"
     places: NDArray[np.int64]  # of its labels, among those of all replicates
+
+
+DESIGNS: dict[str, type["Design"]] = {}
+"""The designs by name: a class that has one registers itself."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,6 +140,8 @@ class Design(ABC):
     """Fields with one number per example, found by their types."""
 
     def __init_subclass__(cls) -> None:
+        if "name" in cls.__dict__:
+            DESIGNS[cls.name] = cls
         kinds = {name: _field_type(kind) for name, kind in cls.__annotations__.items()}
         cls.column_names = tuple(name for name, kind in kinds.items() if getattr(kind, "shape", "") == "per example")
 
@@ -296,16 +261,8 @@ class Design(ABC):
         return {"type": self.name} | {name: item for name, item in plain.items() if item is not None}
 
     @classmethod
-    def from_json(
-        cls, content: dict[str, Any], source: str, read_inner: Callable[[dict[str, Any], str], "Design"]
-    ) -> Self:
-        """Restore what :meth:`to_json` returned; ``read_inner`` reads a design that is part of this one.
-
-        Raises
-        ------
-        DataError
-            A field is missing or not valid: the message names ``source``, field and value.
-        """
+    def from_json(cls, content: dict[str, Any], source: str) -> Self:
+        """Restore what :meth:`to_json` returned; raises DataError as :func:`read_design`."""
         design = cls(**{item.name: read_field(item, content, source) for item in fields(cls)})
         design.check(source)
         return design
@@ -318,8 +275,29 @@ class Design(ABC):
             raise DataError(f"{source}: the columns of its design for {len(self)} examples differ in length: {stated}")
 
 
-def scatter(z: Array, factor: Array, group: NDArray[np.int64] | None = None) -> Any:
-    """Return Σ_k c_k (z_k - z̄)², c the ``factor`` (k,); ``group`` (k,) numbers groups with a z̄ of their own."""
+def read_design(content: dict[str, Any], source: str) -> Design:
+    """Restore any design from what its ``to_json`` returned.
+
+    Raises
+    ------
+    DataError
+        There is no such design, or a field is missing or not valid: the message names ``source``, field and value.
+    """
+    name = content.get("type") if isinstance(content, dict) else None
+    if name not in DESIGNS:
+        near = get_close_matches(str(name), DESIGNS, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"this version knows {', '.join(DESIGNS)}"
+        raise DataError(f"{source} has a design of type {name!r}; {hint}")
+    return DESIGNS[name].from_json(content, source)
+
+
+def scatter(z: Array, factor: Array | None = None, group: NDArray[np.int64] | None = None) -> Any:
+    """Return Σ_k c_k (z_k - z̄)²; ``group`` (k,) numbers groups with a z̄ of their own.
+
+    c is the ``factor`` (k,), by default 1 / (n(n - 1)) for each of n draws.
+    """
+    if factor is None:
+        factor = np.full(len(z), equal_factor(len(z)))
     if group is None:
         centre = factor @ z / max(float(factor.sum()), 1e-300)
         return factor @ (z - centre) ** 2
@@ -328,9 +306,9 @@ def scatter(z: Array, factor: Array, group: NDArray[np.int64] | None = None) -> 
     return factor @ (z - centres[group]) ** 2
 
 
-def equal_factor(n: int) -> Array:
-    """Return c = 1 / (n(n - 1)) for each of n draws."""
-    return np.full(n, 1 / (n * max(n - 1, 1)))
+def equal_factor(n: int) -> float:
+    """Return c = 1 / (n(n - 1)) of each of n draws."""
+    return 1 / (n * max(n - 1, 1))
 
 
 def times(factor: Array, x: Array) -> Array:

@@ -12,13 +12,8 @@ n examples, spread along the order as evenly as a stratified sample.
 Legend: N examples, n to draw, π inclusion probability, σ size.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
-
-SURE = 1 - 1e-9
-"""Inclusion probabilities from here on count as 1: only rounding separates them."""
 
 
 def unlabelled_index(rank: NDArray[np.int64], taken: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -37,54 +32,6 @@ def draw_uniform(rng: np.random.Generator, size: int, taken: NDArray[np.int64], 
     return unlabelled_index(rank.astype(np.int64), taken)
 
 
-def inclusion_probabilities(
-    size: NDArray[np.float64], num: int, count: NDArray[np.int64] | None = None
-) -> NDArray[np.float64]:
-    """Return π (N,) proportional to ``size`` (N,) > 0, at most 1, with sum ``num`` <= N.
-
-    Examples whose size exceeds their share are certain to be included, and the rest share what is left. With ``count``
-    (N,), each size belongs to that many examples, which may be 0.
-    """
-    sure = np.zeros(len(size), dtype=bool)
-    total = size if count is None else size * count
-    while True:
-        left = num - int(sure.sum() if count is None else count[sure].sum())
-        scale = left / total[~sure].sum() if left else 0.0
-        more = ~sure & (scale * size >= SURE)
-        if not more.any():
-            return np.where(sure, 1.0, scale * size)
-        sure |= more
-
-
-@dataclass(frozen=True)
-class Found:
-    """The examples at some places of a line, (t,) each."""
-
-    index: NDArray[np.int64]
-    begin: NDArray[np.int64]
-    end: NDArray[np.int64]
-
-
-class Line:
-    """Examples end to end, each as long as its probability, in whole units.
-
-    Parameters
-    ----------
-    index : (N,) the examples in the order of the line
-    length : (N,) of each, above 0
-    """
-
-    def __init__(self, index: NDArray[np.int64], length: NDArray[np.int64]) -> None:
-        self._index, self._end = index, np.cumsum(length)
-        self.total = int(self._end[-1]) if len(index) else 0
-
-    def find(self, places: NDArray[np.int64]) -> Found:
-        """Return the example at each of ``places`` (t,), from 0 to below the total."""
-        at = np.searchsorted(self._end, places, side="right")
-        begin = np.where(at > 0, self._end[at - 1], 0)
-        return Found(self._index[at], begin, self._end[at])
-
-
 def line_lengths(probability: NDArray[np.float64], num: int) -> NDArray[np.int64]:
     """Return lengths (N,) on a line of ``num`` intervals, in units so small that their sum fits in 2^61."""
     length = probability * 2.0 ** (61 - int(num).bit_length())
@@ -92,8 +39,8 @@ def line_lengths(probability: NDArray[np.float64], num: int) -> NDArray[np.int64
     return np.maximum(length, 1, out=length).astype(np.int64)
 
 
-def draw_along(rng: np.random.Generator, line: Line, num: int) -> NDArray[np.int64]:
-    """Draw ``num`` distinct examples, one per interval, with probabilities equal to their lengths in intervals.
+def draw_along(rng: np.random.Generator, probability: NDArray[np.float64], num: int) -> NDArray[np.int64]:
+    """Draw ``num`` distinct places of a line, one per interval, each with its ``probability`` (N,); ``num`` in sum.
 
     In interval k the example across its lower cut has the probability after / (1 - before) if interval k - 1 did not
     take it, else 0. The other examples share the rest by their lengths. Nearly all intervals are in the first case,
@@ -101,25 +48,28 @@ def draw_along(rng: np.random.Generator, line: Line, num: int) -> NDArray[np.int
     """
     if num == 0:
         return np.empty(0, dtype=np.int64)
-    unit = line.total / num  # the lengths sum to a whole number of intervals, but for rounding
+    end = np.cumsum(line_lengths(probability, num))
+    total = int(end[-1])
+    unit = total / num  # the lengths sum to a whole number of intervals, but for rounding
     cut = np.arange(num)
-    across = line.find(np.minimum(np.floor(cut * unit).astype(np.int64), line.total - 1))  # the example on each cut
-    before = np.maximum(cut - across.begin / unit, 0.0)  # (n,) its length in the interval below
-    after = np.maximum(across.end / unit - cut, 0.0)  # and above
+    across = np.searchsorted(end, np.minimum(np.floor(cut * unit).astype(np.int64), total - 1), side="right")
+    begin = np.where(across > 0, end[across - 1], 0)
+    before = np.maximum(cut - begin / unit, 0.0)  # (n,) in the interval below, of the example across each cut
+    after = np.maximum(end[across] / unit - cut, 0.0)  # and above
     uniform, chance = rng.random(num), np.minimum(after / (1 - before), 1.0)
     left = (uniform - chance) / np.maximum(1 - chance, 1e-300)  # uniform again, given uniform >= chance
 
     def other(intervals: NDArray[np.int64], uniform: NDArray[np.float64]) -> NDArray[np.int64]:
-        """(s,) examples at ``uniform`` of the way from the end of the one across the cut to the next cut."""
+        """(s,) places at ``uniform`` of the way from the end of the one across the cut to the next cut."""
         way = after[intervals] + np.maximum(uniform[intervals], 0.0) * (1 - after[intervals])
-        place = np.floor((intervals + way) * unit).astype(np.int64)
-        return line.find(np.clip(place, across.end[intervals], line.total - 1)).index
+        at = np.floor((intervals + way) * unit).astype(np.int64)
+        return np.searchsorted(end, np.clip(at, end[across[intervals]], total - 1), side="right")
 
-    chosen = across.index.copy()
+    chosen = across.copy()
     rest = np.flatnonzero(uniform >= chance)
     chosen[rest] = other(rest, left)
     if_taken = other(cut, uniform)  # where the interval before took the one across
     for k in range(1, num):
-        if chosen[k - 1] == across.index[k]:
+        if chosen[k - 1] == across[k]:
             chosen[k] = if_taken[k]
     return chosen

@@ -13,18 +13,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from opacc_ray.designs.design import (
-    Array,
-    Count,
-    Design,
-    DrawSequence,
-    LabelledBefore,
-    Probabilities,
-    Probability,
-    equal_factor,
-    scatter,
-    times,
-)
+from opacc_ray.designs.design import Count, Design, Probabilities, Probability, scatter, times
+from opacc_ray.designs.exchange import Array, DrawSequence, LabelledBefore
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +22,9 @@ class HansenHurwitz(Design):
     """n draws with replacement, each with the same known probabilities."""
 
     name: ClassVar[str] = "Hansen-Hurwitz"
+    is_sequential = True
+    is_distinct = False
+    draws_by_risk = True
 
     draw_probability: Probabilities  # (n,) p
     population: Count  # N
@@ -42,23 +35,11 @@ class HansenHurwitz(Design):
         return self._scale / len(self)
 
     def variance(self, x: Array) -> Any:
-        return scatter(times(self._scale, x), equal_factor(len(self)))
+        return scatter(times(self._scale, x))
 
     @property
     def weight_bound(self) -> float:
         return 1 / (len(self) * self.population * self.least_probability)
-
-    @property
-    def is_sequential(self) -> bool:
-        return True
-
-    @property
-    def is_distinct(self) -> bool:
-        return False
-
-    @property
-    def draws_by_risk(self) -> bool:
-        return True
 
     def stream(self, failure: Array, before: LabelledBefore) -> DrawSequence | None:
         n = len(self)

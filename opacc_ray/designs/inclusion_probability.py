@@ -21,20 +21,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.design import (
-    Amount,
-    Array,
-    Count,
-    Design,
-    Places,
-    PredictedFailures,
-    Probabilities,
-    Shares,
-    equal_factor,
-    scatter,
-    times,
-)
+from opacc_ray.designs.design import Amount, Count, Design, Places, Probabilities, Shares, equal_factor, scatter, times
+from opacc_ray.designs.exchange import Array, PredictedFailures
 from opacc_ray.errors import DataError
+
+SURE = 1 - 1e-9
+"""Inclusion probabilities from here on count as 1: only rounding separates them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +35,8 @@ class InclusionProbability(Design):
 
     name: ClassVar[str] = "inclusion probability"
     predicted: ClassVar[tuple[str, ...]] = ("predicted_failure",)
+    interval = "adjusted Wilson"
+    is_sequential = True
 
     inclusion_probability: Probabilities  # (n,) π in the whole batch
     predicted_failure: Shares  # (n,) p
@@ -70,14 +64,6 @@ class InclusionProbability(Design):
         return self.weights * np.sqrt(self._excluded)
 
     @property
-    def interval(self) -> str:
-        return "adjusted Wilson"
-
-    @property
-    def is_sequential(self) -> bool:
-        return True
-
-    @property
     def prediction(self) -> PredictedFailures:
         return PredictedFailures(self.predicted_failure, self.predicted_failures / self.population)
 
@@ -103,3 +89,22 @@ class InclusionProbability(Design):
     def _excluded(self) -> Array:
         """1 - π (n,)."""
         return np.maximum(1 - self.probability, 0)
+
+
+def inclusion_probabilities(
+    size: NDArray[np.float64], num: int, count: NDArray[np.int64] | None = None
+) -> NDArray[np.float64]:
+    """Return π (N,) proportional to ``size`` (N,) > 0, at most 1, with sum ``num`` <= N.
+
+    Examples whose size exceeds their share are certain to be included, and the rest share what is left. With ``count``
+    (N,), each size belongs to that many examples, which may be 0.
+    """
+    sure = np.zeros(len(size), dtype=bool)
+    total = size if count is None else size * count
+    while True:
+        left = num - int(sure.sum() if count is None else count[sure].sum())
+        scale = left / total[~sure].sum() if left else 0.0
+        more = ~sure & (scale * size >= SURE)
+        if not more.any():
+            return np.where(sure, 1.0, scale * size)
+        sure |= more

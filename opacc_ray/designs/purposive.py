@@ -15,6 +15,7 @@ class Purposive(EqualWeights):
     """n of N examples, chosen by optimisation."""
 
     name: ClassVar[str] = "purposive"
+    interval = "as for a simple random sample"
 
     why: str  # no design-based variance exists
     phase: Numbers | None = None  # (n,) phase of the method that chose each example
@@ -23,10 +24,6 @@ class Purposive(EqualWeights):
     def stand_in(self) -> SimpleRandom:
         """The simple random sample whose interval is used."""
         return SimpleRandom(self.num, self.population, replacement=False)
-
-    @property
-    def interval(self) -> str:
-        return "as for a simple random sample"
 
     @property
     def reason(self) -> str | None:

@@ -15,7 +15,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from opacc_ray.designs.design import Array, Counts, Design, Probabilities, Probability, scatter, times
+from opacc_ray.designs.design import Counts, Design, Probabilities, Probability, scatter, times
+from opacc_ray.designs.exchange import Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +24,7 @@ class RaoHartleyCochran(Design):
     """One draw from each of n random groups, with probabilities proportional to p within the group."""
 
     name: ClassVar[str] = "Rao-Hartley-Cochran"
+    draws_by_risk = True
 
     draw_probability: Probabilities  # (n,) p
     group_probability: Probabilities  # (n,) Q
@@ -52,10 +54,6 @@ class RaoHartleyCochran(Design):
     @property
     def weight_bound(self) -> float:
         return float(self.group_probability.sum()) / (len(self) * self.population * self.least_probability)
-
-    @property
-    def draws_by_risk(self) -> bool:
-        return True
 
     @property
     def _share(self) -> Array:

@@ -13,14 +13,14 @@ Replicates without labels are ignored: the others represent them.
 Legend: N pool, N_r part, R replicates, n labels.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.design import Array, Design, Numbers, Replicate, Sizes, equal_factor, read_field, scatter
+from opacc_ray.designs.design import Design, Numbers, Replicate, Sizes, read_design, read_field, scatter
+from opacc_ray.designs.exchange import Array
 from opacc_ray.errors import DataError, LabelError
 
 
@@ -29,6 +29,7 @@ class Replicates(Design):
     """R designs of one kind; their labels alternate."""
 
     name: ClassVar[str] = "replicates"
+    interval = "replicates"
 
     replicate: Numbers  # (n,)
     sizes: Sizes  # (R,) N_r
@@ -36,13 +37,7 @@ class Replicates(Design):
 
     @property
     def parts(self) -> tuple[Replicate, ...]:
-        """The replicates that have labels.
-
-        Raises
-        ------
-        LabelError
-            Fewer than two have.
-        """
+        """The replicates that have labels; raises LabelError if fewer than two have."""
         places = [np.flatnonzero(self.replicate == r) for r in range(len(self.sizes))]
         rows = zip(self.sizes.tolist(), self.designs, places, strict=True)
         parts = tuple(Replicate(size, design, place) for size, design, place in rows if len(place))
@@ -59,7 +54,7 @@ class Replicates(Design):
 
     def variance(self, x: Array) -> Any:
         means = np.stack([part.design.mean(x[part.places]) for part in self.parts])
-        return scatter(means, equal_factor(len(means)))
+        return scatter(means)
 
     @property
     def degrees(self) -> int | None:
@@ -69,16 +64,11 @@ class Replicates(Design):
     def largest_weight(self) -> float:
         return max(share * part.design.largest_weight for share, part in zip(self._shares, self.parts, strict=True))
 
-    @property
-    def interval(self) -> str:
-        return "replicates"
-
     def failure_share(self, failure: Array) -> float:
         return float(self._shares @ self._failure_shares(failure))
 
     def failure_variance(self, failure: Array) -> float:
-        shares = self._failure_shares(failure)
-        return float(scatter(shares, equal_factor(len(shares))))
+        return float(scatter(self._failure_shares(failure)))
 
     @property
     def is_sequential(self) -> bool:
@@ -112,15 +102,12 @@ class Replicates(Design):
     def to_json(self) -> dict[str, Any]:
         """Return the :meth:`columns` once, and in each replicate the rest of its design."""
         columns = {name: values.tolist() for name, values in self.columns().items()}
-        inner = [
-            {name: item for name, item in design.to_json().items() if name not in columns} for design in self.designs
-        ]
+        whole = [design.to_json() for design in self.designs]
+        inner = [{name: item for name, item in own.items() if name not in columns} for own in whole]
         return {"type": self.name, "sizes": self.sizes.tolist(), "designs": inner} | columns
 
     @classmethod
-    def from_json(
-        cls, content: dict[str, Any], source: str, read_inner: Callable[[dict[str, Any], str], Design]
-    ) -> Self:
+    def from_json(cls, content: dict[str, Any], source: str) -> Self:
         number, sizes = (read_field(item, content, source) for item in fields(cls)[:2])
         inner = content.get("designs")
         if not isinstance(inner, list) or len(inner) != len(sizes) or (len(number) and number.max() >= len(sizes)):
@@ -132,7 +119,7 @@ class Replicates(Design):
         for r, own in enumerate(inner):
             places = np.flatnonzero(number == r).tolist()
             columns = {name: [content[name][k] for k in places] for name in rest}
-            designs.append(read_inner(own | columns, source))
+            designs.append(read_design(own | columns, source))
         design = cls(number, sizes, tuple(designs))
         design.check(source)
         return design

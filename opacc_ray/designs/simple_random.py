@@ -10,16 +10,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.design import (
-    Array,
-    Count,
-    Design,
-    DrawSequence,
-    LabelledBefore,
-    Number,
-    equal_factor,
-    scatter,
-)
+from opacc_ray.designs.design import Count, Design, Number, scatter
+from opacc_ray.designs.exchange import Array, DrawSequence, LabelledBefore
 from opacc_ray.errors import DataError
 
 
@@ -41,7 +33,7 @@ class EqualWeights(Design):
         return x.mean(axis=0)
 
     def variance(self, x: Array) -> Any:
-        return self._left * scatter(x, equal_factor(self.num))
+        return self._left * scatter(x)
 
     @property
     def largest_weight(self) -> float:
@@ -77,16 +69,13 @@ class SimpleRandom(EqualWeights):
     """n of N examples, all samples equally likely; in later rounds N counts the examples left to draw from."""
 
     name: ClassVar[str] = "simple random"
+    is_sequential = True
 
     replacement: bool
 
     @property
     def interval(self) -> str:
         return "wilson" if self.replacement else "exact hypergeometric"
-
-    @property
-    def is_sequential(self) -> bool:
-        return True
 
     @property
     def is_distinct(self) -> bool:

@@ -19,19 +19,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from opacc_ray.designs.design import (
-    Array,
-    Count,
-    Design,
-    DrawSequence,
-    LabelledBefore,
-    Numbers,
-    Probabilities,
-    Probability,
-    equal_factor,
-    scatter,
-    times,
-)
+from opacc_ray.designs.design import Count, Design, Numbers, Probabilities, Probability, scatter, times
+from opacc_ray.designs.exchange import Array, DrawSequence, LabelledBefore
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +28,8 @@ class StepByStep(Design):
     """n draws without replacement, in their order, each with its probability at the time."""
 
     name: ClassVar[str] = "step by step"
+    is_sequential = True
+    draws_by_risk = True
 
     draw_probability: Probabilities  # (n,) q
     num_before: Numbers  # (n,) draws before
@@ -53,20 +44,12 @@ class StepByStep(Design):
     def variance(self, x: Array) -> Any:
         before = np.cumsum(x, axis=0) - x
         z = (times(self._extrapolated, before) + times(1 / self.draw_probability, x)) / self.population
-        return scatter(z, equal_factor(len(self)))
+        return scatter(z)
 
     @property
     def weight_bound(self) -> float:
         n = len(self)
         return (1 / self.least_probability + n - 1) / self.population / n
-
-    @property
-    def is_sequential(self) -> bool:
-        return True
-
-    @property
-    def draws_by_risk(self) -> bool:
-        return True
 
     def stream(self, failure: Array, before: LabelledBefore) -> DrawSequence | None:
         n = len(self)

@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.design import Array, Design, Numbers, Sizes, scatter
+from opacc_ray.designs.design import Design, Numbers, Sizes, scatter
+from opacc_ray.designs.exchange import Array
 from opacc_ray.errors import DataError, LabelError
 
 
@@ -22,6 +23,7 @@ class Stratified(Design):
     """Simple random samples without replacement within strata. Every stratum needs a label to be represented."""
 
     name: ClassVar[str] = "stratified"
+    interval = "stratified score"
 
     stratum: Numbers  # (n,)
     sizes: Sizes  # (H,) N_h
@@ -80,10 +82,6 @@ class Stratified(Design):
     def weight_bound(self) -> float:
         """An unlabelled failure moves the estimate by 1/N; if most of a stratum is labelled, no label moves it more."""
         return float(np.maximum(self.shares / self.num * self.left, (self.left > 0) / self.population).max())
-
-    @property
-    def interval(self) -> str:
-        return "stratified score"
 
     def check(self, source: str) -> None:
         last = int(self.stratum.max(initial=0))

@@ -38,7 +38,7 @@ from opacc_ray.lake.examples import BadItem, Shard
 from opacc_ray.lake.pools import read_examples
 from opacc_ray.lake.read_ahead import NextAhead
 from opacc_ray.lake.store_uris import Store
-from opacc_ray.neurons.coverage import Ranges
+from opacc_ray.neurons.criteria import Ranges
 from opacc_ray.spec import SURPRISE, PoolSpec, Spec, see_modules
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from opacc_ray.extract.source import plan_pool
 from opacc_ray.extract.surprise import Reference
 from opacc_ray.lake.examples import Plan, Shard
 from opacc_ray.lake.store_uris import Store, join, open_store
-from opacc_ray.neurons.coverage import Ranges
+from opacc_ray.neurons.criteria import Ranges
 from opacc_ray.spec import PLACEMENT, PoolSpec, Spec
 
 RANGES = "ranges.npz"

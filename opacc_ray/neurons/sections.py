@@ -14,13 +14,13 @@ Source: Li et al., "Boosting Operational DNN Testing Efficiency through Conditio
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.parts.threads import in_threads
+from opacc_ray.parts.loops import in_threads
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
 
@@ -33,22 +33,8 @@ FLOOR = 1e-15
 _BLOCK_VALUES = 1 << 18
 """Values coded at a time, so that temporaries stay in the processor's cache."""
 
-
 _DISTINCT_VALUES = 1 << 24
 """Values that are sorted at a time; those of one neuron if they are more."""
-
-
-class Sections(Protocol):
-    """The sections of the neurons of one layer."""
-
-    @property
-    def layer(self) -> str: ...
-
-    @property
-    def num(self) -> int: ...
-
-    def codes(self, values: NDArray[np.float32]) -> NDArray[np.uint8]:
-        """Return the section of each value, from 0: (n, m) -> (n, m) uint8."""
 
 
 class EqualWidth(NamedTuple):
@@ -74,6 +60,24 @@ class EqualWidth(NamedTuple):
         return codes
 
 
+class EqualCount(NamedTuple):
+    """K sections for each neuron of a layer, cut on the whole pool."""
+
+    layer: str
+    starts: NDArray[np.float32]  # (m, K - 1) the least value of sections 2 to K; not decreasing
+    num: int
+
+    def codes(self, values: NDArray[np.float32]) -> NDArray[np.uint8]:
+        """Return the section of each value, the number of starts at or below it: (n, m) -> (n, m) uint8."""
+        codes = np.zeros(values.shape, dtype=np.uint8)
+        for start in self.starts.T:  # (m,)
+            codes += values >= start
+        return codes
+
+
+Sections = EqualWidth | EqualCount
+
+
 class Histogram(NamedTuple):
     """Sections, layer by layer, with the pool's counts in them."""
 
@@ -95,10 +99,7 @@ def check_sections(num: int) -> None:
 def equal_width(view: View, layers: Sequence[str], num: int) -> Histogram:
     """Cut every neuron of ``layers`` in ``num`` sections of equal width and count the pool in them.
 
-    Raises
-    ------
-    DataError
-        If a value is NaN or infinite, or no neuron varies.
+    Raises DataError if a value is NaN or infinite, or no neuron varies.
     """
     sections = tuple(_cut(view, layer, num) for layer in layers)
     if all((each.low == each.high).all() for each in sections):
@@ -180,66 +181,35 @@ def refuse_not_finite(view: View, layer: str) -> None:
 
 
 def part_first_not_finite(part: Pool, layer: str) -> int | None:
-    values, row = getattr(part, layer), 0
-    for block in _blocks(values, 0, len(values)):
-        bad = np.flatnonzero(~np.isfinite(block).all(axis=1))
-        if len(bad):
-            return row + int(bad[0])
-        row += len(block)
-    return None
-
-
-class EqualCount(NamedTuple):
-    """K sections for each neuron of a layer, cut on the whole pool."""
-
-    layer: str
-    starts: NDArray[np.float32]  # (m, K - 1) the least value of sections 2 to K; not decreasing
-    num: int
-
-    def codes(self, values: NDArray[np.float32]) -> NDArray[np.uint8]:
-        """Return the section of each value, the number of starts at or below it: (n, m) -> (n, m) uint8."""
-        codes = np.zeros(values.shape, dtype=np.uint8)
-        for start in self.starts.T:  # (m,)
-            codes += values >= start
-        return codes
+    bad = np.flatnonzero(~np.isfinite(getattr(part, layer)).all(axis=1))
+    return int(bad[0]) if len(bad) else None
 
 
 def equal_count(view: View, layer: str, num: int) -> EqualCount:
     """Cut every neuron of ``layer`` in ``num`` sections that hold equally many distinct values.
 
-    Raises
-    ------
-    DataError
-        If a value is NaN or infinite, or no neuron varies.
+    Raises DataError if a value is NaN or infinite, or no neuron varies.
     """
-    check_sections(num)
-    width = view.map(part_width, layer)[0]
-    step = max(1, _DISTINCT_VALUES // view.size)
-    cuts = [
-        cut for first in range(0, width, step) for cut in _cuts(view, layer, range(width)[first : first + step], num)
-    ]
-    if all(constant for _, constant in cuts):
+    starts, varies = [], False
+    width, step = view.map(part_width, layer)[0], max(1, _DISTINCT_VALUES // view.size)
+    for first in range(0, width, step):
+        parts = view.map(part_distinct, layer, first, first + step)  # [part][neuron] -> (distinct values there,)
+        for own in zip(*parts, strict=True):
+            values = own[0] if len(own) == 1 else np.unique(np.concatenate(own))  # (U,)
+            if not np.isfinite(values[[0, -1]]).all():  # sorted, with NaN last
+                refuse_not_finite(view, layer)
+            starts.append(values[len(values) * np.arange(1, num) // num])  # (K - 1,)
+            varies |= len(values) > 1
+    if not varies:
         raise DataError(f"every neuron of {layer} is constant over the pool, so no sections can be cut")
-    return EqualCount(layer, np.stack([starts for starts, _ in cuts]), num)
-
-
-def _cuts(view: View, layer: str, neurons: range, num: int) -> list[tuple[NDArray[np.float32], bool]]:
-    """Return, for each neuron, the least values of sections 2 to K, (K - 1,), and whether it is constant."""
-    parts = view.map(part_distinct, layer, neurons)  # [part][neuron] -> (distinct values there,)
-    cuts = []
-    for own in zip(*parts, strict=True):
-        values = own[0] if len(own) == 1 else np.unique(np.concatenate(own))  # (U,)
-        if not np.isfinite(values[[0, -1]]).all():  # sorted, with NaN last
-            refuse_not_finite(view, layer)
-        cuts.append((values[len(values) * np.arange(1, num) // num], len(values) == 1))
-    return cuts
+    return EqualCount(layer, np.stack(starts), num)
 
 
 def part_width(part: Pool, layer: str) -> int:
     return int(getattr(part, layer).shape[1])
 
 
-def part_distinct(part: Pool, layer: str, neurons: range) -> list[NDArray[np.float32]]:
+def part_distinct(part: Pool, layer: str, first: int, stop: int) -> list[NDArray[np.float32]]:
     """Return the sorted distinct values of each of some neurons in a part."""
-    columns = np.ascontiguousarray(getattr(part, layer)[:, neurons.start : neurons.stop].T)
+    columns = np.ascontiguousarray(getattr(part, layer)[:, first:stop].T)
     return [np.unique(column) for column in columns]

@@ -23,11 +23,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from opacc_ray.parts.cache import Kept, key_of
-from opacc_ray.parts.threads import in_threads
-from opacc_ray.parts.view import View, view_of
+from opacc_ray.parts.loops import in_threads
+from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
 
 Words = NDArray[np.uint64]
@@ -44,39 +44,8 @@ class Requirements(NamedTuple):
 NO_REQUIREMENTS = Requirements(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), "")
 
 
-class Wanted(NamedTuple):
-    """The unmet requirements that decide the next choice."""
-
-    now: Words  # (W,) of the current cardinality
-    ahead: Words  # (W,) of those looked ahead to
-
-
-def cover(coverage: ArrayLike, lookahead: int | None = None) -> NDArray[np.int64]:
-    """Choose rows that together cover every column that any row covers, in order of choice.
-
-    Parameters
-    ----------
-    coverage : (N, requirements) bool, or packed bits (N, ceil(requirements / 8)) uint8
-    lookahead : cardinalities that break ties, default all
-    """
-    view = view_of(Pool(coverage=coverage))
-    requirements = rank_requirements(view)
-    unmet, chosen = all_of(requirements), []
-    while unmet.any():
-        index, met = choose(view, requirements, unmet, lookahead)
-        unmet = unmet & ~met
-        chosen.append(index)
-    return np.array(chosen, dtype=np.int64)
-
-
 def rank_requirements(view: View) -> Requirements:
-    """Order the requirements that at least one example meets by cardinality.
-
-    Raises
-    ------
-    DataError
-        If the pool's coverage is neither bool nor packed bits.
-    """
+    """Order the requirements that at least one example meets by cardinality."""
     cardinality = view.total(part_cardinality)  # (requirements rounded up to whole bytes,)
     source = np.argsort(cardinality, kind="stable")
     source = source[np.searchsorted(cardinality[source], 1) :]
@@ -87,11 +56,6 @@ def rank_requirements(view: View) -> Requirements:
 def all_of(requirements: Requirements) -> Words:
     """Return every requirement, (W,)."""
     return _span(requirements, 0, len(requirements.source))
-
-
-def count(words: Words) -> int:
-    """Count the requirements in (..., W) words."""
-    return int(np.bitwise_count(words).sum())
 
 
 def met_by(view: View, requirements: Requirements, index: NDArray[np.int64]) -> Words:
@@ -106,11 +70,11 @@ def choose(view: View, requirements: Requirements, unmet: Words, lookahead: int 
     """Return the next example and the requirements that it meets (W,), while some are ``unmet`` (W,)."""
     wanted = _wanted(requirements, unmet, lookahead)
     num, recipe = len(view.parts.sizes), (requirements.source, requirements.group)
-    kept = Kept(view.parts, "coverage", requirements.key, _Rows.of_part, [recipe] * num)
-    answers = kept.map(_Rows.best, [(wanted,)] * num)
+    kept = Kept(view.parts, "coverage", requirements.key, part_as_rows, [recipe] * num)
+    answers = kept.map(_Rows.best, [wanted] * num)
     parts = [part for part, answer in enumerate(answers) if answer is not None]
     finalists = np.stack([answers[part][1] for part in parts])  # (parts, W)
-    winner = _Rows(finalists, requirements.group).best(wanted)
+    winner = _Rows(finalists, requirements.group).best(*wanted)
     assert winner is not None  # at least one example meets each
     part = parts[winner[0]]
     return int(view.starts[part]) + answers[part][0], winner[1]
@@ -124,25 +88,23 @@ class _Rows:
         self._group = group  # (R,)
         self._counted = np.zeros(words.shape[1], dtype=np.uint64), np.zeros(len(words), dtype=np.int64)
 
-    @classmethod
-    def of_part(cls, part: Pool, source: NDArray[np.int64], group: NDArray[np.int64]) -> "_Rows":
-        return cls(_reorder(_packed(part), source), group)
+    def best(self, now: Words, ahead: Words) -> tuple[int, Words] | None:
+        """Return the row that meets most of ``now``, then of ``ahead`` (W,), the first of ties, and its words (W,).
 
-    def best(self, wanted: Wanted) -> tuple[int, Words] | None:
-        """Return the best row and its words (W,), the first of ties; None if no row meets a current requirement."""
-        from opacc_ray.neurons.bits import best_row
+        None if no row meets any of ``now``.
+        """
+        from opacc_ray.neurons.kernels import best_row
 
-        counts = self._count(wanted.now)  # (n,)
+        counts = self._count(now)  # (n,)
         most = counts.max()
         if not most:
             return None
-        where = np.flatnonzero(wanted.ahead)
-        row = best_row(self._words, np.flatnonzero(counts == most), where, wanted.ahead, self._group)
+        row = best_row(self._words, np.flatnonzero(counts == most), np.flatnonzero(ahead), ahead, self._group)
         return int(row), self._words[row]
 
     def _count(self, now: Words) -> NDArray[np.int64]:
         """Count how many of ``now`` (W,) each row meets: (n,). Requirements met since the last call are subtracted."""
-        from opacc_ray.neurons.bits import count_within
+        from opacc_ray.neurons.kernels import count_within
 
         before, counts = self._counted
         if (now & ~before).any():
@@ -154,25 +116,26 @@ class _Rows:
         return counts
 
 
-def _wanted(requirements: Requirements, unmet: Words, lookahead: int | None) -> Wanted:
-    from opacc_ray.neurons.bits import first_set
-
-    group = requirements.group
-    current = group[first_set(unmet)]
+def _wanted(requirements: Requirements, unmet: Words, lookahead: int | None) -> tuple[Words, Words]:
+    """Return the unmet requirements of the current cardinality, and of those looked ahead to: (W,) each."""
+    group, word = requirements.group, int(np.argmax(unmet != 0))
+    bits = int(unmet[word])
+    current = group[64 * word + (bits & -bits).bit_length() - 1]  # of the first that is unmet
     last = group[-1] if lookahead is None else current + lookahead
     start, middle, stop = np.searchsorted(group, [current, current + 1, last + 1])
-    return Wanted(unmet & _span(requirements, start, middle), unmet & _span(requirements, middle, stop))
+    return unmet & _span(requirements, start, middle), unmet & _span(requirements, middle, stop)
 
 
 def _span(requirements: Requirements, start: int, stop: int) -> Words:
-    from opacc_ray.neurons.bits import span
-
-    return span(start, stop, len(requirements.source))
+    """Return the requirements from ``start`` to before ``stop``, (W,)."""
+    bits = np.zeros(-(-len(requirements.source) // 64) * 64, dtype=np.uint8)
+    bits[start:stop] = 1
+    return np.packbits(bits, bitorder="little").view(np.dtype(np.uint64).newbyteorder("<")).astype(np.uint64)
 
 
 def part_cardinality(part: Pool) -> NDArray[np.int64]:
     """Count the examples of a part that meet each requirement, padded to whole bytes: (8 B,)."""
-    from opacc_ray.neurons.bits import count_places
+    from opacc_ray.neurons.kernels import count_places
 
     packed = _packed(part)
 
@@ -184,12 +147,16 @@ def part_cardinality(part: Pool) -> NDArray[np.int64]:
     return np.sum(in_threads(over, len(packed), 8 * packed.shape[1]), axis=0)
 
 
+def part_as_rows(part: Pool, source: NDArray[np.int64], group: NDArray[np.int64]) -> _Rows:
+    return _Rows(_reorder(_packed(part), source), group)
+
+
 def part_rows(part: Pool, rows: NDArray[np.int64], source: NDArray[np.int64]) -> Words:
     return _reorder(_packed(part, rows), source)
 
 
 def _reorder(packed: NDArray[np.uint8], source: NDArray[np.int64]) -> Words:
-    from opacc_ray.neurons.bits import reorder
+    from opacc_ray.neurons.kernels import reorder
 
     words = np.zeros((len(packed), -(-len(source) // 64)), dtype=np.uint64)
     in_threads(lambda start, stop: reorder(packed[start:stop], source, words[start:stop]), len(packed), len(source))

@@ -20,52 +20,34 @@ from opacc_ray.parts.view import Call, Parts
 from opacc_ray.pool import Pool
 
 
-class _Label(NamedTuple):
-    """What identifies a value that parts keep."""
-
-    name: str
-    key: str
-
-
 class _Answer(Enum):
-    MISSING = "the part keeps no value under this label"
+    MISSING = "the part keeps no value under this name and key"
 
 
-class Kept:
-    """One value per part, made at the first call.
+class Kept(NamedTuple):
+    """One value per part, made at the first call."""
 
-    Parameters
-    ----------
-    parts : that keep the values
-    name, key : of the value, and of the recipe
-    make : from a part and its recipe to its value
-    recipes : arguments of ``make``, one tuple for each part
-    """
-
-    def __init__(
-        self, parts: Parts, name: str, key: str, make: Callable[..., Any], recipes: Sequence[tuple[Any, ...]]
-    ) -> None:
-        self._parts = parts
-        self._label = _Label(name, key)
-        self._make = make
-        self._recipes = recipes
+    parts: Parts  # that keep the values
+    name: str  # of the value
+    key: str  # of the recipe
+    make: Callable[..., Any]  # from a part and its recipe to its value
+    recipes: Sequence[tuple[Any, ...]]  # arguments of ``make``, one tuple for each part
 
     def call(self, calls: Sequence[Call]) -> list[Any]:
         """Return ``function(kept, *arguments)`` for each (part, function, arguments), in their order."""
-        answers = self._parts.call([(part, part_use, (self._label, *rest)) for part, *rest in calls])
+        asked: list[Call] = [(part, part_use, (self.name, self.key, *rest)) for part, *rest in calls]
+        answers = self.parts.call(asked)
         missing = [place for place, answer in enumerate(answers) if answer is _Answer.MISSING]
         if missing:
-            made = self._parts.call([self._with_recipe(*calls[place]) for place in missing])
-            for place, answer in zip(missing, made, strict=True):
+            again = (asked[place] for place in missing)
+            made = [(part, use, (*rest, self.make, self.recipes[part])) for part, use, rest in again]
+            for place, answer in zip(missing, self.parts.call(made), strict=True):
                 answers[place] = answer
         return answers
 
     def map(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return ``function(kept, *arguments[part])`` for every part, in the order of the pool."""
         return self.call([(part, function, own) for part, own in enumerate(arguments)])
-
-    def _with_recipe(self, part: int, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Call:
-        return part, part_make_then_use, (self._make, self._recipes[part], self._label, function, arguments)
 
 
 def key_of(*items: NDArray[Any] | str | int) -> str:
@@ -77,23 +59,20 @@ def key_of(*items: NDArray[Any] | str | int) -> str:
     return digest.hexdigest()
 
 
-def part_use(part: Pool, label: _Label, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """Return ``function(kept, *arguments)``, or that the value is missing."""
-    key, value = part.kept.get(label.name, (None, None))
-    return function(value, *arguments) if key == label.key else _Answer.MISSING
-
-
-def part_make_then_use(
+def part_use(
     part: Pool,
-    make: Callable[..., Any],
-    recipe: tuple[Any, ...],
-    label: _Label,
+    name: str,
+    key: str,
     function: Callable[..., Any],
     arguments: tuple[Any, ...],
+    make: Callable[..., Any] | None = None,
+    recipe: tuple[Any, ...] = (),
 ) -> Any:
-    """Make the value unless the part keeps it, and return ``function(kept, *arguments)``."""
-    key, value = part.kept.get(label.name, (None, None))
-    if key != label.key:
+    """Return ``function(kept, *arguments)``; where the value is missing, ``make`` it, or say so without ``make``."""
+    known, value = part.kept.get(name, (None, None))
+    if known != key:
+        if make is None:
+            return _Answer.MISSING
         value = make(part, *recipe)
-        part.kept[label.name] = label.key, value
+        part.kept[name] = key, value
     return function(value, *arguments)

@@ -28,9 +28,9 @@ def content_of(view: View) -> Content:
     if view.named:
         return {}
     for names in (COLUMNS, LAYERS):
-        found = {name: _digests(view, name) for name in names if name in view.fields}
-        if known := {name: digests for name, digests in found.items() if digests}:
-            return known
+        sums = {name: _sums(view, name) for name in names if name in view.fields}
+        if found := {name: (f"{v:016x}", f"{o:016x}") for name, (v, o) in sums.items() if v or o}:
+            return found
     return {}
 
 
@@ -42,10 +42,9 @@ def in_other_order(own: Content, other: Content) -> list[str]:
     return sorted(name for name in common if own[name][1] != other[name][1])
 
 
-def _digests(view: View, name: str) -> tuple[str, str] | None:
+def _sums(view: View, name: str) -> list[int]:
     calls = [(part, part_content, (name, start)) for part, start in enumerate(view.starts[:-1].tolist())]
-    values, order = view.parts.total(calls).tolist()
-    return (f"{values:016x}", f"{order:016x}") if values or order else None
+    return list(view.parts.total(calls).tolist())
 
 
 def part_content(part: Pool, name: str, start: int) -> NDArray[np.uint64]:

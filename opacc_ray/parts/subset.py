@@ -17,13 +17,7 @@ from opacc_ray.pool import FEATURES, Pool
 
 
 def subset(view: View, index: NDArray[np.int64]) -> View:
-    """Return the view of the examples ``index`` (k,), sorted and distinct, of ``view``.
-
-    Raises
-    ------
-    DataError
-        If there is none.
-    """
+    """Return the view of the examples ``index`` (k,), sorted and distinct; raises DataError if there is none."""
     if not len(index):
         raise DataError("a subset of the pool holds no example; take fewer subsets, or a larger pool")
     return View(_Subset(view, index))
@@ -35,13 +29,11 @@ class _Subset:
     def __init__(self, view: View, index: NDArray[np.int64]) -> None:
         pieces = np.split(index, np.searchsorted(index, view.starts[1:-1]))
         rows = [own - start for own, start in zip(pieces, view.starts, strict=False)]
-        self._parts = view.parts
-        self._index = index
+        self._parts, self._index = view.parts, index
         self._kept = Kept(view.parts, "subset", key_of(index), part_cut, [(own,) for own in rows])
         self._home = [part for part, own in enumerate(rows) if len(own)]  # parts of the pool that hold some
         self.sizes = [len(rows[part]) for part in self._home]
-        self.fields = view.fields
-        self.named = view.named
+        self.fields, self.named = view.fields, view.named
 
     def call(self, calls: Sequence[Call]) -> list[Any]:
         return self._kept.call([(self._home[part], function, arguments) for part, function, arguments in calls])
@@ -58,6 +50,5 @@ class _Subset:
 
 def part_cut(part: Pool, rows: NDArray[np.int64]) -> Pool:
     """Return some rows of a part as a pool."""
-    arrays = {name: getattr(part, name) for name in FEATURES}
-    there = {name: array[rows] for name, array in arrays.items() if array is not None}
+    there = {name: getattr(part, name)[rows] for name in FEATURES if getattr(part, name) is not None}
     return Pool(ids=None if there else [str(row) for row in rows], **there)  # ids stay with the parts

@@ -22,12 +22,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.pool import Pool
+from opacc_ray.pool import SOFTMAX_ROUNDING, Pool
 
 Result = TypeVar("Result")
 
 Call = tuple[int, Callable[..., Any], tuple[Any, ...]]
 """Number of a part, a function of it, and the function's other arguments."""
+
+_RANGES = {"confidence": (0.0, 1.0 + SOFTMAX_ROUNDING, "in [0, 1]"), "dsa": (0.0, np.inf, "at least 0")}
+"""Least and greatest values of columns that are bounded, in numbers and in words."""
 
 
 class Parts(Protocol):
@@ -71,8 +74,8 @@ class LocalParts:
     def identify(self, index: NDArray[np.int64]) -> list[str]:
         starts = starts_of(self.sizes)
         home = np.searchsorted(starts, index, side="right") - 1
-        ids, rows = [pool.ids for pool in self.pools], index - starts[home]
-        return [ids[part][row] for part, row in zip(home.tolist(), rows.tolist(), strict=True)]
+        pairs = zip(home.tolist(), (index - starts[home]).tolist(), strict=True)
+        return [self.pools[part].ids[row] for part, row in pairs]
 
 
 class Memory(Protocol):
@@ -98,12 +101,10 @@ class View:
     """
 
     def __init__(self, parts: Parts, memory: Memory | None = None) -> None:
-        self.memory = memory
-        self.parts = parts
+        self.parts, self.memory = parts, memory
         self.starts = starts_of(parts.sizes)
         self.size = int(self.starts[-1])
-        self.fields = parts.fields
-        self.named = parts.named
+        self.fields, self.named = parts.fields, parts.named
         self._once: dict[tuple[str, Hashable], Any] = {}
 
     def once(self, name: str, key: Hashable, make: Callable[[], Result]) -> Result:
@@ -129,7 +130,7 @@ class View:
         return self.parts.call([(part, function, arguments) for part in range(len(self.parts.sizes))])
 
     def total(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return the sum of ``function(part, *arguments)`` over the parts; see :class:`Parts`."""
+        """Return the sum of ``function(part, *arguments)`` over the parts, in any order."""
         return self.parts.total([(part, function, arguments) for part in range(len(self.parts.sizes))])
 
     def gather(self, function: Callable[..., Any], *arguments: Any) -> NDArray[Any]:
@@ -139,19 +140,24 @@ class View:
     def take(self, function: Callable[..., Any], index: NDArray[np.int64], *arguments: Any) -> NDArray[Any]:
         """Return rows for ``index`` (k,), of which ``function(part, rows, *arguments)`` returns those of a part."""
         located = locate(self.starts, index)
-        answers = self.parts.call([(part, function, (rows, *arguments)) for part, rows, _ in located])
-        rows = np.empty((len(index), *answers[0].shape[1:]), dtype=answers[0].dtype)
-        for (_, _, places), answer in zip(located, answers, strict=True):
-            rows[places] = answer
+        found = np.concatenate(self.parts.call([(part, function, (rows, *arguments)) for part, rows, _ in located]))
+        rows = np.empty_like(found)
+        rows[np.concatenate([places for *_, places in located])] = found
         return rows
 
     def column(self, name: str) -> NDArray[np.float64]:
-        """Return one number per example, (N,), that the caller may change; raises DataError if one is not finite."""
+        """Return one number per example, (N,), that the caller may change; a confidence is at most 1.
+
+        Raises DataError if a value is not finite, a confidence is outside [0, 1] or a DSA is below 0.
+        """
         values = self.parts.column(name).astype(np.float64, copy=False)
-        bad = np.flatnonzero(~np.isfinite(values))
+        low, high, wanted = _RANGES.get(name, (-np.inf, np.inf, ""))
+        bad = np.flatnonzero(~(np.isfinite(values) & (values >= low) & (values <= high)))
         if len(bad):
-            raise DataError(f"{name} of example {self.identify(bad[:1])[0]!r} is {values[bad[0]]}")
-        return values
+            value = values[bad[0]]
+            why = f"; it must be {wanted}" if np.isfinite(value) else ""
+            raise DataError(f"{name} of example {self.identify(bad[:1])[0]!r} is {value}{why}")
+        return np.minimum(values, 1.0, out=values) if name == "confidence" else values
 
     def identify(self, index: ArrayLike) -> list[str]:
         """Return the ids of ``index`` (k,)."""

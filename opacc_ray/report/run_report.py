@@ -42,7 +42,7 @@ from opacc_ray.runs import feature_store
 from opacc_ray.runs.estimate_documents import ConfusionShares
 from opacc_ray.runs.identity import versions
 from opacc_ray.runs.run import Run
-from opacc_ray.samplers.select import find_method
+from opacc_ray.samplers import find_method
 from opacc_ray.selection import Selection
 
 PAGE, DOCUMENT, SUMMARY = "report.html", "report.json", "report.md"

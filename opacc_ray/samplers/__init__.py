@@ -3,6 +3,13 @@
 Each module offers the names of :class:`Sampler`. ``CONTRIBUTING.md`` walks through adding one.
 """
 
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from difflib import get_close_matches
+from typing import Any, get_args, get_origin
+
+from opacc_ray.errors import SpecError, shortened
 from opacc_ray.samplers import ces, coverage, css, deepest, deepreduce, gbs, neyman, rhcs, srs, ssrs, sups, two_ups
 from opacc_ray.samplers.base import Draw, Previous, Sampler, Task
 
@@ -21,4 +28,47 @@ METHODS: dict[str, Sampler] = {
     "coverage": coverage,
 }
 
-__all__ = ["METHODS", "Draw", "Previous", "Sampler", "Task"]
+__all__ = ["METHODS", "Draw", "Previous", "Sampler", "Task", "find_method", "parse_parameters"]
+
+_COMMON = ("method", "budget", "replicates", "models")  # keys of every method
+
+
+def find_method(method: str, others: Iterable[str] = ()) -> Sampler:
+    """Return the module of a method; raises SpecError with the nearest name, of methods and ``others``."""
+    if method not in METHODS:
+        names = [*METHODS, *others]
+        near = get_close_matches(str(method), names, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(names)}"
+        raise SpecError(f"there is no method {shortened(repr(method), 60)}; {hint}")
+    return METHODS[method]
+
+
+def parse_parameters(method: str, given: Mapping[str, Any]) -> Any:
+    """Return the validated Parameters of a method; raises SpecError for an unknown name, with the nearest one."""
+    kind: Any = find_method(method).Parameters
+    known = {item.name: item for item in fields(kind)}
+    for name, value in given.items():
+        if name not in known:
+            near = get_close_matches(name, [*known, *_COMMON], 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(known) or 'none'}"
+            raise SpecError(f"method {method!r} has no parameter {shortened(repr(name), 60)}; {hint}")
+        default, may_be_list = known[name].default, get_origin(known[name].type) is tuple
+        may_be_list |= any(get_origin(part) is tuple for part in get_args(known[name].type))
+        if isinstance(value, list | tuple) and may_be_list:
+            for item in value:
+                _check_type(method, name, item, default[0] if isinstance(default, tuple) else default)
+        else:
+            _check_type(method, name, value, default)
+    return kind(**given)
+
+
+def _check_type(method: str, name: str, value: Any, default: Any) -> None:
+    """Raise SpecError unless a value has the type of the default; an int is accepted as a float, a list as a tuple."""
+    accepted: dict[type, tuple[type, ...]] = {float: (float, int), tuple: (tuple, list)}
+    kinds = accepted.get(type(default), (type(default),))
+    is_bool_as_number = isinstance(value, bool) and bool not in kinds
+    finite = not isinstance(value, float) or math.isfinite(value)
+    if default is not None and (not isinstance(value, kinds) or is_bool_as_number or not finite):
+        wanted = {int: "a whole number", float: "a number", str: "a name", bool: "true or false"}
+        given = f"{name}={shortened(repr(value), 60)} of method {method!r}"
+        raise SpecError(f"{given}: give {wanted.get(kinds[0], 'a list')}, such as {default!r}")

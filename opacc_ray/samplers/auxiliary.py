@@ -17,9 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError, SpecError
+from opacc_ray.errors import SpecError
 from opacc_ray.parts.view import View
-from opacc_ray.pool import SOFTMAX_ROUNDING
 
 NEEDS = {"confidence": ("confidence",), "dsa": ("dsa",), "lsa": ("lsa",), "combined": ("confidence", "dsa")}
 """The features that each auxiliary variable is made of."""
@@ -60,42 +59,22 @@ class Variable(NamedTuple):
             return self.values - min(float(self.values.min()), 0.0)
         return 1 - self.values
 
-    def default_threshold(self) -> float:
-        """Return the threshold of the table above, in raw units."""
-        if self.name == "dsa":
-            return float(self.values.mean() + 2 * self.values.std())
-        return float(self.values.mean() + self.values.var()) if self.name == "lsa" else LOW_CONFIDENCE
-
     def active(self, threshold: float | None = None) -> NDArray[np.bool_]:
         """Return which raw values pass the threshold, by default that of the table above: (N,)."""
-        limit = self.default_threshold() if threshold is None else threshold
-        return self.values > limit if self.name in ("dsa", "lsa") else self.values < limit
+        if self.name not in ("dsa", "lsa"):
+            return self.values < (LOW_CONFIDENCE if threshold is None else threshold)
+        if threshold is None:
+            spread = 2 * self.values.std() if self.name == "dsa" else self.values.var()
+            threshold = float(self.values.mean() + spread)
+        return self.values > threshold
 
 
 def read(view: View, name: str) -> Variable:
-    """Return the auxiliary variable ``name`` of a pool.
-
-    Raises
-    ------
-    DataError
-        A value is not finite, a confidence is outside [0, 1] or a DSA is below 0.
-    """
-    values = read_column(view, NEEDS[name][0])
+    """Return the auxiliary variable ``name`` of a pool; raises DataError as :meth:`View.column`."""
+    values = view.column(NEEDS[name][0])
     if name == "combined":
-        values *= 1 - _share_of_largest(read_column(view, "dsa"))
+        values *= 1 - _share_of_largest(view.column("dsa"))
     return Variable(name, values)
-
-
-def read_column(view: View, name: str) -> NDArray[np.float64]:
-    """Return confidence, DSA or LSA of a pool, (N,), a confidence at most 1; raises DataError as :func:`read`."""
-    values = view.column(name)
-    low, high = {"confidence": (0.0, 1.0 + SOFTMAX_ROUNDING), "dsa": (0.0, np.inf)}.get(name, (-np.inf, np.inf))
-    outside = np.flatnonzero((values < low) | (values > high))[:1]
-    if len(outside):
-        where = "in [0, 1]" if name == "confidence" else "at least 0"
-        example, value = view.identify(outside)[0], values[outside[0]]
-        raise DataError(f"{name} of example {example!r} is {value}; it must be {where}")
-    return np.minimum(values, 1.0, out=values) if name == "confidence" else values
 
 
 def _share_of_largest(surprise: NDArray[np.float64]) -> NDArray[np.float64]:

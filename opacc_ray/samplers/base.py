@@ -21,7 +21,19 @@ def parameter(default: Any, meaning: str) -> Any:
 
 
 class MethodParameters:
-    """Base class of the Parameters of a method; its properties state what the method can do."""
+    """Base class of the Parameters of a method; these properties state what the method can do."""
+
+    supports_regression: bool = True
+    """Whether outcomes may be scores of a regression; if not, a spec with ``model.task: regression`` is refused."""
+
+    predicts_failures: bool = False
+    """Whether its estimate uses its own predictions, so that it cannot be assisted by others."""
+
+    learns_from_history: bool = False
+    """Whether it uses a history: data known before the first label."""
+
+    serves_several: bool = False
+    """Whether it can choose examples for several models at once."""
 
     @property
     def stops_itself(self) -> bool:
@@ -32,26 +44,6 @@ class MethodParameters:
     def optional_features(self) -> tuple[str, ...]:
         """Features that it reads if the pool has them, in addition to those it needs."""
         return ()
-
-    @property
-    def predicts_failures(self) -> bool:
-        """Whether its estimate uses its own predictions, so that it cannot be assisted by others."""
-        return False
-
-    @property
-    def supports_regression(self) -> bool:
-        """Whether outcomes may be scores of a regression; if not, a spec with ``model.task: regression`` is refused."""
-        return True
-
-    @property
-    def learns_from_history(self) -> bool:
-        """Whether it uses a history: data known before the first label."""
-        return False
-
-    @property
-    def serves_several(self) -> bool:
-        """Whether it can choose examples for several models at once."""
-        return False
 
     @property
     def instead(self) -> dict[str, str]:
@@ -90,7 +82,7 @@ class OtherModel(NamedTuple):
 class Task(NamedTuple):
     """A request to a sampler: ``budget`` new labels, after ``previous`` ones."""
 
-    budget: int | None  # None only for a method that stops by itself
+    budget: Any  # int; None only for a method that stops by itself
     parameters: Any  # the sampler's own Parameters
     previous: Previous
     progress: Report = unreported

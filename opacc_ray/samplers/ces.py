@@ -35,8 +35,9 @@ q·m look-ups.
 Legend: N pool, n budget, m neurons, K sections, p initial, q group, ℓ candidates, T sample, S pool.
 """
 
+import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +46,7 @@ from opacc_ray.designs.drawing import draw_uniform, unlabelled_index
 from opacc_ray.designs.purposive import Purposive
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.neurons.sections import Histogram, check_sections, equal_width, part_codes, relative_entropy
-from opacc_ray.parts.threads import in_threads
+from opacc_ray.parts.loops import in_threads
 from opacc_ray.parts.view import View
 from opacc_ray.pool import LAYERS
 from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
@@ -89,7 +90,8 @@ class Parameters(MethodParameters):
             object.__setattr__(self, "layer", tuple(self.layer))
         if not self.layers or len(set(self.layers)) < len(self.layers) or not set(self.layers) <= set(LAYERS):
             raise SpecError(f"layer={self.layer!r}: give {' or '.join(LAYERS)}, or a list of both")
-        if not _is_threshold(self.stop_at_kl):
+        alpha, is_bool = self.stop_at_kl, isinstance(self.stop_at_kl, bool)
+        if alpha is not None and (is_bool or not isinstance(alpha, int | float) or not 0 < alpha < math.inf):
             raise SpecError(f"stop_at_kl={self.stop_at_kl!r}: give a number above 0, such as 0.001, or none")
 
     @property
@@ -113,6 +115,11 @@ class State(NamedTuple):
     chosen: NDArray[np.int64]  # (n so far,) in order of choice
     taken: NDArray[np.int64]  # sorted: chosen now or labelled before
 
+    @property
+    def kl(self) -> float:
+        """KL(P_S || P_T)."""
+        return relative_entropy(self.pool.share, self.counts)
+
 
 def needs(parameters: Parameters) -> tuple[str, ...]:
     return parameters.layers
@@ -124,14 +131,20 @@ def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     while not _is_finished(task, state):
         state = _grow(view, task, state, rng)
         task.progress(len(state.chosen), task.budget)
-    return Draw(state.chosen, Purposive(len(state.chosen), view.size, WHY), {"kl": _kl_to_pool(state)})
+    return Draw(state.chosen, Purposive(len(state.chosen), view.size, WHY), {"kl": state.kl})
 
 
 def _start(view: View, task: Task, rng: np.random.Generator) -> State:
     """Cut the sections and draw p examples at random (Algorithm 1, line 1); those labelled before count among them."""
     parameters, previous = task.parameters, task.previous.chosen
-    initial = max(0, parameters.initial - len(previous))
-    _check_initial(initial, task.budget, view.size - len(previous))
+    initial, free = max(0, parameters.initial - len(previous)), view.size - len(previous)
+    if task.budget is not None and task.budget < initial:
+        raise SpecError(
+            f"budget={task.budget} is below initial={initial}, the number of random examples that CES starts with; "
+            "raise the budget or lower initial (the paper uses 5 on small pools)"
+        )
+    if task.budget is None and free <= initial:
+        raise SpecError(f"initial={initial} uses all {free} unlabelled examples of the pool; lower it")
     pool = equal_width(view, parameters.layers, parameters.sections)
     index = draw_uniform(rng, view.size, previous, initial)
     taken = np.sort(np.concatenate([previous, index]))
@@ -161,23 +174,7 @@ def _grow(view: View, task: Task, state: State, rng: np.random.Generator) -> Sta
 
 def _is_finished(task: Task, state: State) -> bool:
     alpha = task.parameters.stop_at_kl
-    return len(state.chosen) == task.budget or (alpha is not None and _kl_to_pool(state) < alpha)
-
-
-def _is_threshold(alpha: Any) -> bool:
-    return alpha is None or (
-        isinstance(alpha, int | float) and not isinstance(alpha, bool) and 0 < alpha < float("inf")
-    )
-
-
-def _check_initial(initial: int, budget: int | None, free: int) -> None:
-    if budget is not None and budget < initial:
-        raise SpecError(
-            f"budget={budget} is below initial={initial}, the number of random examples that CES starts with; "
-            "raise the budget or lower initial (the paper uses 5 on small pools)"
-        )
-    if budget is None and free <= initial:
-        raise SpecError(f"initial={initial} uses all {free} unlabelled examples of the pool; lower it")
+    return len(state.chosen) == task.budget or (alpha is not None and state.kl < alpha)
 
 
 def _group_size(free: int, task: Task, num_chosen: int) -> int:
@@ -233,14 +230,8 @@ def _scores(codes: NDArray[np.uint8], gains: NDArray[np.int64]) -> NDArray[np.in
     """Return the objective after each group, up to a constant: codes (ℓ, q, m), gains (m, K, q) -> (ℓ,)."""
     from opacc_ray.neurons.kernels import score  # Numba loads where it is used
 
-    def over(start: int, stop: int) -> NDArray[np.int64]:
-        return score(codes[start:stop], gains)
-
-    return np.concatenate(in_threads(over, len(codes), codes[0].size))
-
-
-def _kl_to_pool(state: State) -> float:
-    return relative_entropy(state.pool.share, state.counts)
+    scores = in_threads(lambda start, stop: score(codes[start:stop], gains), len(codes), codes[0].size)
+    return np.concatenate(scores)
 
 
 def _count(codes: NDArray[np.uint8], K: int) -> NDArray[np.int64]:

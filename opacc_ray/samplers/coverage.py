@@ -42,12 +42,11 @@ from numpy.typing import NDArray
 
 from opacc_ray.characterize.class_coverage import Regions, is_near, strongest_other
 from opacc_ray.characterize.classes import Grouped, blocks, centroid_distances, find_clusters
-from opacc_ray.designs.drawing import SURE, Line, draw_along, inclusion_probabilities, line_lengths
-from opacc_ray.designs.inclusion_probability import InclusionProbability
+from opacc_ray.designs.drawing import draw_along
+from opacc_ray.designs.inclusion_probability import SURE, InclusionProbability, inclusion_probabilities
 from opacc_ray.errors import SpecError
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
-from opacc_ray.samplers import auxiliary
 from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
 
 BOUNDARY, CENTROID, BETWEEN = 0, 1, 2
@@ -62,10 +61,7 @@ class Parameters(MethodParameters):
     between: float = parameter(0.1, "share of all labels for examples in neither region; the rest goes by shares")
     radius: float = parameter(0.5, "near the centroid: within this share of the largest distance of the class")
     boundary: tuple[float, ...] = parameter((0.0, 0.7), "near a boundary: a confidence from the first to the second")
-
-    @property
-    def predicts_failures(self) -> bool:
-        return True
+    predicts_failures = True
 
     def __post_init__(self) -> None:
         for name in ("shares", "boundary"):
@@ -124,19 +120,17 @@ class Plan(NamedTuple):
 
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """Draw the whole batch, and put it in random order."""
-    assert task.budget is not None
     ready = plan(view, task)
     sure, others = ready.split()
     num = task.budget - len(sure)
-    line = Line(others, line_lengths(ready.probability[ready.cell[others]], num))
-    return ready.draw(rng.permutation(np.concatenate([sure, draw_along(rng, line, num)])))
+    others = others[draw_along(rng, ready.probability[ready.cell[others]], num)]
+    return ready.draw(rng.permutation(np.concatenate([sure, others])))
 
 
 def plan(view: View, task: Task) -> Plan:
     """Find the cells, and set π."""
-    assert task.budget is not None
     labelled, regions = task.previous.chosen, task.parameters.regions()
-    confidence = auxiliary.read_column(view, "confidence")
+    confidence = view.column("confidence")
     data = Grouped(view, int(view.column("prediction").max()) + 1)
     clusters, classes = find_clusters(data), data.classes()
     near = centroid_distances(data, clusters.centroid) <= (regions.radius * clusters.reach)[classes]

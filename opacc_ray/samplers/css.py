@@ -23,11 +23,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opacc_ray.designs.stratification import allocate
 from opacc_ray.errors import SpecError
 from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
-from opacc_ray.samplers.strata import draw_from
+from opacc_ray.samplers.strata import allocate, draw_strata
 
 
 @dataclass(frozen=True)
@@ -56,9 +55,9 @@ def needs(parameters: Parameters) -> tuple[str, ...]:
 
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """Order by confidence, cut the strata, share the budget, and draw each stratum's share."""
-    assert task.budget is not None
     free = task.free(view.size)
     ordered = free[np.argsort(-view.column("confidence")[free], kind="stable")]  # most confident first
     cuts = np.round(np.cumsum(task.parameters.fractions)[:-1] * len(free)).astype(np.int64)
     sizes = np.diff(cuts, prepend=0, append=len(free))
-    return draw_from(rng, ordered, sizes, allocate(task.budget, np.array(task.parameters.allocation), sizes))
+    allocation = allocate(task.budget, np.array(task.parameters.allocation), sizes)
+    return draw_strata(rng, ordered, np.repeat(np.arange(len(sizes)), sizes), allocation)

@@ -37,7 +37,6 @@ Legend: N pool, n budget, n_k examples drawn before draw k, r weight probability
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,44 +74,24 @@ class Parameters(MethodParameters):
             raise SpecError(f"rule={self.rule!r}: choose one of {', '.join(RULES)}")
 
 
-class Plan(NamedTuple):
-    """The deterministic part of a sample."""
-
-    labelled: NDArray[np.int64]  # (k,) sorted: they cannot be drawn
-    weight: NDArray[np.float64]  # (N,) W up to a factor, 0 for the labelled ones
-    trigger: NDArray[np.bool_]  # (N,) once one of these is drawn, W is not 0
-
-
 def needs(parameters: Parameters) -> tuple[str, ...]:
     return auxiliary.NEEDS[parameters.auxiliary]
 
 
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """Draw the whole sample (Algorithm 1)."""
-    return draw_planned(plan(view, task), task, rng)
-
-
-def plan(view: View, task: Task) -> Plan:
-    """Find the weights."""
     parameters, labelled = task.parameters, task.previous.chosen
-    variable = auxiliary.read(view, parameters.auxiliary)
-    weight, active = variable.score(), variable.active(parameters.threshold)
+    variable, r = auxiliary.read(view, parameters.auxiliary), parameters.weight_probability
+    weight, trigger = variable.score(), variable.active(parameters.threshold)
     if parameters.rule == "released":
-        weight *= active
-        active = np.ones_like(active)
-    weight[labelled] = 0
-    return Plan(labelled, weight, active)
-
-
-def draw_planned(plan: Plan, task: Task, rng: np.random.Generator) -> Draw:
-    """Draw one of the samples that a plan may lead to."""
-    assert task.budget is not None
-    r = task.parameters.weight_probability
-    at_random = draw_uniform(rng, len(plan.weight), plan.labelled, task.budget)
-    by_weight = _race(rng, plan.weight, task.budget)
-    chosen, weighted = _interleave(at_random, by_weight, rng.random(task.budget) < r, plan.trigger)
-    num_free = len(plan.weight) - len(plan.labelled)
-    probability, least = _draw_probabilities(plan.weight, num_free, chosen, weighted, r)
+        weight *= trigger
+        trigger = np.ones_like(trigger)
+    weight[labelled] = 0  # (N,) W up to a factor
+    at_random = draw_uniform(rng, view.size, labelled, task.budget)
+    by_weight = _race(rng, weight, task.budget)
+    chosen, weighted = _interleave(at_random, by_weight, rng.random(task.budget) < r, trigger)
+    num_free = view.size - len(labelled)
+    probability, least = _draw_probabilities(weight, num_free, chosen, weighted, r)
     return Draw(chosen, StepByStep(probability, np.arange(len(chosen)), num_free, least), {})
 
 
@@ -133,12 +112,9 @@ def _race(rng: np.random.Generator, weight: NDArray[np.float64], num: int) -> ND
 
 
 def _interleave(
-    at_random: NDArray[np.int64],
-    by_weight: NDArray[np.int64],
-    coin: NDArray[np.bool_],
-    trigger: NDArray[np.bool_],
+    at_random: NDArray[np.int64], by_weight: NDArray[np.int64], coin: NDArray[np.bool_], trigger: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Take, draw by draw, the next example of either order that is not taken.
+    """Take, draw by draw, the next example of either order that is not taken; W is not 0 once a ``trigger`` is.
 
     Returns the examples (n,), and whether weights were there at each draw (n,).
     """

@@ -37,7 +37,8 @@ Legend: N pool, n budget, m neurons, K sections, T sample, S pool.
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,8 +49,6 @@ from opacc_ray.errors import DataError, SpecError
 from opacc_ray.neurons import set_cover
 from opacc_ray.neurons.sections import (
     FLOOR,
-    EqualCount,
-    EqualWidth,
     Sections,
     check_sections,
     equal_count,
@@ -85,11 +84,13 @@ class Parameters(MethodParameters):
     layer: str = parameter("output", "layer that phase 2 compares: output or hidden")
     division: str = parameter("equal_count", "sections of equal_count or equal_width")
     heuristic: str = parameter("kl", "example that phase 2 adds: the best for kl, or random")
+    stops_itself = True
 
     def __post_init__(self) -> None:
         if not self.alpha > 0:
             raise SpecError(f"alpha={self.alpha}: KL is never below it; give a number above 0, such as 0.001")
-        if not _is_lookahead(self.lookahead):
+        ahead, is_bool = self.lookahead, isinstance(self.lookahead, bool)
+        if ahead is not None and (is_bool or not isinstance(ahead, int) or ahead < 0):
             raise SpecError(
                 f"lookahead={self.lookahead!r}: give a number of cardinalities, at least 0, or none for all"
             )
@@ -97,10 +98,6 @@ class Parameters(MethodParameters):
         for name, choices in (("layer", LAYERS), ("division", DIVISIONS), ("heuristic", HEURISTICS)):
             if getattr(self, name) not in choices:
                 raise SpecError(f"{name}={getattr(self, name)!r}: choose one of {', '.join(choices)}")
-
-    @property
-    def stops_itself(self) -> bool:
-        return True
 
     @property
     def instead(self) -> dict[str, str]:
@@ -142,7 +139,7 @@ def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     while not _is_finished(task, state):
         state = _cover(view, task, state) if state.unmet.any() else _approach(view, task, state, rng)
         task.progress(len(state.chosen), task.budget)
-    num, num_unmet = len(state.requirements.source), set_cover.count(state.unmet)
+    num, num_unmet = len(state.requirements.source), int(np.bitwise_count(state.unmet).sum())
     phase = np.where(np.arange(len(state.chosen)) < state.num_covering, 1, 2)
     design = Purposive(len(state.chosen), view.size, _why(state.kl, num_unmet, num), phase)
     return Draw(state.chosen, design, {"kl": state.kl, "requirements": num, "requirements_unmet": num_unmet})
@@ -161,7 +158,11 @@ def _why(kl: float, num_unmet: int, num_requirements: int) -> str:
 def _start(view: View, task: Task) -> State:
     """Cut the sections, rank the requirements, and count the labelled examples."""
     parameters, previous = task.parameters, task.previous.chosen
-    sections = _cut(view, parameters)
+    sections: Sections
+    if parameters.division == "equal_count":
+        sections = equal_count(view, parameters.layer, parameters.sections)
+    else:
+        (sections,) = equal_width(view, (parameters.layer,), parameters.sections).sections
     key = key_of(*sections)
     pool = sum(_kept(view, sections, key).map(_Codes.count, [()] * len(view.parts.sizes)))
     requirements = set_cover.rank_requirements(view) if parameters.coverage else set_cover.NO_REQUIREMENTS
@@ -189,7 +190,11 @@ def _cover(view: View, task: Task, state: State) -> State:
 
 def _approach(view: View, task: Task, state: State, rng: np.random.Generator) -> State:
     """Add an example by phase 2."""
-    _check_reachable(view, task, state)
+    if task.budget is None and len(state.taken) == view.size - 1:
+        raise DataError(
+            f"alpha={task.parameters.alpha:g} is only reached with all {view.size} examples of the pool "
+            f"(KL {state.kl:.2g} with one left out); raise it, or give a budget"
+        )
     if task.parameters.heuristic == "random":
         index = int(draw_uniform(rng, view.size, state.taken, 1)[0])
         codes = _codes_at(view, state, index)
@@ -200,26 +205,6 @@ def _approach(view: View, task: Task, state: State, rng: np.random.Generator) ->
 
 def _is_finished(task: Task, state: State) -> bool:
     return len(state.chosen) == task.budget or (not state.unmet.any() and state.kl < task.parameters.alpha)
-
-
-def _is_lookahead(value: Any) -> bool:
-    return value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
-
-
-def _cut(view: View, parameters: Parameters) -> EqualCount | EqualWidth:
-    if parameters.division == "equal_count":
-        return equal_count(view, parameters.layer, parameters.sections)
-    (sections,) = equal_width(view, (parameters.layer,), parameters.sections).sections
-    assert isinstance(sections, EqualWidth)
-    return sections
-
-
-def _check_reachable(view: View, task: Task, state: State) -> None:
-    if task.budget is None and len(state.taken) == view.size - 1:
-        raise DataError(
-            f"alpha={task.parameters.alpha:g} is only reached with all {view.size} examples of the pool "
-            f"(KL {state.kl:.2g} with one left out); raise it, or give a budget"
-        )
 
 
 def _add(state: State, index: NDArray[np.int64], codes: NDArray[np.uint8]) -> State:
@@ -238,7 +223,9 @@ def _add(state: State, index: NDArray[np.int64], codes: NDArray[np.uint8]) -> St
 def _closest(view: View, state: State) -> tuple[int, NDArray[np.uint8]]:
     """Return the example that phase 2 adds, and its sections (m,)."""
     target = np.argmax(state.pool / np.maximum(state.counts, FLOOR), axis=1).astype(np.uint8)  # (m,) z_i
-    arguments = [(target, _gains(state), rows) for rows in _rows_per_part(view, state.taken)]
+    gains, bounds = _gains(state), np.searchsorted(state.taken, view.starts)
+    taken = [state.taken[low:high] - start for (low, high), start in zip(pairwise(bounds), view.starts, strict=False)]
+    arguments = [(target, gains, rows) for rows in taken]
     answers = _kept(view, state.sections, state.key).map(_Codes.best, arguments)
     parts = [part for part, answer in enumerate(answers) if answer is not None]
     part = max(parts, key=lambda part: answers[part][:2])  # the first of those that tie
@@ -250,12 +237,6 @@ def _gains(state: State) -> NDArray[np.int64]:
     size = len(state.taken) + 1
     ratio = (state.counts + 1) / np.maximum(state.counts, FLOOR * size)  # P_{T + t} / P_T, with T + t examples in both
     return np.rint(state.share * np.log(ratio) / (len(state.share) * _UNIT)).astype(np.int64)
-
-
-def _rows_per_part(view: View, index: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Return sorted ``index`` (k,) as rows of each part."""
-    bounds = np.searchsorted(index, view.starts)
-    return [index[bounds[part] : bounds[part + 1]] - view.starts[part] for part in range(len(view.parts.sizes))]
 
 
 def _kept(view: View, sections: Sections, key: str) -> Kept:

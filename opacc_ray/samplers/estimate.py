@@ -1,23 +1,36 @@
-"""Estimate the accuracy from the outcomes of a sample."""
+"""Estimate the accuracy of a model, or compare several models, from the outcomes of a sample.
 
-from collections.abc import Sequence
+The pools of all models are checked to hold the same examples as one another and as the selections.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
+from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.estimators.design_based import design_based_estimate
 from opacc_ray.estimators.intervals import Estimate, joined_reasons
+from opacc_ray.estimators.model_comparison import (
+    SeveralModels,
+    compare_by_design,
+    compare_predicted,
+    cut_to_predictions,
+)
 from opacc_ray.estimators.plausibility import contradiction
 from opacc_ray.estimators.prediction_powered import assisted_estimate
-from opacc_ray.estimators.rounds import Outcome, checked_rounds
-from opacc_ray.history import History
-from opacc_ray.parts.content import content_of
+from opacc_ray.estimators.rounds import Outcome, checked_rounds, common_pool
+from opacc_ray.history import NO_HISTORY, History
+from opacc_ray.parts.content import Content, content_of, in_other_order
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
-from opacc_ray.samplers.models import histories_of, refuse_other_order, refuse_other_pools
-from opacc_ray.samplers.neyman.regression import regression_estimate, uses_regression
+from opacc_ray.samplers.neyman.regression import combine_by_regression, regression_estimate, uses_regression
 from opacc_ray.selection import Selection
+
+Pools = Pool | View | Iterable[Pool | View]
+"""The pool of one model, or the pools of several models."""
 
 
 def estimate(
@@ -51,3 +64,174 @@ def estimate(
     else:
         found = design_based_estimate(selections, outcomes, level)
     return replace(found, reason=joined_reasons((found.reason, contradiction(selections, outcomes))))
+
+
+def compare(
+    selection: Selection | Sequence[Selection],
+    outcomes: Sequence[Any],
+    level: float = 0.95,
+    *,
+    pools: Iterable[Pool | View] | None = None,
+    history: History | Sequence[History] | None = None,
+    predictions: Sequence[ArrayLike] | None = None,
+) -> SeveralModels:
+    """Estimate the accuracy of each model, all differences, and the probability that each is the best.
+
+    Parameters
+    ----------
+    selection : as for :func:`opacc_ray.estimate`: a selection, drawn for any of the models, or one per round
+    outcomes : (models, n): a row per model; for rounds a list of these
+    level : confidence level of each accuracy, and of all differences together
+    pools : the pool of each model, with its features, of the same examples in the same order. For rounds drawn by
+        `neyman` with ``combine="labels"``, all labels then predict the unlabelled outcomes
+    history : data known before the first label, as given to select: one for all models or one for each
+    predictions : (models, N) the prediction of each model for every example of the pool; a class has the same name or
+        number for all models. Where two models agree, both are right or both are wrong, so their difference is at most
+        the share of examples on which they disagree
+
+    Returns
+    -------
+    SeveralModels
+        Each difference is that of the two accuracies. Exception: `neyman` without pools, where accuracies use the
+        predictions of the rounds, and differences the labels only.
+
+    Raises
+    ------
+    LabelError
+        There is no model, the outcomes do not fit the selection or the predictions, or rounds are missing.
+    SpecError
+        The number or size of pools or predictions is not that of the models and of the selection's pool.
+    DataError
+        A chosen example has another id in a pool.
+    """
+    selections = [selection] if isinstance(selection, Selection) else list(selection)
+    given = _rows(selections, [outcomes] if isinstance(selection, Selection) else outcomes)
+    by_model = [checked_rounds(selections, [rows[m] for rows in given], level)[1] for m in range(len(given[0]))]
+    predicted = None if predictions is None else _checked(predictions, len(by_model), common_pool(selections))
+    views = None if pools is None else _views(pools, len(by_model), selections)
+    if views is None or not uses_regression(selections):
+        found = compare_by_design(selections, by_model, level)
+    else:
+        models = zip(views, by_model, histories_of(history, len(views)), strict=True)
+        combined = [combine_by_regression(view, selections, own, known) for view, own, known in models]
+        found = compare_predicted(selections, by_model, combined, level)
+    return found if predicted is None else cut_to_predictions(found, selections, by_model, predicted)
+
+
+def _views(pools: Iterable[Pool | View], num_models: int, selections: Sequence[Selection]) -> list[View]:
+    """Return the pools of all models; raises SpecError or DataError if one is not the pool of the selections."""
+    views, size = views_of(pools), common_pool(selections)
+    if len(views) != num_models or views[0].size != size:
+        raise SpecError(
+            f"{len(views)} pools of {views[0].size} examples, for {num_models} models and a selection of {size} "
+            "examples: give one pool per model, each the pool of the selection"
+        )
+    refuse_other_pools(views, selections)
+    return views
+
+
+def _checked(predictions: Sequence[ArrayLike], num_models: int, size: int) -> list[NDArray[Any]]:
+    """Return the predictions of each model, (N,); raises SpecError unless each model has one for every example."""
+    given = [np.asarray(own) for own in predictions]
+    shapes = [own.shape for own in given]
+    if shapes != [(size,)] * num_models:
+        raise SpecError(
+            f"predictions have the shapes {shapes}, for {num_models} models and a pool of {size} examples: give "
+            "(N,) predictions for each model"
+        )
+    return given
+
+
+def _rows(selections: Sequence[Selection], outcomes: Sequence[Any]) -> list[Any]:
+    """Return the outcomes (models, n) of each round; raises LabelError unless all rounds have the same models."""
+    table = next((rows for rows in (outcomes, *outcomes) if hasattr(rows, "keys")), None)
+    if table is not None:
+        raise LabelError(
+            f"the outcomes have the type {type(table).__name__}; give a list with the outcomes of each model, in the "
+            "order of the models"
+        )
+    given = list(outcomes)
+    if len(given) != len(selections) or not given or not len(given[0]):
+        raise LabelError(f"{len(selections)} rounds and outcomes of {len(given)}: give (models, n) for each round")
+    nums = {len(rows) for rows in given}
+    if len(nums) > 1:
+        raise LabelError(f"the rounds have outcomes of {sorted(nums)} models; give a row per model in every round")
+    return given
+
+
+def listed(pool: Pools) -> list[Pool | View]:
+    """Return a list of the given pools; :func:`views_of` refuses what is not a pool."""
+    return list(pool) if isinstance(pool, Sequence | Iterator) else [pool]  # type: ignore[list-item]
+
+
+def views_of(pools: Pools) -> list[View]:
+    """Return the view of each pool; raises SpecError if there is none, one is not a pool, or their sizes differ."""
+    views = [view_of(own) for own in listed(pools)]
+    if not views:
+        raise SpecError("no pool is given; give one, or one for each model")
+    for number, view in enumerate(views[1:], start=2):
+        if view.size != views[0].size:
+            raise SpecError(
+                f"pool {number} has {view.size} examples and the first has {views[0].size}; give pools of the same "
+                "examples in the same order"
+            )
+    return views
+
+
+def histories_of(history: History | Sequence[History] | None, num: int) -> list[History]:
+    """Return one history for each of ``num`` models; raises SpecError if the type or the number is wrong."""
+    if history is None:
+        return [NO_HISTORY] * num
+    if isinstance(history, History):
+        return [history] * num
+    given = list(history) if isinstance(history, Sequence) else [history]
+    strange = next((own for own in given if not isinstance(own, History)), None)
+    if strange is not None:
+        raise SpecError(
+            f"a history has the type {type(strange).__name__}; give opacc.History(labelled=[(pool, outcomes)])"
+        )
+    if len(given) != num:
+        raise SpecError(f"{len(given)} histories for {num} models: give one for all, or one for each")
+    return given
+
+
+def refuse_other_pools(views: Sequence[View], selections: Sequence[Selection]) -> None:
+    """Refuse pools other than the one that the selections were drawn from.
+
+    A pool without ids is compared by its size, and by a digest of its columns if the selection has one.
+    Raises SpecError for another number of examples, DataError for another id of a chosen example or another order.
+    """
+    for number, view in enumerate(views, start=1):
+        pool = "the pool" if len(views) == 1 else f"pool {number}"
+        content = content_of(view) if any(selection.contents for selection in selections) else {}
+        for selection in selections:
+            if selection.pool_size != view.size:
+                raise SpecError(
+                    f"{pool} has {view.size} examples, and the selection was drawn from {selection.pool_size}: "
+                    "give the pool of the selection"
+                )
+            if view.named:
+                places = selection.index
+                refuse_other_ids(places.tolist(), selection.ids, "the selection", view.identify(places), pool)
+            refuse_other_order(selection, content, pool)
+
+
+def refuse_other_order(selection: Selection, content: Content, pool: str) -> None:
+    """Raise DataError if a pool has the values of the selection's pool in another order."""
+    moved = [name for own in selection.contents for name in in_other_order(content, own)]
+    is_one = any(own.keys() & content.keys() and own | content == content | own for own in selection.contents)
+    if moved and not is_one:
+        raise DataError(
+            f"{pool} has the same values of {moved[0]} as the pool of the selection, but in another order: give the "
+            "examples in the order used in select, or give both pools ids: Pool(ids=...)"
+        )
+
+
+def refuse_other_ids(places: Sequence[int], own: Sequence[str], here: str, others: Sequence[str], there: str) -> None:
+    """Raise DataError if the ids of the examples at ``places`` of a pool differ between ``here`` and ``there``."""
+    for place, name, other in zip(places, own, others, strict=True):
+        if name != other:
+            raise DataError(
+                f"example {place} is {name!r} in {here} and {other!r} in {there}; give the same examples, with the "
+                "same ids in the same order"
+            )

@@ -30,19 +30,17 @@ import heapq
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.stratification import check_budget, kmeans_1d
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import auxiliary
 from opacc_ray.samplers.base import Draw, Task
 from opacc_ray.samplers.ssrs import Parameters, needs
-from opacc_ray.samplers.strata import by_stratum, draw_from
+from opacc_ray.samplers.strata import check_budget, draw_strata, kmeans_1d
 
 __all__ = ["Parameters", "draw", "needs"]
 
 
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """Cut the strata, the same ones in every round, share the batch, and draw."""
-    assert task.budget is not None
     labelled, outcome = task.previous
     stratum = kmeans_1d(auxiliary.read(view, task.parameters.auxiliary).score(), task.parameters.strata)  # (N,)
     free, num = task.free(view.size), int(stratum.max()) + 1
@@ -51,7 +49,7 @@ def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     failures = np.bincount(stratum[labelled], weights=1 - outcome, minlength=num).astype(np.float64)
     left = np.flatnonzero(sizes)
     allocation = allocate_by_gradient(task.budget, sizes[left], counted[left], failures[left])
-    return draw_from(rng, by_stratum(free, stratum[free]), sizes[left], allocation)
+    return draw_strata(rng, free, np.searchsorted(left, stratum[free]), allocation)
 
 
 def allocate_by_gradient(

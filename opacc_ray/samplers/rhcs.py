@@ -30,8 +30,7 @@ from opacc_ray.designs.rao_hartley_cochran import RaoHartleyCochran
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import auxiliary
 from opacc_ray.samplers.base import Draw, Task
-from opacc_ray.samplers.proportional import draw_probabilities
-from opacc_ray.samplers.sups import Parameters, needs
+from opacc_ray.samplers.sups import Parameters, draw_probabilities, needs
 
 __all__ = ["Parameters", "draw", "needs"]
 
@@ -41,7 +40,6 @@ _LEAST_SHIFT = 11
 
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """Split into groups and draw one example of each."""
-    assert task.budget is not None
     parameters, labelled = task.parameters, task.previous.chosen
     free = task.free(view.size)
     score = auxiliary.read(view, parameters.auxiliary).score()

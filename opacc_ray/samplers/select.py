@@ -1,34 +1,32 @@
-"""Choose the examples to label: :func:`select` checks a request and runs a method on a pool."""
+"""Choose the examples to label: :func:`select` checks a request and runs a method on a pool.
+
+With independent replicates, the method chooses in several random parts of the pool, in each as if it were the whole
+pool. Their spread gives a variance to methods that have none: see :mod:`opacc_ray.designs.replicates`.
+"""
 
 import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
-from difflib import get_close_matches
-from typing import Any, get_args, get_origin
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from opacc_ray.errors import LabelError, SpecError, shortened
+from opacc_ray.designs.replicates import Replicates
+from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimators.plausibility import contradiction
-from opacc_ray.estimators.rounds import Outcome
+from opacc_ray.estimators.rounds import Outcome, checked_outcome
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.content import content_of
+from opacc_ray.parts.subset import subset
 from opacc_ray.parts.view import View
-from opacc_ray.samplers import METHODS, Draw, Previous, Sampler, Task
+from opacc_ray.samplers import Draw, Previous, Sampler, Task, find_method, parse_parameters
 from opacc_ray.samplers.base import NO_PREVIOUS, OtherModel, Report, unreported
-from opacc_ray.samplers.models import (
-    Pools,
-    histories_of,
-    identify_in_all,
-    listed,
-    refuse_no_rounds,
-    refuse_other_pools,
-    rows_of,
-    views_of,
-)
-from opacc_ray.samplers.replicates import replicate
+from opacc_ray.samplers.estimate import Pools, histories_of, refuse_other_ids, refuse_other_pools, views_of
 from opacc_ray.selection import Selection
+
+Choose = Callable[[View, int | None, int], Draw]
+"""Called with part r of the pool, its share of the budget and r; returns the examples chosen there."""
 
 
 def select(
@@ -47,10 +45,10 @@ def select(
 
     Arguments, facts and errors are those of :func:`opacc_ray.labelled.select`, which also accepts labels.
     """
-    sampler, views = find_method(method), views_of(listed(pool))
+    sampler, views = find_method(method), views_of(pool)
     view = views[0]
     _check_seed(seed)
-    labelled = _gather(previous, views)
+    labelled, notice = _gather(previous, views)
     histories = histories_of(history, len(views))
     others = tuple(map(OtherModel, views[1:], [own.outcome for own in labelled[1:]], histories[1:]))
     task = Task(budget, parse_parameters(method, parameters), labelled[0], progress, histories[0], others)
@@ -60,32 +58,67 @@ def select(
     view.need(sampler.needs(task.parameters), method, task.parameters.instead)
     number = 1 + max((selection.round for selection, _ in previous), default=0)
     contents = tuple(filter(None, map(content_of, views)))
-    drawn = _draw(sampler, view, task, replicates, [int(seed), number])
+    if replicates is None:
+        drawn = sampler.draw(view, task, np.random.default_rng([int(seed), number]))
+    else:
+        drawn = _replicated(sampler, view, task, replicates, [int(seed), number])
     return Selection(
         method=method,
         parameters=json.loads(json.dumps(asdict(task.parameters))),  # as a saved selection returns them
         seed=int(seed),
         pool_size=view.size,
         index=drawn.chosen,
-        ids=identify_in_all(views, drawn.chosen),
+        ids=_identify_in_all(views, drawn.chosen),
         design=drawn.design,
         round=number,
-        facts=drawn.facts | _notice(previous, len(views)),
+        facts=drawn.facts | notice,
         contents=contents,
     )
 
 
-def _notice(previous: Sequence[tuple[Selection, Outcome]], num_models: int) -> dict[str, str]:
-    """Return a notice if the labels of earlier rounds contradict the predicted failures of the first model."""
-    outcomes = [rows_of(selection, outcome, num_models)[0] for selection, outcome in previous]
-    found = contradiction([selection for selection, _ in previous], outcomes)
-    return {"notice": found} if found else {}
+def _gather(
+    previous: Sequence[tuple[Selection, Outcome]], views: Sequence[View]
+) -> tuple[list[Previous], dict[str, str]]:
+    """Return the labels of earlier rounds for each model, and a notice if those of the first contradict its failures.
+
+    Raises SpecError for what is no list of pairs, LabelError if outcomes do not fit their selection or the models.
+    """
+    for own in previous if isinstance(previous, Sequence) else [previous]:
+        if not (isinstance(own, tuple | list) and len(own) == 2 and isinstance(own[0], Selection)):
+            raise SpecError(
+                f"previous holds an item of type {type(own).__name__}; give a list with one pair per earlier round: "
+                "[(selection, outcome)]"
+            )
+    if not previous:
+        return [NO_PREVIOUS] * len(views), {}
+    selections = [selection for selection, _ in previous]
+    refuse_other_pools(views, selections)
+    index = np.concatenate([selection.index for selection in selections])
+    rows = list(zip(*(_rows_of(selection, values, len(views)) for selection, values in previous), strict=True))
+    found = contradiction(selections, rows[0])
+    return [Previous.of(index, np.concatenate(row)) for row in rows], {"notice": found} if found else {}
 
 
-def _draw(sampler: Sampler, view: View, task: Task, replicates: int | None, seed: Sequence[int]) -> Draw:
-    if replicates is not None:
-        return _replicated(sampler, view, task, replicates, seed)
-    return sampler.draw(view, task, np.random.default_rng(seed))
+def _rows_of(selection: Selection, outcome: Any, num: int) -> list[Outcome]:
+    """Return the outcomes (n,) of each of ``num`` models; raises LabelError unless they fit the selection."""
+    if num == 1:
+        return [checked_outcome(selection, outcome)]
+    if len(outcome) != num:
+        raise LabelError(
+            f"round {selection.round} has outcomes of {len(outcome)} models instead of {num}: give one row per model"
+        )
+    return [checked_outcome(selection, row) for row in outcome]
+
+
+def _identify_in_all(views: Sequence[View], chosen: NDArray[np.int64]) -> tuple[str, ...]:
+    """Return the ids of the examples ``chosen`` (n,); raises DataError if they differ between the pools."""
+    first = views[0].identify(chosen)
+    for number, view in enumerate(views[1:], start=2):
+        refuse_other_ids(chosen.tolist(), first, "the first pool", view.identify(chosen), f"pool {number}")
+    return tuple(first)
+
+
+# -- checks of a request ----------------------------------------------------------------------------------------
 
 
 def _check_several(method: str, task: Task, replicates: int | None) -> None:
@@ -109,71 +142,8 @@ def _check_history(method: str, task: Task, replicates: int | None) -> None:
         raise SpecError("`replicates` cannot be combined with `history`; remove one of them")
 
 
-def _replicated(sampler: Sampler, view: View, task: Task, num: int, seed: Sequence[int]) -> Draw:
-    """Draw from ``num`` parts of the pool; progress counts the steps of all of them."""
-    done = 0
-
-    def choose(part: View, share: int | None, r: int) -> Draw:
-        nonlocal done
-        own = Task(share, task.parameters, NO_PREVIOUS, lambda here, _: task.progress(done + here, task.budget))
-        drawn = sampler.draw(part, own, np.random.default_rng([*seed, 1 + r]))
-        done += len(drawn.chosen)
-        return drawn
-
-    return replicate(view, num, task.budget, task.previous.chosen, np.random.default_rng([*seed, 0]), choose)
-
-
-def find_method(method: str, others: Iterable[str] = ()) -> Sampler:
-    """Return the module of a method; raises SpecError with the nearest name, of methods and ``others``."""
-    if method not in METHODS:
-        names = [*METHODS, *others]
-        near = get_close_matches(str(method), names, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(names)}"
-        raise SpecError(f"there is no method {shortened(repr(method), 60)}; {hint}")
-    return METHODS[method]
-
-
-_COMMON = ("method", "budget", "replicates", "models")  # keys of every method
-
-
-def parse_parameters(method: str, given: Mapping[str, Any]) -> Any:
-    """Return the validated Parameters of a method; raises SpecError for an unknown name, with the nearest one."""
-    kind: Any = find_method(method).Parameters
-    known = {item.name: item.default for item in fields(kind)}
-    lists = {item.name for item in fields(kind) if any(get_origin(part) is tuple for part in get_args(item.type))}
-    for name, value in given.items():
-        if name not in known:
-            near = get_close_matches(name, [*known, *_COMMON], 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(known) or 'none'}"
-            raise SpecError(f"method {method!r} has no parameter {shortened(repr(name), 60)}; {hint}")
-        if isinstance(value, list | tuple) and (name in lists or isinstance(known[name], tuple)):
-            _check_items(method, name, value, known[name])
-        else:
-            _check_type(method, name, value, known[name])
-    return kind(**given)
-
-
-def _check_type(method: str, name: str, value: Any, default: Any) -> None:
-    """Raise SpecError unless a value has the type of the default; an int is accepted as a float, a list as a tuple."""
-    accepted: dict[type, tuple[type, ...]] = {float: (float, int), tuple: (tuple, list)}
-    kinds = accepted.get(type(default), (type(default),))
-    is_bool_as_number = isinstance(value, bool) and bool not in kinds
-    finite = not isinstance(value, float) or math.isfinite(value)
-    if default is not None and (not isinstance(value, kinds) or is_bool_as_number or not finite):
-        wanted = {int: "a whole number", float: "a number", str: "a name", bool: "true or false"}
-        given = f"{name}={shortened(repr(value), 60)} of method {method!r}"
-        raise SpecError(f"{given}: give {wanted.get(kinds[0], 'a list')}, such as {default!r}")
-
-
-def _check_items(method: str, name: str, values: Sequence[Any], default: Any) -> None:
-    """Raise SpecError unless all values have the type of the default or of its items."""
-    example = default[0] if isinstance(default, tuple) else default
-    for value in values:
-        _check_type(method, name, value, example)
-
-
 def _check_seed(seed: int) -> None:
-    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
+    if not _is_whole(seed) or seed < 0:
         raise SpecError(f"seed={seed!r}: give a whole number, 0 or more")
 
 
@@ -188,7 +158,7 @@ def _check_budget(budget: int | None, pool_size: int, num_labelled: int, *, opti
         if optional:
             return
         raise SpecError("no budget is given; set the number of labels, such as budget=100 (--budget 100)")
-    if not isinstance(budget, int | np.integer) or isinstance(budget, bool) or budget < 1:
+    if not _is_whole(budget) or budget < 1:
         raise SpecError(f"budget={budget!r}: give a whole number of labels, at least 1")
     if budget > left:
         already = f", of which {num_labelled} are labelled" if num_labelled else ""
@@ -197,13 +167,56 @@ def _check_budget(budget: int | None, pool_size: int, num_labelled: int, *, opti
         )
 
 
-def _gather(previous: Sequence[tuple[Selection, Outcome]], views: Sequence[View]) -> list[Previous]:
-    """Return the labels of earlier rounds for each model."""
-    refuse_no_rounds(previous)
-    if not previous:
-        return [NO_PREVIOUS] * len(views)
-    refuse_other_pools(views, [selection for selection, _ in previous])
-    index = np.concatenate([selection.index for selection, _ in previous])
-    rows = [rows_of(selection, values, len(views)) for selection, values in previous]
-    outcomes = [np.concatenate(row) for row in zip(*rows, strict=True)]
-    return [Previous.of(index, outcome) for outcome in outcomes]
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+# -- replicates -------------------------------------------------------------------------------------------------
+
+
+def _replicated(sampler: Sampler, view: View, task: Task, num: int, seed: Sequence[int]) -> Draw:
+    """Draw from ``num`` parts of the pool; progress counts the steps of all of them."""
+    done = 0
+
+    def choose(part: View, share: int | None, r: int) -> Draw:
+        nonlocal done
+        own = Task(share, task.parameters, NO_PREVIOUS, lambda here, _: task.progress(done + here, task.budget))
+        drawn = sampler.draw(part, own, np.random.default_rng([*seed, 1 + r]))
+        done += len(drawn.chosen)
+        return drawn
+
+    return replicate(view, num, task.budget, task.previous.chosen, np.random.default_rng([*seed, 0]), choose)
+
+
+def replicate(
+    view: View, num: int, budget: int | None, taken: NDArray[np.int64], rng: np.random.Generator, choose: Choose
+) -> Draw:
+    """Join the samples that ``choose`` draws from each of ``num`` random parts of the pool.
+
+    Parameters
+    ----------
+    budget : labels of all replicates together; None for a method that stops by itself
+    taken : examples labelled before, which are left out
+    choose : must draw from a generator that depends on r
+
+    Returns the examples of all replicates in turn, with the facts of each. Raises SpecError for fewer than two
+    replicates, or more than examples or labels.
+    """
+    free = np.delete(np.arange(view.size), taken)
+    if not _is_whole(num) or not 2 <= num <= len(free):
+        raise SpecError(
+            f"replicates={num!r}: give a whole number from 2 to {len(free)}, the number of unlabelled examples"
+        )
+    if budget is not None and budget < num:
+        raise SpecError(f"budget={budget} over replicates={num}: every replicate needs a label; give at least {num}")
+    parts = [np.sort(part) for part in np.array_split(rng.permutation(free), num)]
+    shares = [None if budget is None else budget // num + (r < budget % num) for r in range(num)]
+    draws = [choose(subset(view, part), share, r) for r, (part, share) in enumerate(zip(parts, shares, strict=True))]
+    number = np.repeat(np.arange(num), [len(drawn.chosen) for drawn in draws])
+    place = np.concatenate([np.arange(len(drawn.chosen)) for drawn in draws])
+    order = np.lexsort((number, place))  # if labelling stops early, all replicates have labels
+    index = np.concatenate([part[drawn.chosen] for part, drawn in zip(parts, draws, strict=True)])
+    sizes = np.array([len(part) for part in parts])
+    design = Replicates(number[order], sizes, tuple(drawn.design for drawn in draws))
+    facts = [drawn.facts for drawn in draws]
+    return Draw(index[order], design, {"replicates": facts} if any(facts) else {})

@@ -31,7 +31,6 @@ def needs(parameters: Parameters) -> tuple[str, ...]:
 
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """Draw the whole sample at once."""
-    assert task.budget is not None
     if task.parameters.replacement:
         chosen = rng.integers(view.size, size=task.budget)
         return Draw(chosen, SimpleRandom(task.budget, view.size, replacement=True), {})

@@ -23,12 +23,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.stratification import allocate, kmeans_1d
 from opacc_ray.errors import SpecError
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import auxiliary
 from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
-from opacc_ray.samplers.strata import by_stratum, draw_from
+from opacc_ray.samplers.strata import allocate, draw_strata, kmeans_1d
 
 
 @dataclass(frozen=True)
@@ -50,14 +49,13 @@ def needs(parameters: Parameters) -> tuple[str, ...]:
 
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """Cut the strata, share the budget, and draw."""
-    assert task.budget is not None
     free = task.free(view.size)
     score = auxiliary.read(view, task.parameters.auxiliary).score()[free]
     stratum = kmeans_1d(score, task.parameters.strata)
     sizes = np.bincount(stratum)
     spread = sizes * _deviations(score, stratum)  # N_h · S_h
     shares = spread / spread.sum() if spread.sum() > 0 else sizes / sizes.sum()
-    return draw_from(rng, by_stratum(free, stratum), sizes, allocate(task.budget, shares, sizes))
+    return draw_strata(rng, free, stratum, allocate(task.budget, shares, sizes))
 
 
 def _deviations(score: NDArray[np.float64], stratum: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -17,11 +17,12 @@ Legend: N pool, n budget, p draw probability.
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import auxiliary
 from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
-from opacc_ray.samplers.proportional import draw_independent, draw_probabilities
 
 
 @dataclass(frozen=True)
@@ -44,3 +45,24 @@ def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """Draw n examples independently, in proportion to their scores."""
     score = auxiliary.read(view, task.parameters.auxiliary).score()
     return draw_independent(rng, draw_probabilities(score, task.parameters.floor, task.previous.chosen), task)
+
+
+def draw_probabilities(score: NDArray[np.float64], floor: float, labelled: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return p (N,), proportional to ``score`` (N,): 0 for the examples ``labelled`` (k,), 1 in sum."""
+    probability = score.copy()
+    probability[labelled] = 0
+    mean = probability.sum() / (len(score) - len(labelled))
+    np.maximum(probability, floor * mean if mean > 0 else 1.0, out=probability)
+    probability[labelled] = 0
+    probability /= probability.sum()
+    return probability
+
+
+def draw_independent(rng: np.random.Generator, probability: NDArray[np.float64], task: Task) -> Draw:
+    """Draw ``task.budget`` examples independently with p (N,), which is 0 for the examples labelled before."""
+    cumulative, possible = np.cumsum(probability), np.flatnonzero(probability)
+    place = rng.random(task.budget) * cumulative[-1]
+    chosen = np.minimum(np.searchsorted(cumulative, place, side="right"), possible[-1])  # rounding may lead past it
+    least = min(float(probability[possible].min()), 1.0)
+    free = len(probability) - len(task.previous.chosen)
+    return Draw(chosen.astype(np.int64), HansenHurwitz(probability[chosen], free, least), {})

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opacc_ray.designs.stratification import kmeans_1d
 from opacc_ray.errors import SpecError
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import auxiliary
 from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
-from opacc_ray.samplers.proportional import draw_independent, draw_probabilities
+from opacc_ray.samplers.strata import kmeans_1d
+from opacc_ray.samplers.sups import draw_independent, draw_probabilities
 
 
 @dataclass(frozen=True)

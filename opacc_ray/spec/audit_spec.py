@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from opacc_ray.errors import SpecError
 from opacc_ray.lake.formats import FEATURE_COLUMNS
-from opacc_ray.samplers.select import find_method, parse_parameters
+from opacc_ray.samplers import find_method, parse_parameters
 from opacc_ray.spec.extract_spec import PLACEMENT, ExtractSpec
 from opacc_ray.spec.model_spec import WAYS, ModelSpec
 from opacc_ray.spec.pool_spec import PoolSpec, ReferenceSpec

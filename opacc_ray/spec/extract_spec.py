@@ -7,7 +7,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from opacc_ray.documents import first_problem
 from opacc_ray.errors import shortened
-from opacc_ray.neurons.coverage import Criterion
+from opacc_ray.neurons.criteria import Criterion
 from opacc_ray.spec.validation import Section
 
 Feature = Literal["hidden", "output", "prediction", "confidence", "dsa", "lsa", "coverage"]
@@ -27,7 +27,7 @@ PLACEMENT = (
 
 
 class CoverageSpec(Section):
-    """The requirements of neuron coverage: see :mod:`opacc_ray.neurons.coverage`."""
+    """The requirements of neuron coverage: see :mod:`opacc_ray.neurons.criteria`."""
 
     criterion: str = Field(default="nc:0.5", description="nc:β, kmnc:k, nbc, snac or tknc:k")
     layers: list[str] | None = Field(

@@ -18,7 +18,7 @@ from opacc_ray.lake.arrow_columns import to_numpy
 from opacc_ray.lake.formats.features import place_of_file, read_file
 from opacc_ray.lake.store_uris import absolute, open_store, split
 from opacc_ray.pool import Pool
-from opacc_ray.samplers.select import find_method, parse_parameters
+from opacc_ray.samplers import find_method, parse_parameters
 from opacc_ray.spec.audit_spec import Spec, load_spec, parse_spec
 
 log = logging.getLogger(__name__)

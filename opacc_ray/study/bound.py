@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from opacc_ray.designs.drawing import inclusion_probabilities
+from opacc_ray.designs.inclusion_probability import inclusion_probabilities
 from opacc_ray.estimators.rounds import Outcome, is_binary
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.view import View

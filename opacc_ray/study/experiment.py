@@ -25,7 +25,7 @@ from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimators.prediction_powered import label_free_accuracy
 from opacc_ray.estimators.rounds import is_binary
 from opacc_ray.lake.store_uris import Store, open_store
-from opacc_ray.samplers.select import find_method, parse_parameters
+from opacc_ray.samplers import find_method, parse_parameters
 from opacc_ray.spec import read_yaml, validated
 from opacc_ray.study.bound import least_variance
 from opacc_ray.study.cases import Case, Source, find_cases, read_case

@@ -16,7 +16,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from opacc_ray.errors import SpecError
-from opacc_ray.samplers.select import find_method, parse_parameters
+from opacc_ray.samplers import find_method, parse_parameters
 from opacc_ray.study.peers import LEAST_BUDGETS, PEERS
 
 

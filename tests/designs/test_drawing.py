@@ -1,11 +1,11 @@
-"""Test drawing among unlabelled examples, the line of systematic sampling, and sharing a budget among strata."""
+"""Test drawing among unlabelled examples, lengths on a line, and sharing a budget among strata."""
 
 import numpy as np
 import pytest
 
-from opacc_ray.designs.drawing import Line, line_lengths, unlabelled_index
-from opacc_ray.designs.stratification import allocate
+from opacc_ray.designs.drawing import line_lengths, unlabelled_index
 from opacc_ray.errors import SpecError
+from opacc_ray.samplers.strata import allocate
 
 
 def test_unlabelled_index_counts_the_free_examples() -> None:
@@ -44,21 +44,6 @@ def test_refuses_a_budget_below_the_number_of_strata_in_one_short_sentence() -> 
     with pytest.raises(SpecError, match="budget=100 over 5000 strata of 1 to 5000 examples") as error:
         allocate(100, np.full(5000, 1 / 5000), sizes)
     assert len(str(error.value)) < 200
-
-
-LINE = Line(np.array([7, 2, 9]), np.array([3, 1, 4]))  # 7 from 0 to 2, 2 at 3, 9 from 4 to 7
-
-
-def test_the_total_is_the_sum_of_the_lengths() -> None:
-    assert LINE.total == 8
-    assert Line(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)).total == 0
-
-
-def test_a_place_is_found_by_the_lengths_before_it() -> None:
-    found = LINE.find(np.array([0, 2, 3, 4, 7, 0]))
-    assert found.index.tolist() == [7, 7, 2, 9, 9, 7]
-    assert found.begin.tolist() == [0, 0, 3, 4, 4, 0]
-    assert found.end.tolist() == [3, 3, 4, 8, 8, 3]
 
 
 def test_lengths_are_proportional_and_never_zero() -> None:

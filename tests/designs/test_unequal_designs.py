@@ -11,16 +11,15 @@ from scipy import stats
 import opacc_ray as opacc
 from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
 from opacc_ray.designs.rao_hartley_cochran import RaoHartleyCochran
-from opacc_ray.designs.stratification import kmeans_1d
 from opacc_ray.designs.stratified import Stratified
 from opacc_ray.estimators.design_based import estimate_sample
 from opacc_ray.estimators.intervals import Estimate, weighted_clopper_pearson
 from opacc_ray.parts.view import view_of
 from opacc_ray.pool import Pool
-from opacc_ray.samplers import METHODS, gbs, ssrs
+from opacc_ray.samplers import METHODS, gbs, parse_parameters, ssrs
 from opacc_ray.samplers.base import NO_PREVIOUS, Draw, Previous, Task
-from opacc_ray.samplers.proportional import draw_probabilities
-from opacc_ray.samplers.select import parse_parameters
+from opacc_ray.samplers.strata import kmeans_1d
+from opacc_ray.samplers.sups import draw_probabilities
 
 CONFIDENCE = np.array([1.0, 0.7, 0.95, 0.4, 0.9])
 OUTCOME = np.array([0.0, 1.0, 1.0, 0.0, 1.0])

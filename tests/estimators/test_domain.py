@@ -19,7 +19,7 @@ from opacc_ray.estimators.intervals import Estimate
 from opacc_ray.estimators.rounds import linear_estimator
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS
-from opacc_ray.samplers.compare import compare
+from opacc_ray.samplers.estimate import compare
 from opacc_ray.selection import Selection
 
 N, C = 600, 4

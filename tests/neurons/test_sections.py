@@ -9,7 +9,7 @@ from oracles import sections as reference
 import opacc_ray as opacc
 from opacc_ray.neurons import sections
 from opacc_ray.neurons.sections import EqualWidth, equal_width, part_codes, relative_entropy
-from opacc_ray.parts import threads
+from opacc_ray.parts import loops
 from opacc_ray.parts.view import LocalParts, View, view_of
 from opacc_ray.pool import Pool
 
@@ -106,7 +106,7 @@ def test_layout_in_memory_does_not_matter(layout, hidden: np.ndarray) -> None:
 def test_parts_and_threads_do_not_matter(number: str, hidden: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = equal_width(view_of(Pool(hidden=hidden)), ["hidden"], 20)
     monkeypatch.setenv("OMP_NUM_THREADS", number)
-    monkeypatch.setattr(threads, "_VALUES_PER_THREAD", 1)
+    monkeypatch.setattr(loops, "_VALUES_PER_THREAD", 1)
     monkeypatch.setattr(sections, "_BLOCK_VALUES", 40)
     for bounds in ([0, 240], [0, 1, 3, 200, 240]):
         view = View(LocalParts([Pool(hidden=hidden[low:high]) for low, high in itertools.pairwise(bounds)]))

@@ -4,10 +4,11 @@ import itertools
 
 import numpy as np
 import pytest
+from covering import cover
 from oracles import hgs as reference
 
 from opacc_ray.errors import DataError
-from opacc_ray.neurons.set_cover import all_of, choose, cover, rank_requirements
+from opacc_ray.neurons.set_cover import all_of, choose, rank_requirements
 from opacc_ray.parts.view import LocalParts, View
 from opacc_ray.pool import Pool
 

@@ -19,12 +19,12 @@ class _Counting(LocalParts):
 
 
 def _pool(first: int, last: int) -> Pool:
-    return Pool(confidence=np.arange(first, last, dtype=np.float64))
+    return Pool(lsa=np.arange(first, last, dtype=np.float64))
 
 
 def _sum_above(part: Pool, least: float) -> float:
     made.append(part.size)
-    return float(part.confidence[part.confidence >= least].sum())
+    return float(part.lsa[part.lsa >= least].sum())
 
 
 def _plus(kept: float, more: float) -> float:
@@ -70,7 +70,7 @@ def test_what_is_kept_ends_with_the_parts() -> None:
     pool = _pool(0, 10)
     view = view_of(pool)
     subset(view, np.array([1, 2]))
-    assert subset(view, np.array([1, 2])).column("confidence").tolist() == [1.0, 2.0]
+    assert subset(view, np.array([1, 2])).column("lsa").tolist() == [1.0, 2.0]
     assert pool.kept == {}
     assert view_of(pool).parts.pools[0].kept == {}
 

@@ -11,7 +11,7 @@ from oracles import ces as reference
 
 import opacc_ray as opacc
 from opacc_ray.neurons.sections import Histogram, equal_width, part_codes, relative_entropy
-from opacc_ray.parts import threads
+from opacc_ray.parts import loops
 from opacc_ray.parts.view import LocalParts, View, view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS, Task, ces
@@ -57,7 +57,7 @@ class TestEqualsThePlainTranscription:
         pool = Pool([str(i) for i in range(90)], _pools()[kind])
         whole = opacc.select(pool, "ces", 31, seed=7, objective=objective, **FEW)
         monkeypatch.setenv("OMP_NUM_THREADS", "3")
-        monkeypatch.setattr(threads, "_VALUES_PER_THREAD", 1)
+        monkeypatch.setattr(loops, "_VALUES_PER_THREAD", 1)
         for bounds in ([0, 90], [0, 1, 40, 41, 90]):
             cut = opacc.select(_cut(pool, bounds), "ces", 31, seed=7, objective=objective, **FEW)
             assert cut.to_dict() == whole.to_dict()

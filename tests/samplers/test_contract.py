@@ -10,8 +10,7 @@ import opacc_ray as opacc
 from opacc_ray.errors import LabelError
 from opacc_ray.parts.view import LocalParts, View
 from opacc_ray.pool import Pool
-from opacc_ray.samplers import METHODS
-from opacc_ray.samplers.select import parse_parameters
+from opacc_ray.samplers import METHODS, parse_parameters
 from opacc_ray.spec import parse_spec
 
 N, M, C = 400, 12, 5

@@ -5,7 +5,7 @@ import pytest
 from oracles.cube import ways
 from oracles.ordered import draw_ordered
 
-from opacc_ray.designs.drawing import inclusion_probabilities
+from opacc_ray.designs.inclusion_probability import inclusion_probabilities
 from opacc_ray.samplers.neyman.cube import draw_balanced, walk
 
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from covering import cover
 from oracles import deepreduce as reference
 from oracles import sections as reference_sections
 
 import opacc_ray as opacc
 from opacc_ray.neurons.sections import equal_count
-from opacc_ray.neurons.set_cover import cover
 from opacc_ray.parts.view import LocalParts, View, view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import deepreduce

@@ -14,14 +14,14 @@ from oracles.ordered import draw_ordered
 from whole_plan import whole_plan
 
 import opacc_ray as opacc
-from opacc_ray.designs.drawing import inclusion_probabilities
+from opacc_ray.designs.inclusion_probability import inclusion_probabilities
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimators.design_based import combine_rounds
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import NO_PREVIOUS, Previous, Task
-from opacc_ray.samplers.neyman.directions import find_projection
 from opacc_ray.samplers.neyman.failure_model import predict_failure, read_signals
+from opacc_ray.samplers.neyman.signals import find_projection
 from opacc_ray.selection import Selection
 
 

@@ -8,8 +8,8 @@ import pytest
 from opacc_ray.parts.view import LocalParts, View
 from opacc_ray.pool import Pool
 from opacc_ray.samplers.base import NO_PREVIOUS, Draw, Task
-from opacc_ray.samplers.proportional import draw_independent, draw_probabilities
 from opacc_ray.samplers.select import select
+from opacc_ray.samplers.sups import draw_independent, draw_probabilities
 
 N = 1000
 RNG = np.random.default_rng(8)

@@ -17,11 +17,10 @@ from opacc_ray.estimators.rounds import linear_estimator
 from opacc_ray.parts.subset import subset
 from opacc_ray.parts.view import LocalParts, View, view_of
 from opacc_ray.pool import Pool
-from opacc_ray.samplers import METHODS
+from opacc_ray.samplers import METHODS, parse_parameters
 from opacc_ray.samplers.base import NO_PREVIOUS, Draw, Task
-from opacc_ray.samplers.compare import compare
-from opacc_ray.samplers.replicates import replicate
-from opacc_ray.samplers.select import parse_parameters
+from opacc_ray.samplers.estimate import compare
+from opacc_ray.samplers.select import replicate
 from opacc_ray.selection import Selection
 
 N = 400

@@ -1,25 +1,5 @@
 """Model-assisted adaptive Neyman sampling: its draw, failure model, regression estimator and forecast of labels."""
 
-from opacc_ray.samplers.neyman.sampling import (
-    Parameters,
-    Plan,
-    draw,
-    draw_planned,
-    foresee,
-    needs,
-    plan,
-    price_of,
-    variance_of,
-)
+from opacc_ray.samplers.neyman.sampling import Parameters, Plan, draw, draw_planned, foresee, needs, plan, price_of
 
-__all__ = [
-    "Parameters",
-    "Plan",
-    "draw",
-    "draw_planned",
-    "foresee",
-    "needs",
-    "plan",
-    "price_of",
-    "variance_of",
-]
+__all__ = ["Parameters", "Plan", "draw", "draw_planned", "foresee", "needs", "plan", "price_of"]

@@ -21,7 +21,7 @@ import numpy as np
 from numba import float64, int64, types
 from numpy.typing import NDArray
 
-from opacc_ray.parts.compiled import compiled, read
+from opacc_ray.parts.loops import compiled, read
 
 _ROUNDING = 1e-9
 """From here on, a probability is 0 or 1."""

@@ -38,22 +38,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.history import NO_HISTORY, History
-from opacc_ray.parts.threads import in_threads
+from opacc_ray.parts.loops import in_threads
 from opacc_ray.parts.view import View
-from opacc_ray.samplers.neyman.signals import (
-    GIVEN,
-    HALF_RANGE,
-    Signals,
-    pool_signals,
-    signals_of_others,
-    spread_ranks,
-)
+from opacc_ray.samplers.neyman.signals import GIVEN, HALF_RANGE, Signals, pool_signals, signals_of_others, spread_ranks
 
 _LOWEST = 1e-6  # p stays inside [_LOWEST, 1 - _LOWEST]
 _LEAST_SHARE = 1e-6  # of an expert that is used
 _BLOCK = 1 << 13
 _VALUES_PER_EXPERT = 4  # what p of one example costs, in values that are added
-
 
 SLOPES = "slopes"
 """Not a signal: the kind of coefficient by which the slopes of all signals differ between predicted classes."""
@@ -74,11 +66,6 @@ class Expert(NamedTuple):
 
     prior: float
     coefficient: dict[str, Coefficient]
-
-    @property
-    def uses_confidence(self) -> bool:
-        """Return whether it uses the confidence."""
-        return not self.coefficient.keys().isdisjoint(("confidence", "rank", "history"))
 
 
 _CONFIDENCE = {"confidence": Coefficient(0.8, 0.2)}
@@ -192,9 +179,8 @@ def _learn(
     labelled: Signals, failure: NDArray[np.float64], present: frozenset[str]
 ) -> tuple[Mixture, float, NDArray[np.float64]]:
     """Return mixture, Bayes factor and leverage from the ``failure`` (k,), of experts on the kinds ``present``."""
-    seen, dispersion = _see(labelled), _dispersion(failure)
-    experts = distinct_experts(present)
-    fits = [_fit(expert, seen, failure, dispersion) for expert in experts]
+    dispersion, experts = _dispersion(failure), distinct_experts(present)
+    fits = [_fit(expert, labelled, failure, dispersion) for expert in experts]
     prior = np.array([expert.prior for expert in experts])
     evidence = np.array([fit.evidence for fit in fits])
     weight = prior * np.exp(evidence - evidence.max())
@@ -202,23 +188,20 @@ def _learn(
     used = np.flatnonzero(weight > _LEAST_SHARE)
     leverage = weight[used] @ np.array([fits[k].leverage for k in used])
     mixture = Mixture(tuple(weight[used].tolist()), np.stack([fits[k].coefficient for k in used]))
-    return mixture, _bayes_factor(prior, evidence, _best_constant(failure) / dispersion), leverage
+    return mixture, _bayes_factor(prior, evidence, failure, dispersion), leverage
 
 
-def _bayes_factor(prior: NDArray[np.float64], evidence: NDArray[np.float64], best_constant: float) -> float:
-    """Return the Bayes factor of all experts but the first, which uses no signal, against a log likelihood."""
-    if len(prior) == 1:
-        return 1.0
-    ratio = np.exp(np.minimum(evidence[1:] - best_constant, 300.0))
-    return float(prior[1:] @ ratio / prior[1:].sum())
-
-
-def _best_constant(failure: NDArray[np.float64]) -> float:
-    """Return the largest log likelihood of the failures (k,) under one rate for all labels."""
+def _bayes_factor(
+    prior: NDArray[np.float64], evidence: NDArray[np.float64], failure: NDArray[np.float64], dispersion: float
+) -> float:
+    """Return B of all experts but the first, which uses no signal."""
     from scipy.special import xlogy
 
-    num, failed = len(failure), float(failure.sum())
-    return float(xlogy(failed, failed / num) + xlogy(num - failed, 1 - failed / num)) if num else 0.0
+    if len(prior) == 1:
+        return 1.0
+    num, failed = max(len(failure), 1), float(failure.sum())
+    best_constant = float(xlogy(failed, failed / num) + xlogy(len(failure) - failed, 1 - failed / num)) / dispersion
+    return float(prior[1:] @ np.exp(np.minimum(evidence[1:] - best_constant, 300.0)) / prior[1:].sum())
 
 
 def distinct_experts(present: frozenset[str]) -> list[Expert]:
@@ -238,40 +221,30 @@ def distinct_experts(present: frozenset[str]) -> list[Expert]:
     return list(merged.values())
 
 
-class _Seen(NamedTuple):
-    """The labelled examples as all experts see them."""
+def _fit(expert: Expert, seen: Signals, failure: NDArray[np.float64], dispersion: float) -> Fit:
+    """Return the mode of the posterior, and Laplace's approximation of the evidence around it.
 
-    design: NDArray[np.float64]  # (k, 1 + d) a constant, the signals
-    kinds: tuple[str, ...]  # of the columns
-    names: NDArray[np.int64]  # (G,) classes that were seen; -1 is one that the pool does not have
-    group: NDArray[np.int64]  # (k,) the place of each example's class among them
-    signals: Signals
-
-
-def _see(seen: Signals) -> _Seen:
-    """Return the labelled examples; a class without labels differs from the others by its prior mean 0, exactly."""
-    names, group = np.empty(0, dtype=np.int64), np.zeros(seen.size, dtype=np.int64)
-    if seen.classes is not None:
-        names, group = np.unique(seen.classes, return_inverse=True)
-    return _Seen(np.column_stack([np.ones(seen.size), *seen.values]), ("constant", *seen.kinds), names, group, seen)
-
-
-def _fit(expert: Expert, seen: _Seen, failure: NDArray[np.float64], dispersion: float) -> Fit:
-    """Return the mode of the posterior, and Laplace's approximation of the evidence around it."""
+    A class without labels differs from the others by its prior mean 0, exactly.
+    """
     from opacc_ray.samplers.neyman.newton import climb
 
-    known = expert.coefficient | _shared(expert, seen.kinds) | {"constant": _intercept(expert, seen.signals)}
-    used = np.array([kind in known for kind in seen.kinds])
-    mean, scale = np.array([known[kind] for kind in seen.kinds if kind in known]).T.copy()
-    apart = np.array(_scales_apart(expert, len(mean)) if len(seen.names) else [])  # (r,)
-    beta, gamma = mean.copy(), np.zeros((len(seen.names) if len(apart) else 0, len(apart)))
-    design, leverage = np.ascontiguousarray(seen.design[:, used]), np.empty(len(failure))
-    evidence = climb((design, seen.group, failure, dispersion), (mean, scale**-2, apart**-2), beta, gamma, leverage)
-    coefficient = np.zeros((len(used), max(seen.signals.num_classes, 1)))
+    names, group = np.empty(0, dtype=np.int64), np.zeros(seen.size, dtype=np.int64)
+    if seen.classes is not None:
+        names, group = np.unique(seen.classes, return_inverse=True)  # (G,) of which -1 is none of the pool's; (k,)
+    kinds = ("constant", *seen.kinds)
+    known = expert.coefficient | _shared(expert, kinds) | {"constant": _intercept(expert, seen)}
+    used = np.flatnonzero([kind in known for kind in kinds])
+    mean, scale = np.array([known[kinds[place]] for place in used]).T.copy()
+    apart = np.array(_scales_apart(expert, len(mean)) if len(names) else [])  # (r,)
+    beta, gamma = mean.copy(), np.zeros((len(names) if len(apart) else 0, len(apart)))
+    columns, leverage = [np.ones(seen.size), *seen.values], np.empty(len(failure))
+    data = np.column_stack([columns[place] for place in used]), group, failure, dispersion
+    evidence = climb(data, (mean, scale**-2, apart**-2), beta, gamma, leverage)
+    coefficient = np.zeros((len(kinds), max(seen.num_classes, 1)))
     coefficient[used] = beta[:, None]
     if len(apart):
-        there = seen.names >= 0
-        coefficient[np.ix_(np.flatnonzero(used)[: len(apart)], seen.names[there])] += gamma[there].T
+        there = names >= 0
+        coefficient[np.ix_(used[: len(apart)], names[there])] += gamma[there].T
     return Fit(evidence, coefficient, leverage)
 
 
@@ -300,7 +273,7 @@ def _intercept(expert: Expert, seen: Signals) -> Coefficient:
     does not change that: in the middle it is HALF_RANGE below its top, and so is a surprise.
     """
     prior = HALF_RANGE * expert.coefficient.get("prior", Coefficient(0.0, 0.0)).mean * ("prior" in seen.kinds)
-    if expert.uses_confidence:
+    if not expert.coefficient.keys().isdisjoint(("confidence", "rank", "history")):
         return Coefficient(prior, 1.0)
     surprise = expert.coefficient.get("surprise", Coefficient(0.0, 1.0)).mean * seen.kinds.count("surprise")
     return Coefficient(seen.expected_logit + prior + HALF_RANGE * surprise, 1.5 if "confidence" in seen.kinds else 3.0)
@@ -320,12 +293,7 @@ def read_signals(view: View, num_directions: int, history: History = NO_HISTORY)
     The model is fitted to the labels of other examples as to labels of the pool. As they are many, it also learns what
     the signals mean in each predicted class. The logit of its p is one more signal of the pool: two experts start from
     it, and the other experts do not use it. So labels of the pool decide whether it holds, and a few correct its level
-    and its slope.
-
-    Raises
-    ------
-    DataError
-        A feature of the pool or of the history is not finite or cannot be, or the hidden layers differ.
+    and its slope. Raises DataError if a feature of the pool or the history cannot be, or the hidden layers differ.
     """
     return view.once("signals", (num_directions, history), lambda: _with_history(view, num_directions, history))
 

@@ -22,12 +22,13 @@ failures.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from opacc_ray.designs.drawing import inclusion_probabilities
+from opacc_ray.designs.inclusion_probability import inclusion_probabilities
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimators.intervals import normal_quantile, zero_failure_bound
 from opacc_ray.estimators.rounds import check_level
@@ -61,19 +62,17 @@ def forecast_labels(
 ) -> LabelForecast:
     """Return the number of labels for an interval of ± ``half_width``.
 
-    Raises
-    ------
-    LabelError
-        If ``half_width`` or ``level`` is not between 0 and 1.
+    Raises LabelError if ``half_width`` or ``level`` is not between 0 and 1.
     """
     _check(half_width, level)
-    task = Task(1, neyman.Parameters() if parameters is None else parameters, NO_PREVIOUS, history=history)
+    task = Task(1, parameters or neyman.Parameters(), NO_PREVIOUS, history=history)
     plan, variance = neyman.plan(view, task), (half_width / normal_quantile(level)) ** 2
     share = plan.expected / view.size
     by_srs, price = _labels_of_srs(variance, share, view.size), 1 + neyman.price_of(task)
     worst = price * _labels_of_srs(variance, 0.5, view.size)
     least = _without_failures(half_width, level)
-    found = (_least(plan, variance), price * by_srs, worst, by_srs)
+    own = 1 + bisect_left(range(1, view.size), True, key=lambda n: _variance(plan, n) <= variance)
+    found = (own, price * by_srs, worst, by_srs)
     return LabelForecast(1 - share, *(math.ceil(min(max(n, least), view.size)) for n in found))
 
 
@@ -93,17 +92,14 @@ def forecast_widths(
 ) -> Widths:
     """Return the half-width of the interval at some numbers of ``labels``, by the model's confidence.
 
-    Raises
-    ------
-    LabelError
-        If the level is not between 0 and 1, or one of the numbers of labels is not between 1 and N.
+    Raises LabelError if the level is not between 0 and 1, or one of the numbers of labels is not between 1 and N.
     """
     check_level(level)
     for num in labels:
         if not 0 < num <= view.size:
             raise LabelError(f"labels={num}: give numbers from 1 to the {view.size} examples of the pool")
-    own = neyman.Parameters() if parameters is None else parameters
-    plan, z = neyman.plan(view, Task(1, own, NO_PREVIOUS, history=history)), normal_quantile(level)
+    task = Task(1, parameters or neyman.Parameters(), NO_PREVIOUS, history=history)
+    plan, z = neyman.plan(view, task), normal_quantile(level)
     share = plan.expected / view.size
 
     def half(num: int, variance: float) -> float:
@@ -162,8 +158,9 @@ def _mean_variance(view: View, method: str, num: int, parameters: Mapping[str, A
     for seed in range(TRIALS):
         drawn = select(view, method, num, seed, **parameters)
         if drawn.design.reason is not None:
-            reason = f"{drawn.design.reason}, so the width of its interval cannot be forecast"
-            raise SpecError(f"--method {method}: {reason}")
+            raise SpecError(
+                f"--method {method}: {drawn.design.reason}, so the width of its interval cannot be forecast"
+            )
         failure = (rng.random(num) < forecast.at(drawn.index)).astype(np.float64)
         variances.append(drawn.design.failure_variance(failure))
     return float(np.mean(variances))
@@ -182,15 +179,6 @@ def _labels_of_srs(variance: float, share: float, size: int) -> float:
 def _without_failures(half_width: float, level: float) -> float:
     """Return the fewest labels whose interval is ± ``half_width`` if none of them fails."""
     return math.log((1 - level) / 2) / math.log1p(-2 * half_width) if half_width < 0.5 else 1
-
-
-def _least(plan: neyman.Plan, variance: float) -> int:
-    """Return the least n whose V is ``variance`` at most, by halving."""
-    low, high = 1, len(plan.free)
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _variance(plan, middle) <= variance else (middle + 1, high)
-    return low
 
 
 def _variance(plan: neyman.Plan, num: int) -> float:

@@ -27,7 +27,7 @@ import numpy as np
 from numba import float64, int64, types
 from numpy.typing import NDArray
 
-from opacc_ray.parts.compiled import compiled, read
+from opacc_ray.parts.loops import compiled, read
 
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]
@@ -39,12 +39,16 @@ _LEAST_WEIGHT = 1e-6
 
 _DATA = types.Tuple((read(float64, 2), read(int64, 1), read(float64, 1), float64))
 _PRIOR = types.Tuple((read(float64, 1), read(float64, 1), read(float64, 1)))
+_SYSTEM = types.Tuple((float64[:, ::1], float64[:, :, ::1], float64[:, :, ::1], float64[::1], float64[:, ::1]))
 
 Data = tuple[Array, Places, Array, float]
 """x (k, q), the group c (k,) of each in 0 .. G - 1, f (k,) and ψ."""
 
 Prior = tuple[Array, Array, Array]
 """m (q,) and λ (q,) of β, κ (r,) of γ."""
+
+System = tuple[Array, Array, Array, Array, Array]
+"""A (q, q), B (G, r, q), D (G, r, r), and the gradient of β (q,) and of γ (G, r)."""
 
 
 @compiled(types.void(float64[:, ::1]))
@@ -97,34 +101,11 @@ def log_posterior(data: Data, prior: Prior, beta: Array, gamma: Array, logit: Ar
     return found
 
 
-@compiled(
-    types.void(
-        _DATA,
-        _PRIOR,
-        read(float64, 1),
-        read(float64, 2),
-        read(float64, 1),
-        float64[:, ::1],
-        float64[:, :, ::1],
-        float64[:, :, ::1],
-        float64[::1],
-        float64[:, ::1],
-    )
-)
-def slopes(
-    data: Data,
-    prior: Prior,
-    beta: Array,
-    gamma: Array,
-    logit: Array,
-    a: Array,
-    b: Array,
-    d: Array,
-    shared: Array,
-    own: Array,
-) -> None:
-    """Overwrite A (q, q), B (G, r, q) and D (G, r, r), the lower halves of H, and the gradient of β (q,), γ (G, r)."""
+@compiled(types.void(_DATA, _PRIOR, read(float64, 1), read(float64, 2), read(float64, 1), _SYSTEM))
+def slopes(data: Data, prior: Prior, beta: Array, gamma: Array, logit: Array, system: System) -> None:
+    """Overwrite the system: of H its lower half."""
     (design, group, failure, dispersion), (mean, precision, spread) = data, prior
+    a, b, d, shared, own = system
     q, r = len(beta), len(spread)
     a[:], b[:], d[:] = 0.0, 0.0, 0.0
     for j in range(q):
@@ -149,12 +130,13 @@ def slopes(
                 b[c, j, m] += weight * x * design[i, m]
 
 
-@compiled(float64(float64[:, ::1], float64[:, :, ::1], float64[:, :, ::1], float64[::1], float64[:, ::1]))
-def solve(a: Array, b: Array, d: Array, shared: Array, own: Array) -> float:
+@compiled(float64(_SYSTEM))
+def solve(system: System) -> float:
     """Overwrite the gradient by the step H⁻¹g, and return log|H|.
 
     D becomes its groups' factors L_c, B the products L_c⁻¹B_c, and A the factor of what is left of it, A - Σ BᵀD⁻¹B.
     """
+    a, b, d, shared, own = system
     q, r, found = len(shared), own.shape[1], 0.0
     for c in range(len(own)):
         factorise(d[c])
@@ -195,8 +177,8 @@ def climb(data: Data, prior: Prior, beta: Array, gamma: Array, leverage: Array) 
     shared, own, logit = np.empty(q), np.empty((groups, r)), np.empty(len(failure))
     now, volume = log_posterior(data, prior, beta, gamma, logit), 0.0
     for _ in range(_STEPS):
-        slopes(data, prior, beta, gamma, logit, a, b, d, shared, own)
-        volume = solve(a, b, d, shared, own)
+        slopes(data, prior, beta, gamma, logit, (a, b, d, shared, own))
+        volume = solve((a, b, d, shared, own))
         largest = np.abs(shared).max()
         if own.size:
             largest = max(largest, np.abs(own).max())

@@ -44,10 +44,9 @@ from opacc_ray.estimators.intervals import Estimate
 from opacc_ray.estimators.rounds import Outcome, known_outcomes, labelled_before, round_weights, shares_left
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.view import View
-from opacc_ray.samplers import neyman
+from opacc_ray.samplers import neyman, parse_parameters
 from opacc_ray.samplers.base import Previous, Task
 from opacc_ray.samplers.neyman.failure_model import predict_failure, read_signals
-from opacc_ray.samplers.select import parse_parameters
 from opacc_ray.selection import Selection
 
 Array = NDArray[np.float64]
@@ -82,10 +81,7 @@ def regression_estimate(
 ) -> Estimate:
     """Estimate the accuracy on a pool from one or more rounds of `neyman`, and the history that they started from.
 
-    Raises
-    ------
-    LabelError
-        If a round was drawn after labels that are not given.
+    Raises LabelError if a round was drawn after labels that are not given.
     """
     return combine_by_regression(view, selections, outcomes, history).estimate(level)
 
@@ -106,8 +102,10 @@ def combine_by_regression(
     leverages = np.split(forecast.leverage, np.cumsum([len(part) for part in selections])[:-1])
     rounds = []
     for selection, places, leverage in zip(selections, before, leverages, strict=True):
-        previous = Previous.of(labelled[places], outcome[places])
-        rounds.append(_fitted(view, selection, previous, history, predicted, leverage, share))
+        design, parameters = selection.design, parse_parameters("neyman", selection.parameters)
+        assert isinstance(design, InclusionProbability)
+        task = Task(design.num_drawn, parameters, Previous.of(labelled[places], outcome[places]), history=history)
+        rounds.append(_fitted(view, selection, task, predicted, leverage, share))
     return _combined(selections, outcomes, rounds, share)
 
 
@@ -117,21 +115,12 @@ def trusted_share(num: int) -> float:
 
 
 def _fitted(
-    view: View,
-    selection: Selection,
-    previous: Previous,
-    history: History,
-    predicted: Array,
-    leverage: Array,
-    share: float,
+    view: View, selection: Selection, task: Task, predicted: Array, leverage: Array, share: float
 ) -> FittedRound:
     """Return a round with λ of what is ``predicted`` (N,), λ the ``share``, and 1 - λ of what it was drawn by."""
-    design = selection.design
-    assert isinstance(design, InclusionProbability)
-    parameters = parse_parameters("neyman", selection.parameters)
-    plan = neyman.plan(view, Task(design.num_drawn, parameters, previous, history=history))
+    plan = neyman.plan(view, task)
     p = share * predicted[plan.free] + (1 - share) * plan.failure[0]
-    kept = len(selection) / design.num_drawn
+    kept = len(selection) / task.budget
     variance = float((p * (1 - p) * np.maximum(1 / (plan.probability * kept) - 1, 0)).sum()) / view.size**2
     return FittedRound(p[np.searchsorted(plan.free, selection.index)], share * leverage, float(p.sum()), variance)
 

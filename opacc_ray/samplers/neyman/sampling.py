@@ -67,8 +67,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.drawing import SURE, Line, draw_along, inclusion_probabilities, line_lengths
-from opacc_ray.designs.inclusion_probability import InclusionProbability
+from opacc_ray.designs.drawing import draw_along
+from opacc_ray.designs.inclusion_probability import SURE, InclusionProbability, inclusion_probabilities
 from opacc_ray.errors import SpecError
 from opacc_ray.estimators.plausibility import FORESEEN_FROM
 from opacc_ray.parts.view import View
@@ -101,8 +101,7 @@ class Parameters(MethodParameters):
 
     floor: float = parameter(0.1, "least share φ of the draw that is uniform")
     price: float = parameter(
-        0.07,
-        "share of the variance of SRS that worthless predictions may add at first; 0: all at random",
+        0.07, "share of the variance of SRS that worthless predictions may add at first; 0: all at random"
     )
     directions: int = parameter(6, "principal directions of the hidden layer that predict failures; 0: none")
     combine: str = parameter(
@@ -110,22 +109,11 @@ class Parameters(MethodParameters):
         "labels: the estimate predicts by a fit to all labels; rounds: each round by the labels before it, exactly "
         "unbiased",
     )
+    predicts_failures = learns_from_history = serves_several = True
 
     @property
     def optional_features(self) -> tuple[str, ...]:
         return ("prediction", "confidence", "dsa", "lsa", *(["hidden"] if self.directions else []))
-
-    @property
-    def predicts_failures(self) -> bool:
-        return True
-
-    @property
-    def learns_from_history(self) -> bool:
-        return True
-
-    @property
-    def serves_several(self) -> bool:
-        return True
 
     def __post_init__(self) -> None:
         if not 0 < self.floor <= 1:
@@ -178,7 +166,7 @@ class Plan(NamedTuple):
         """Return what the sample is balanced on, (k, models + signals): σ² and σ²·x of the first model, others' σ²."""
         if self.along == "listing":
             return np.empty((len(places), 0))
-        variance, *others = (variance_of(p[places]) for p in self.failure)
+        variance, *others = (p[places] * (1 - p[places]) for p in self.failure)
         values = self.signals.take(self.free[places]).values
         return np.column_stack([variance, *(variance * own for own in values), *others])
 
@@ -203,16 +191,15 @@ def needs(parameters: Parameters) -> tuple[str, ...]:
 
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """Draw the whole batch, and put it in random order."""
-    assert task.budget is not None
     return draw_planned(plan(view, task), task.budget, rng)
 
 
-def draw_planned(ready: Plan, num: int, rng: np.random.Generator, kept: int | None = None) -> Draw:
-    """Draw ``num`` examples of a plan, the walk starting from ``kept``: by default 25 for each, and 1000 at least."""
+def draw_planned(ready: Plan, num: int, rng: np.random.Generator) -> Draw:
+    """Draw ``num`` examples of a plan."""
     from opacc_ray.samplers.neyman.cube import draw_balanced
 
     line = ready.line()
-    places, before = thin(ready, line, rng, max(KEPT_PER_LABEL * num, LEAST_KEPT) if kept is None else kept)
+    places, before = thin(ready, line, rng, max(KEPT_PER_LABEL * num, LEAST_KEPT))
     order = np.lexsort((places, line[places]))
     places, before = places[order], before[order]
     drawn = draw_balanced(rng, ready.probability[places], before, ready.balance(places))
@@ -222,10 +209,7 @@ def draw_planned(ready: Plan, num: int, rng: np.random.Generator, kept: int | No
 def thin(ready: Plan, line: Array, rng: np.random.Generator, kept: int) -> tuple[NDArray[np.int64], Array]:
     """Keep ``kept`` examples by systematic sampling along the ``line`` (N_r,); all where there are no more.
 
-    Returns
-    -------
-    (k,) int64, (k,) float64
-        Their places in the plan, and π'.
+    Returns their places in the plan, (k,), and π' (k,).
     """
     if kept >= len(ready.free):
         return np.arange(len(ready.free)), np.ones(len(ready.free))
@@ -233,14 +217,12 @@ def thin(ready: Plan, line: Array, rng: np.random.Generator, kept: int) -> tuple
     sure, order = np.flatnonzero(before >= SURE), np.argsort(line, kind="stable")
     if len(sure):
         order = order[before[order] < SURE]
-    laid = Line(order, line_lengths(before[order], kept))
-    places = np.concatenate([sure, draw_along(rng, laid, kept - len(sure))])
+    places = np.concatenate([sure, order[draw_along(rng, before[order], kept - len(sure))]])
     return places, before[places]
 
 
 def plan(view: View, task: Task) -> Plan:
     """Fit p to the labels so far, and set π."""
-    assert task.budget is not None
     forecasts, labelled = foresee(view, task), task.previous.chosen
     free = _without(np.arange(view.size), labelled)
     failure = tuple(_without(own.failure, labelled) for own in forecasts)
@@ -270,22 +252,15 @@ def foresee(view: View, task: Task) -> list[Forecast]:
     labelled, outcome = task.previous
     return [
         predict_failure(
-            read_signals(model.view, task.parameters.directions, model.history),
-            labelled,
-            1 - model.outcome,
+            read_signals(model.view, task.parameters.directions, model.history), labelled, 1 - model.outcome
         )
         for model in (OtherModel(view, outcome, task.history), *task.others)
     ]
 
 
-def variance_of(p: Array) -> Array:
-    """Return σ² (n,)."""
-    return p * (1 - p)
-
-
 def relative_deviation(failure: Sequence[Array]) -> Array:
     """Return σ over its mean, (n,), from p (n,) of each model; of several, what they make together over its mean."""
-    own = [np.sqrt(variance_of(p)) for p in failure]
+    own = [np.sqrt(p * (1 - p)) for p in failure]
     for deviation in own:
         deviation /= deviation.mean()
     if len(own) == 1:
@@ -297,8 +272,7 @@ def relative_deviation(failure: Sequence[Array]) -> Array:
 def uniform_share(deviation: Array, price: float, floor: float) -> float:
     """Return φ: the least share, not below ``floor``, at which a worthless p costs no more than ``price``."""
 
-    def is_cheap(share: float) -> bool:
-        """Return whether A(φ) <= 1 + price; A is the mean of 1/size, added up block by block."""
+    def is_cheap(share: float) -> bool:  # A(φ) <= 1 + price; A is the mean of 1/size, added up block by block
         blocks = (deviation[start : start + _BLOCK] for start in range(0, len(deviation), _BLOCK))
         return sum(float((1 / (share + (1 - share) * own)).sum()) for own in blocks) <= (1 + price) * len(deviation)
 

@@ -13,10 +13,18 @@ Ranks, because surprise has no natural unit and long tails, and because softmax 
 that the coefficient of a rank is how fast failures thin out below the most suspicious example, and not how often that
 one fails.
 
-Legend: N pool, n examples, k examples of a history, d signals, C classes.
+Directions come from exact sums over the parts that hold the layer. Sums of floating numbers depend on how they are
+split, and a selection must not. So everything that crosses parts is whole: each neuron's values are coded as steps of
+1/4095 of its range over the pool, and the directions as multiples of 2^-20. Sums and products of such numbers are exact
+in float64 up to 2^53, in any order: for pools of up to 5·10^8 examples and layers of up to 2^21 neurons. The
+projections depend on the pool alone. Where features are stored, they are stored next to them, and later rounds read
+them instead of the layer.
+
+Legend: N pool, n examples, k those of a history, d signals or directions, C classes, m neurons, u codes 0 .. 4095.
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -25,8 +33,6 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
-from opacc_ray.samplers.auxiliary import read_column
-from opacc_ray.samplers.neyman.directions import find_projection, project_others
 
 Array = NDArray[np.float64]
 
@@ -47,6 +53,9 @@ _FORMS = {
 """The kinds of signal that are made of a column, and how."""
 
 _BLOCK = 1 << 20
+_BLOCK_VALUES = 1 << 16
+_STEPS = 4095
+_GRAIN = 2.0**20
 
 
 class Signals(NamedTuple):
@@ -80,13 +89,7 @@ class Signals(NamedTuple):
 
 
 def pool_signals(view: View, num_directions: int) -> Signals:
-    """Return the signals that the features of a pool give, made once per view.
-
-    Raises
-    ------
-    DataError
-        A feature is not finite or cannot be.
-    """
+    """Return the signals that the features of a pool give, made once per view; raises DataError if one cannot be."""
     return view.once("pool signals", num_directions, lambda: _make(view, num_directions))
 
 
@@ -96,7 +99,7 @@ def _make(view: View, num_directions: int) -> Signals:
     names, classes = _classes(view)
     kinds, values, share = list[str](), list[Array](), _SHARE_WITHOUT_CONFIDENCE
     for field in _columns(view, names):
-        column = _read(view, field)
+        column = view.column(field)
         ends = _ends_of(column)
         for kind, form in _FORMS[field]:
             kinds.append(kind)
@@ -114,12 +117,7 @@ def signals_of_others(view: View, own: Signals, num_directions: int, other: Pool
     """Return the signals of other examples (k,), on the scales of the pool, whose signals are ``own``.
 
     A rank is the place that the value would have in the pool. A signal that ``other`` lacks is the pool's mean of it; a
-    class that the pool does not have is -1.
-
-    Raises
-    ------
-    DataError
-        A number of ``other`` is not finite or cannot be, or its hidden layer is another one.
+    class that the pool does not have is -1. Raises DataError if a number of ``other`` cannot be, or its layer differs.
     """
     try:
         found = list(_others(view, own, num_directions, other))
@@ -142,7 +140,7 @@ def _others(view: View, own: Signals, num_directions: int, other: Pool) -> Itera
         if getattr(other, field) is None:
             yield from [None] * len(_FORMS[field])
             continue
-        column, ordered = _read(view_of(other), field), np.sort(_read(view, field))
+        column, ordered = view_of(other).column(field), np.sort(view.column(field))
         ends = np.searchsorted(ordered, column, side="left") + np.searchsorted(ordered, column, side="right")
         for _, form in _FORMS[field]:
             yield _signal(form, column, ends, view.size)
@@ -156,14 +154,12 @@ def _columns(view: View, names: Array | None) -> list[str]:
     return [field for field in _FORMS if field in view.fields and not (field == "prediction" and names is not None)]
 
 
-def _read(view: View, field: str) -> Array:
-    return view.column(field) if field == "prediction" else read_column(view, field)
-
-
 def _signal(form: str, values: Array, ends: NDArray[np.integer], size: int) -> Array:
     """Return a signal of ``values`` (n,) whose ends among ``size`` are ``ends`` (n,)."""
     if form == "doubt":
-        return _logit_of_doubt(values)
+        from scipy.special import logit
+
+        return np.asarray(logit(np.clip(1 - values, LEAST_DOUBT, MOST_DOUBT)))
     rank: Array = ((2 * size - ends if form == "falling" else ends) / size - 1) * HALF_RANGE
     if form == "middle":
         return rank
@@ -202,8 +198,126 @@ def _ends_of(values: Array) -> NDArray[np.unsignedinteger]:
     return ends
 
 
-def _logit_of_doubt(confidence: Array) -> Array:
-    from scipy.special import logit
+# -- principal directions of the hidden layer -------------------------------------------------------------------
 
-    found: Array = logit(np.clip(1 - confidence, LEAST_DOUBT, MOST_DOUBT))
+
+class _Axes(NamedTuple):
+    """Codes of a layer's values, u = (v - low) / width · 4095, and the directions as whole numbers of them."""
+
+    low: Array  # (m,)
+    width: Array  # (m,) infinite for a constant neuron, whose codes are 0
+    whole: Array  # (m, d)
+
+
+class Projection(NamedTuple):
+    """A pool along the principal directions of its layer."""
+
+    coordinates: tuple[Array, ...]  # d of (N,), each of mean 0 and variance 1 over the pool
+    mean: Array  # (d,) of the whole numbers
+    deviation: Array  # (d,)
+
+
+def find_projection(view: View, num: int) -> Projection:
+    """Return the pool along the first ``num`` principal directions of its hidden layer, found once per view.
+
+    Neurons count in proportion to their range. Directions without variance are left out. Raises DataError if a value is
+    not finite.
+    """
+    return view.once("projection", num, lambda: _standardised(_whole_numbers(view, num)))
+
+
+def project_others(view: View, num: int, other: Pool) -> Array:
+    """Return the coordinates (k, d) of other examples; raises DataError if their layer differs, or is not finite."""
+    axes, projection = _axes(view, num), find_projection(view, num)
+    low, high = part_bounds(other)
+    if len(low) != len(axes.whole):
+        raise DataError(
+            f"hidden has {len(low)} neurons, and the pool's {len(axes.whole)}; extract both from the same layer"
+        )
+    _check_finite(low, high)
+    return (part_project(other, axes) - projection.mean) / projection.deviation
+
+
+def _whole_numbers(view: View, num: int) -> Array:
+    """Return the whole numbers (N, d), which are kept in the memory of the view if it has one."""
+    name = f"directions-{num}"
+    blocks = list(view.memory.recall(name, view.starts)) if view.memory else []
+    if sum(map(len, blocks)) == view.size:
+        return np.concatenate(blocks).astype(np.float64)
+    found = view.gather(part_project, _axes(view, num))
+    if view.memory:
+        parts = (found[start:stop].astype(np.int64) for start, stop in pairwise(view.starts))
+        view.memory.keep(name, view.size, parts)
     return found
+
+
+def _standardised(whole: Array) -> Projection:
+    columns = [np.ascontiguousarray(own) for own in whole.T]
+    mean, deviation = np.array([own.mean() for own in columns]), np.array([own.std() for own in columns])
+    for own, middle, spread in zip(columns, mean, deviation, strict=True):
+        own -= middle
+        own /= spread
+    return Projection(tuple(columns), mean, deviation)
+
+
+def _axes(view: View, num: int) -> _Axes:
+    return view.once("axes", num, lambda: _find_axes(view, num))
+
+
+def _find_axes(view: View, num: int) -> _Axes:
+    bounds = view.map(part_bounds)
+    low = np.min([low for low, _ in bounds], axis=0).astype(np.float64)
+    high = np.max([high for _, high in bounds], axis=0).astype(np.float64)
+    _check_finite(low, high)
+    unit = high - low  # back to the neurons' own units
+    width = np.where(unit > 0, unit, np.inf)
+    moments = view.total(part_moments, low, width) / view.size
+    mean, product = moments[0], moments[1:]  # (m,) and (m, m) of the codes
+    variance, axes = np.linalg.eigh((product - np.outer(mean, mean)) * np.outer(unit, unit))
+    first = np.argsort(-variance)[:num]
+    first = first[variance[first] > 1e-9 * max(float(variance.max()), 1e-300)]
+    return _Axes(low, width, _as_whole(axes[:, first] * unit[:, None]))
+
+
+def _check_finite(low: NDArray[np.floating], high: NDArray[np.floating]) -> None:
+    finite = np.isfinite(low) & np.isfinite(high)
+    if not finite.all():
+        neuron = int(np.flatnonzero(~finite)[0])
+        raise DataError(f"neuron {neuron} of hidden is NaN or infinite for some example; exclude it or fix the model")
+
+
+def _as_whole(axes: Array) -> Array:
+    """Return ``axes`` (m, d) as whole numbers up to 2^20, each turned so that its largest entry is positive."""
+    if not axes.size:
+        return axes
+    largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None], axis=0)  # (1, d)
+    return np.rint(axes / largest * _GRAIN)
+
+
+def part_bounds(part: Pool) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    assert part.hidden is not None
+    return part.hidden.min(axis=0), part.hidden.max(axis=0)  # a NaN survives both
+
+
+def part_moments(part: Pool, low: Array, width: Array) -> Array:
+    """Return the sums (m,) and products (m, m) of a part's codes, one above the other."""
+    found = np.zeros((1 + len(low), len(low)))
+    for codes in _blocks(part, low, width):
+        found[0] += codes.sum(axis=0)
+        found[1:] += codes.T @ codes
+    return found
+
+
+def part_project(part: Pool, axes: _Axes) -> Array:
+    """Return the projections of a part's rows, whole numbers (n, d)."""
+    return np.concatenate([codes @ axes.whole for codes in _blocks(part, axes.low, axes.width)])
+
+
+def _blocks(part: Pool, low: Array, width: Array) -> Iterator[Array]:
+    """Yield the codes of a part, block by block: (b, m) each."""
+    assert part.hidden is not None
+    rows = max(1, _BLOCK_VALUES // part.hidden.shape[1])
+    for start in range(0, len(part.hidden), rows):
+        codes: Array = part.hidden[start : start + rows] - low
+        codes *= _STEPS / width
+        yield np.rint(codes, out=codes)

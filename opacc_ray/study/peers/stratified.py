@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.stratification import kmeans_1d
+from opacc_ray.samplers.strata import kmeans_1d
 from opacc_ray.study.peers.peer import Array, PeerEstimate, normal
 
 NUM_STRATA = 10

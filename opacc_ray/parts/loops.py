@@ -1,27 +1,34 @@
-"""Compile loops with Numba, for the modules of kernels.
+"""Loops over rows: compiled with Numba, and spread over the cores of this process.
 
 A kernel is compiled when its module is first imported, for one signature, so that no later call waits; it releases the
 GIL. The machine code is cached next to the module, or in NUMBA_CACHE_DIR, for later processes.
 """
 
+import os
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any, TypeVar
 
-from numba import njit, types
+import numpy as np
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
-
+Result = TypeVar("Result")
 
 _SILENT_SECONDS = 1.0
 """Total time of compiling after which a person at a terminal or notebook is told."""
+
+_VALUES_PER_THREAD = 1 << 20
+"""Below this many values a thread costs more than it saves."""
 
 _seconds = 0.0
 
 
 def compiled(signature: Any) -> Callable[[Kernel], Kernel]:
     """Decorate a kernel: compile it for ``signature``."""
+    from numba import njit  # modules of plain loops import this one as well
 
     def decorate(function: Kernel) -> Kernel:
         start = time.perf_counter()
@@ -45,4 +52,28 @@ def _report(seconds: float) -> None:
 
 def read(dtype: Any, ndim: int) -> Any:
     """Return the type of an argument that is only read: a C-contiguous array, which may be read-only."""
+    from numba import types
+
     return types.Array(dtype, ndim, "C", readonly=True)
+
+
+def num_threads() -> int:
+    """Return OMP_NUM_THREADS where it is set, as Ray does for its actors, else the cores this process may use."""
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    if given.isdigit() and int(given) > 0:
+        return int(given)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def in_threads(function: Callable[[int, int], Result], num_rows: int, values_per_row: int) -> list[Result]:
+    """Return ``function(start, stop)`` for consecutive ranges that cover ``num_rows`` rows, in their order.
+
+    The ranges depend on the number of threads, so a result must not depend on where it is cut: whole numbers that are
+    summed, or rows that are computed one by one. The function runs in parallel where it releases the GIL.
+    """
+    num = max(1, min(num_threads(), num_rows * values_per_row // _VALUES_PER_THREAD, num_rows))
+    if num == 1:
+        return [function(0, num_rows)]
+    edges = np.linspace(0, num_rows, num + 1).astype(int).tolist()
+    with ThreadPoolExecutor(num) as executor:
+        return list(executor.map(lambda edge: function(*edge), pairwise(edges)))

@@ -21,7 +21,7 @@ Legend: B examples, m neurons of a layer, q requirements per neuron, R requireme
 """
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, NamedTuple
@@ -32,6 +32,8 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError, SpecError
 
 FORMAT = "opacc-ranges/1"
+
+_EXAMPLES = "nc:0.5, kmnc:10, nbc, snac or tknc:2"
 
 _BITS = 1 << 22  # unpacked bits in memory, one byte each
 
@@ -47,13 +49,7 @@ class Ranges(NamedTuple):
 
     @classmethod
     def of(cls, layers: Layers) -> "Ranges":
-        """Compute the ranges over at least one example: each layer (B, m).
-
-        Raises
-        ------
-        DataError
-            An output is not finite.
-        """
+        """Compute the ranges over at least one example, each layer (B, m); raises DataError if one is not finite."""
         for number, values in enumerate(layers):
             if not np.isfinite(values).all():
                 raise DataError(f"layer {number} of the reference data contains NaN or infinity; remove such examples")
@@ -101,15 +97,12 @@ class Criterion:
         name, colon, number = text.partition(":")
         if name not in _RULES:
             near = get_close_matches(name.lower(), _RULES, 1)
-            hint = (
-                f"did you mean {near[0] + colon + number!r}?" if near else "give nc:0.5, kmnc:10, nbc, snac or tknc:2"
-            )
+            hint = f"did you mean {near[0] + colon + number!r}?" if near else f"give {_EXAMPLES}"
             raise SpecError(f"there is no coverage criterion {text!r}; {hint}")
         try:
-            criterion = cls(name, _RULES[name].read(number))
+            return cls(name, _number(_RULES[name].kind, number))
         except ValueError:
             raise SpecError(f"coverage criterion {text!r}: {_RULES[name].wanted}") from None
-        return criterion
 
     def __str__(self) -> str:
         return self.name if self.number is None else f"{self.name}:{self.number}"
@@ -127,37 +120,23 @@ class Criterion:
         """Return the requirements that each example meets: layers (B, m) -> (B, ceil(R / 8)), as by ``numpy.packbits``.
 
         They are ordered by layer, then by neuron, then as listed for the criterion, and do not depend on the batch.
-
-        Raises
-        ------
-        DataError
-            Ranges are needed and missing, or are those of other layers.
+        Raises DataError if ranges are needed and missing, or are those of other layers.
         """
-        widths = [values.shape[1] for values in layers]
-        ends = list(self._ends(widths, ranges))
-        step = max(1, _BITS // max(1, self.requirements(widths)))
-        packed = [
-            np.packbits(self._met([values[start : start + step] for values in layers], ends), axis=1)
-            for start in range(0, len(layers[0]), step)
-        ]
-        return np.concatenate(packed) if packed else np.empty((0, -(-self.requirements(widths) // 8)), dtype=np.uint8)
+        widths, met = [values.shape[1] for values in layers], _RULES[self.name].met
+        ends, num = self._ends(widths, ranges), self.requirements(widths)
+        step = max(1, _BITS // max(1, num))
+        packed = [np.empty((0, -(-num // 8)), dtype=np.uint8)]
+        for start in range(0, len(layers[0]), step):
+            blocks = [values[start : start + step].astype(np.float64) for values in layers]
+            pairs = zip(blocks, ends, strict=True)
+            bits = [met(block, low, high, self.number).reshape(len(block), -1) for block, (low, high) in pairs]
+            packed.append(np.packbits(np.concatenate(bits, axis=1), axis=1))  # (b, R) -> (b, ceil(R / 8))
+        return np.concatenate(packed)
 
-    def _met(self, layers: Layers, ends: Sequence[tuple[Values, Values]]) -> NDArray[np.bool_]:
-        """Return which requirements b examples meet, (b, R)."""
-        met = _RULES[self.name].met
-        return np.concatenate(
-            [
-                met(values.astype(np.float64), low, high, self.number).reshape(len(values), -1)
-                for values, (low, high) in zip(layers, ends, strict=True)
-            ],
-            axis=1,
-        )
-
-    def _ends(self, widths: Sequence[int], ranges: Ranges | None) -> Iterator[tuple[Values, Values]]:
-        """Yield the ends of the neurons' ranges (m,), layer by layer; empty if the criterion needs none."""
+    def _ends(self, widths: Sequence[int], ranges: Ranges | None) -> list[tuple[Values, Values]]:
+        """Return the ends of the neurons' ranges (m,), layer by layer; empty if the criterion needs none."""
         if not self.needs_ranges:
-            yield from ((np.empty(0), np.empty(0)) for _ in widths)
-            return
+            return [(np.empty(0), np.empty(0)) for _ in widths]
         if ranges is None:
             raise DataError(f"coverage {self} needs reference data; add a reference to the spec")
         known = [len(low) for low in ranges.low]
@@ -166,7 +145,7 @@ class Criterion:
                 f"coverage {self}: the layers have {list(widths)} neurons, and the reference ranges have {known}; "
                 "use the same layers for both"
             )
-        yield from ((low.astype(np.float64), high.astype(np.float64)) for low, high in zip(*ranges, strict=True))
+        return [(low.astype(np.float64), high.astype(np.float64)) for low, high in zip(*ranges, strict=True)]
 
 
 class _Rule(NamedTuple):
@@ -175,7 +154,7 @@ class _Rule(NamedTuple):
     met: Callable[[Values, Values, Values, Any], NDArray[np.bool_]]  # values (b, m), low, high, number -> (b, m, q)
     per_neuron: Callable[[Any], int]  # q, given the number
     needs_ranges: bool
-    read: Callable[[str], float | int | None]  # the number; raises ValueError
+    kind: type[float] | type[int] | None  # of the number: β, k, or none
     wanted: str  # the fix for a wrong number
 
 
@@ -207,29 +186,19 @@ def _in_top(values: Values, _: Values, __: Values, num: int) -> NDArray[np.bool_
     return np.asarray(values >= least[:, None])[:, :, None]
 
 
-def _read_share(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < 1:
+def _number(kind: type[float] | type[int] | None, text: str) -> float | int | None:
+    """Return a share below 1, a whole number above 0, or none; raises ValueError if ``text`` is anything else."""
+    value = kind(text) if kind else None
+    fits = not text if value is None else 0 <= value < 1 if kind is float else value >= 1
+    if not fits:
         raise ValueError
     return value
-
-
-def _read_size(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError
-    return value
-
-
-def _read_nothing(text: str) -> None:
-    if text:
-        raise ValueError
 
 
 _RULES = {
-    "nc": _Rule(_activated, lambda _: 1, False, _read_share, "give the threshold, from 0 to below 1, as in nc:0.5"),
-    "kmnc": _Rule(_in_section, lambda k: k, True, _read_size, "give the number of sections, as in kmnc:10"),
-    "nbc": _Rule(_out_of_range, lambda _: 2, True, _read_nothing, "it takes no number; write nbc"),
-    "snac": _Rule(_above_range, lambda _: 1, True, _read_nothing, "it takes no number; write snac"),
-    "tknc": _Rule(_in_top, lambda _: 1, False, _read_size, "give the number of top neurons, as in tknc:2"),
+    "nc": _Rule(_activated, lambda _: 1, False, float, "give the threshold, from 0 to below 1, as in nc:0.5"),
+    "kmnc": _Rule(_in_section, lambda k: k, True, int, "give the number of sections, as in kmnc:10"),
+    "nbc": _Rule(_out_of_range, lambda _: 2, True, None, "it takes no number; write nbc"),
+    "snac": _Rule(_above_range, lambda _: 1, True, None, "it takes no number; write snac"),
+    "tknc": _Rule(_in_top, lambda _: 1, False, int, "give the number of top neurons, as in tknc:2"),
 }

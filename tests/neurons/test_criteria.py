@@ -7,8 +7,8 @@ import pytest
 from oracles.coverage import met
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.neurons import coverage
-from opacc_ray.neurons.coverage import Criterion, Ranges
+from opacc_ray.neurons import criteria
+from opacc_ray.neurons.criteria import Criterion, Ranges
 
 CRITERIA = ["nc:0.25", "nc:0.5", "nc:0.75", "nc:0.0", "kmnc:1", "kmnc:3", "kmnc:10", "nbc", "snac", "tknc:1", "tknc:3"]
 WIDTHS = [(5,), (8,), (1, 6), (3, 1, 13)]
@@ -97,7 +97,7 @@ def test_a_batch_may_be_cut_anywhere(text, monkeypatch):
     whole = criterion.bits(layers, ranges)
     parts = [criterion.bits([values[part] for values in layers], ranges) for part in np.split(np.arange(40), [1, 9, 9])]
     np.testing.assert_array_equal(np.concatenate(parts), whole)
-    monkeypatch.setattr(coverage, "_BITS", 100)
+    monkeypatch.setattr(criteria, "_BITS", 100)
     np.testing.assert_array_equal(criterion.bits(layers, ranges), whole)
 
 
