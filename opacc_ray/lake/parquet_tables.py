@@ -19,8 +19,7 @@ from opacc_ray.lake.examples import Batch, Constants, Cut, Found, Limits, Piece,
 from opacc_ray.lake.filters import Condition, check_filter, columns_of, keeps, needed_of, parse_filter, rows_kept
 from opacc_ray.lake.object_file import ObjectFile
 from opacc_ray.lake.parquet_io import Footer, footer_at, group_bytes, read_group
-from opacc_ray.lake.read_ahead import in_order
-from opacc_ray.lake.store import Entry, Store
+from opacc_ray.lake.store import Entry, Store, in_order
 
 THREADS = 16
 """Footers that are read at a time."""

@@ -38,7 +38,6 @@ class S3Store(Store):
 
     bucket: str
     prefix: str  # empty, or ends in '/'
-    checksums: str
 
     @property
     def uri(self) -> str:
@@ -55,22 +54,18 @@ class S3Store(Store):
         return found.content
 
     def read_range(self, key: str, start: int, stop: int) -> bytes:
-        return self._read_range(key, start, stop)
+        return self.read_entry_range(Entry(key, 0, _NO_ETAG), start, stop)
 
     def read_entry_range(self, entry: Entry, start: int, stop: int) -> bytes:
-        return self._read_range(entry.key, start, stop, entry)
-
-    def _read_range(self, key: str, start: int, stop: int, listed: Entry | None = None) -> bytes:
         if start >= stop:
             return b""
-        with self._client("read", key) as s3:
-            found = _get_object(s3, self.bucket, self.prefix + key, Range=f"bytes={start}-{stop - 1}")
-        if listed is not None:
-            self._check_unchanged(listed, found)
+        with self._client("read", entry.key) as s3:
+            found = _get_object(s3, self.bucket, self.prefix + entry.key, Range=f"bytes={start}-{stop - 1}")
+        self._check_unchanged(entry, found)
         content = found.content
         if len(content) > stop - start:  # a server without ranges sends the whole object
             content = content[start:stop]
-        return whole_range(content, start, stop, self.uri_of(key))
+        return whole_range(content, start, stop, self.uri_of(entry.key))
 
     def _check_unchanged(self, entry: Entry, found: "_Object") -> None:
         if found.tag != entry.tag and _NO_ETAG not in found.tag + entry.tag:
@@ -145,7 +140,7 @@ class S3Store(Store):
 
     def store(self, sub: str) -> "S3Store":
         check_key(sub.rstrip("/"), self.uri)
-        return S3Store(self.bucket, f"{self.prefix}{sub.rstrip('/')}/", self.checksums)
+        return S3Store(self.bucket, f"{self.prefix}{sub.rstrip('/')}/")
 
     def list(self, prefix: str = "") -> Entries:
         """Do as every store. Keys that end in '/' are left out: consoles make them to show a folder."""
@@ -166,7 +161,7 @@ class S3Store(Store):
 
         try:
             check_endpoint()
-            yield client_for(self.checksums)
+            yield client_for()
         except _Damaged as error:
             raise StorageError(
                 f"cannot read {self.uri_of(key)}: {error}, also after retries; the object or the connection is "
@@ -174,7 +169,7 @@ class S3Store(Store):
                 "ETags only look like MD5s)"
             ) from None
         except (BotoCoreError, ClientError, ValueError) as error:
-            reason = reason_of(error, self.checksums)
+            reason = reason_of(error)
             raise StorageError(f"cannot {action} {self.uri_of(key).rstrip('/')}: {reason}") from error
 
 

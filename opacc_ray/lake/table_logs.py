@@ -1,7 +1,7 @@
 """Helpers for tables with a log: data files as listed objects, versions, credentials, optional packages."""
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote
@@ -50,21 +50,21 @@ def import_package(module: str, kind: str, what: str) -> Any:
         ) from None
 
 
-def storage_options(store: Store) -> dict[str, str] | None:
-    """Return the options of Rust's object_store for the same access to S3; None for a folder."""
-    if not isinstance(store, S3Store):
-        return None
-    known = connection()
-    options = {
-        "AWS_ENDPOINT_URL": known.endpoint,
-        "AWS_REGION": known.region,
-        "AWS_ACCESS_KEY_ID": known.access_key,
-        "AWS_SECRET_ACCESS_KEY": known.secret_key,
-        "AWS_SESSION_TOKEN": known.token,
-        "AWS_ALLOW_HTTP": "true" if (known.endpoint or "").startswith("http://") else None,
-        "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "false" if known.endpoint else None,
-    }
-    return {name: value for name, value in options.items() if value is not None}
+def access(store: Store, names: Sequence[str]) -> dict[str, str]:
+    """Return the same access to S3 for another client, by its names of what ``connection`` returns; none for a folder."""
+    values = connection() if isinstance(store, S3Store) else ()
+    return {name: value for name, value in zip(names, values, strict=False) if value is not None}
+
+
+def storage_options(store: Store) -> dict[str, str]:
+    """Return the options of Rust's object_store for the same access to S3; none for a folder."""
+    keys = ("AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+    options = access(store, ("AWS_ENDPOINT_URL", *keys))
+    endpoint = options.get("AWS_ENDPOINT_URL")
+    if endpoint is not None:
+        plain = "true" if endpoint.startswith("http://") else "false"
+        options |= {"AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "false", "AWS_ALLOW_HTTP": plain}
+    return options
 
 
 def moment(text: str, what: str) -> datetime:

@@ -17,7 +17,7 @@ from opacc_ray.extract.index import Index, make_index, write_index
 from opacc_ray.extract.shards import ShardReport, check_plan, find_repeated, hashes_of, read_report
 from opacc_ray.extract.trial import left_nothing
 from opacc_ray.lake.examples import BadItem, Plan
-from opacc_ray.lake.read_ahead import in_order
+from opacc_ray.lake.store import in_order
 from opacc_ray.parts.view import Call, Parts, View
 from opacc_ray.pool import COLUMNS
 from opacc_ray.runs.draws import Chosen

@@ -15,8 +15,7 @@ from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.lake.arrow_columns import numbers, texts
 from opacc_ray.lake.parquet_io import encode, read_bytes
 from opacc_ray.lake.pools import digest_of, newest_version
-from opacc_ray.lake.read_ahead import in_order
-from opacc_ray.lake.store import Entry
+from opacc_ray.lake.store import Entry, in_order
 from opacc_ray.runs.draws import Chosen
 from opacc_ray.runs.estimate_documents import ChangedObjects
 from opacc_ray.runs.run import Run

@@ -7,12 +7,13 @@ A format is a module of this package and a line of :data:`FORMATS`. Its module d
 ``newest(store, rules, what)`` : return the version that a table has now
 ``read_chosen(store, shard, rules, ids)`` : yield the examples with these ids, if that is cheaper than the whole shard
 ``planned_ids(shard)`` : return the ids of a shard, if the listing alone determines them
-``place_of_file(uri)`` : return the URI of the pool's folder if ``uri`` names a file in it, else None
+``place_of_file(uri)`` : return the URI of the pool's folder if ``uri``, whose end is one of ``TRAITS.files``, names a
+    file in it, else None
 """
 
 import importlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast
 
 from opacc_ray.pool import COLUMNS, LAYERS
 
@@ -54,6 +55,7 @@ class Traits(NamedTuple):
     columns: tuple[str, ...] = ()  # keys of pool.columns that it supports
     needs: tuple[str, ...] = ()  # of these, at least one is required
     keys: tuple[str, ...] = ()  # the optional keys of a pool that it supports
+    files: tuple[str, ...] = ()  # ends of URIs that may name one file, in lower case
 
 
 class Format(Protocol):
@@ -93,6 +95,7 @@ def formats_with(key: str) -> list[str]:
 
 def place_of(name: str, uri: str) -> tuple[str, str | None]:
     """Return the URI of a pool's folder, and that of the file in it which ``uri`` names, if it names one."""
-    place_of_file = getattr(find_format(name), "place_of_file", None)
-    place = place_of_file(uri) if place_of_file else None
+    format: Any = find_format(name)
+    may_be_file = uri.lower().endswith(format.TRAITS.files)
+    place = format.place_of_file(uri) if may_be_file else None
     return (uri, None) if place is None else (place, uri)

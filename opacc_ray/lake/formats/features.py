@@ -21,15 +21,18 @@ from opacc_ray.lake.row_examples import examples_of
 from opacc_ray.lake.store import Store
 from opacc_ray.lake.store_uris import open_store, split
 
-TRAITS = Traits(columns=("id", "uri", "prior", *FEATURE_COLUMNS), needs=("output", "prediction"), keys=("filter",))
+TRAITS = Traits(
+    ("id", "uri", "prior", *FEATURE_COLUMNS),
+    ("output", "prediction"),
+    ("filter",),
+    (*parquet.SUFFIXES, *text_tables.SUFFIXES),
+)
 
 
 def place_of_file(uri: str) -> str | None:
     """Return the URI of the folder of a single file; None for a folder, which Spark may call ``out.parquet``."""
-    if uri.lower().endswith(parquet.SUFFIXES):
-        place, key = split(uri)
-        return None if open_store(place).entry(key) is None else place
-    return split(uri)[0] if text_tables.is_text(uri) else None
+    place, key = split(uri)
+    return place if text_tables.is_text(uri) or open_store(place).entry(key) else None
 
 
 def find(store: Store, rules: Rules, what: str) -> Found:

@@ -18,21 +18,22 @@ from opacc_ray.lake.examples import Constants, Found, Rules
 from opacc_ray.lake.filters import parse_filter
 from opacc_ray.lake.formats import FEATURE_COLUMNS, ROW_COLUMNS, Traits, parquet
 from opacc_ray.lake.parquet_tables import wanted_columns
-from opacc_ray.lake.s3_client import connection
-from opacc_ray.lake.s3_store import S3Store
 from opacc_ray.lake.store import Store
 from opacc_ray.lake.store_uris import split
-from opacc_ray.lake.table_logs import entries_of, import_package, moment
+from opacc_ray.lake.table_logs import access, entries_of, import_package, moment
 
 TRAITS = Traits(
-    (*ROW_COLUMNS, *FEATURE_COLUMNS), parquet.TRAITS.needs, ("filter", "version", "timestamp", "catalog", "table")
+    (*ROW_COLUMNS, *FEATURE_COLUMNS),
+    parquet.TRAITS.needs,
+    ("filter", "version", "timestamp", "catalog", "table"),
+    (".metadata.json",),
 )
 
 cut = parquet.cut
 read = parquet.read
 batches = parquet.batches
 
-METADATA_SUFFIX = ".metadata.json"
+S3_OPTIONS = ("s3.endpoint", "s3.region", "s3.access-key-id", "s3.secret-access-key", "s3.session-token")
 
 _METADATA = re.compile(r"metadata/v?(\d+)(-[^/]*)?\.metadata\.json")
 
@@ -59,9 +60,9 @@ def find(store: Store, rules: Rules, what: str) -> Found:
     )
 
 
-def place_of_file(uri: str) -> str | None:
-    """Return the URI of the table if ``uri`` is that of a metadata file of it."""
-    return split(split(uri)[0])[0] if uri.endswith(METADATA_SUFFIX) else None
+def place_of_file(uri: str) -> str:
+    """Return the URI of the table of a metadata file."""
+    return split(split(uri)[0])[0]
 
 
 def newest(store: Store, rules: Rules, what: str) -> str:
@@ -73,12 +74,13 @@ def newest(store: Store, rules: Rules, what: str) -> str:
 def _open(store: Store, rules: Rules, what: str) -> Any:
     tables = import_package("pyiceberg.table", "iceberg", what)
     exceptions = import_package("pyiceberg.exceptions", "iceberg", what)
+    options = access(store, S3_OPTIONS)
     try:
         if rules.catalog is not None:
             catalog, name = rules.catalog
             load = import_package("pyiceberg.catalog", "iceberg", what).load_catalog
-            return load(catalog, **_options(store)).load_table(name)
-        return tables.StaticTable.from_metadata(rules.file or _newest_metadata(store, what), _options(store))
+            return load(catalog, **options).load_table(name)
+        return tables.StaticTable.from_metadata(rules.file or _newest_metadata(store, what), options)
     except DataError:
         raise
     except (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError, FileNotFoundError) as error:
@@ -89,7 +91,8 @@ def _open(store: Store, rules: Rules, what: str) -> Any:
 
 def _newest_metadata(store: Store, what: str) -> str:
     """Return the URI of the metadata file with the highest number."""
-    found = [(int(match[1]), key) for key in _keys(store) if (match := _METADATA.fullmatch(key))]
+    keys = (entry.key for entry in store.list("metadata/"))
+    found = [(int(match[1]), key) for key in keys if (match := _METADATA.fullmatch(key))]
     if not found:
         raise DataError(
             f"there is no Iceberg table at {store.uri}: it has no metadata/....metadata.json; check {what}.uri"
@@ -102,10 +105,6 @@ def _newest_metadata(store: Store, what: str) -> str:
             f"give one as {what}.uri, such as {store.uri_of(several[0])}, or {what}.catalog and {what}.table"
         )
     return store.uri_of(several[0])
-
-
-def _keys(store: Store) -> list[str]:
-    return [entry.key for entry in store.list("metadata/")]
 
 
 def _snapshot(table: Any, store: Store, rules: Rules, what: str) -> Any:
@@ -181,18 +180,3 @@ def _constants(table: Any, schema: Any, file: Any) -> Constants:
             kind = pa.string() if str(column.field_type) == "string" else schema_to_pyarrow(column.field_type)
             found.append((column.name, pa.scalar(file.partition[place], kind)))
     return tuple(found)
-
-
-def _options(store: Store) -> dict[str, str]:
-    """Return pyiceberg's options for the same access to S3."""
-    if not isinstance(store, S3Store):
-        return {}
-    known = connection()
-    options = {
-        "s3.endpoint": known.endpoint,
-        "s3.region": known.region,
-        "s3.access-key-id": known.access_key,
-        "s3.secret-access-key": known.secret_key,
-        "s3.session-token": known.token,
-    }
-    return {name: value for name, value in options.items() if value is not None}

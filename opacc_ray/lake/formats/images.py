@@ -6,8 +6,7 @@ from opacc_ray.lake.decode import ImageError, decode_image, decoded_bytes
 from opacc_ray.lake.examples import BadItem, Cut, Example, Found, Items, Limits, Rules, Shard
 from opacc_ray.lake.formats import Traits
 from opacc_ray.lake.listing import find_files
-from opacc_ray.lake.read_ahead import in_order
-from opacc_ray.lake.store import Entry, Store
+from opacc_ray.lake.store import Entry, Store, in_order
 
 TRAITS = Traits()
 

@@ -110,7 +110,7 @@ def _paths(fragment: Any) -> list[str]:
 def _open(store: Store, rules: Rules, what: str) -> Any:
     """Open the table at the version in the rules."""
     lance = import_package("lance", "lance", what)
-    options = {name.lower(): value for name, value in (storage_options(store) or {}).items()}
+    options = {name.lower(): value for name, value in storage_options(store).items()}
     try:
         table = lance.dataset(store.uri, version=rules.version, storage_options=options or None)
         return table if rules.timestamp is None else _at_time(table, store, rules.timestamp, what)

@@ -17,8 +17,7 @@ from opacc_ray.lake.examples import BadItem, Cut, Example, Found, Items, Limits,
 from opacc_ray.lake.formats import Traits
 from opacc_ray.lake.listing import find_files
 from opacc_ray.lake.numpy_files import HEAD_BYTES, Rows, locate_rows, read_npy, read_npz
-from opacc_ray.lake.read_ahead import in_order
-from opacc_ray.lake.store import Entry, Store
+from opacc_ray.lake.store import Entry, Store, in_order
 
 TRAITS = Traits()
 
