@@ -6,17 +6,18 @@ folders skip whole files. Rows are read by row group: first the columns of the f
 remains.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError, OpaccError, shortened
-from opacc_ray.lake.arrow_columns import numbers
+from opacc_ray.errors import DataError, shortened
+from opacc_ray.lake.arrow_columns import taken, unless_valid
 from opacc_ray.lake.examples import Batch, Constants, Cut, Found, Limits, Piece, Rules, Shard, in_shards
-from opacc_ray.lake.filters import Condition, check_filter, columns_of, keeps, needed_of, parse_filter, rows_kept
+from opacc_ray.lake.filters import ALL, Condition, check_filter, columns_of, keeps, needed_of, parse_filter, rows_kept
 from opacc_ray.lake.object_file import ObjectFile
 from opacc_ray.lake.parquet_io import Footer, footer_at, group_bytes, read_group
 from opacc_ray.lake.store import Entry, Store, in_order
@@ -27,10 +28,12 @@ THREADS = 16
 _FIELD_ID = b"PARQUET:field_id"
 
 
-class _Described(NamedTuple):
-    """The columns that are read, according to a footer."""
+class _File(NamedTuple):
+    """A file's columns and row groups, according to its footer and its constants."""
 
-    types: dict[str, Any]  # of the wanted columns that the file has
+    entry: Entry
+    source: str  # its URI
+    types: dict[str, Any]  # of the wanted columns that it has
     every: list[str]  # names of all columns
     names: tuple[tuple[str, str | None], ...]  # wanted columns with another name in the file: see Piece
     groups: list[tuple[int, int]]  # rows and bytes of each row group
@@ -46,27 +49,24 @@ def cut_table(store: Store, found: Found, rules: Rules, limits: Limits, what: st
     SpecError
         The filter is not valid.
     """
-    condition = parse_filter(rules.filter, f"{what}.filter") if rules.filter else None
-    entries = [entry for entry in found.entries if _may_keep(condition, found.constants.get(entry.key, ()))]
+    condition = parse_filter(rules.filter, f"{what}.filter")
     wanted = wanted_columns(rules, condition)
-    described = list(in_order(lambda entry: _describe(store, entry, wanted, found), entries, THREADS))
-    _check_schema(store, entries, described, found, wanted, condition)
+    entries = [entry for entry in found.entries if _may_keep(condition, found.constants.get(entry.key, ()))]
+    files = list(in_order(lambda entry: _describe(store, entry, wanted, found), entries, THREADS))
+    _check_schema(files, found, wanted, condition)
     pieces, sizes = [], []
-    for entry, (_, _, names, groups) in zip(entries, described, strict=True):
-        constants = found.constants.get(entry.key, ())
-        pieces += [Piece(entry, group, group + 1, constants, names) for group, size in enumerate(groups) if size[0]]
-        sizes += [size for size in groups if size[0]]
+    for file in files:
+        constants = found.constants.get(file.entry.key, ())
+        for group, size in enumerate(file.groups):
+            if size[0]:
+                pieces.append(Piece(file.entry, group, group + 1, constants, file.names))
+                sizes.append(size)
     if not pieces:
-        why = (
-            f"{what}.filter {shortened(rules.filter, 80)!r} excludes all of its files"
-            if rules.filter
-            else "it has no row"
-        )
+        filtered = f"{what}.filter {shortened(rules.filter or '', 80)!r} excludes all of its files"
+        why = filtered if rules.filter else "it has no row"
         raise DataError(f"the {what} {store.uri} is empty: {why}; check {what}.uri and {what}.filter")
-    known = condition is None or all(
-        _is_constant(part, found.constants.get(entries[0].key, ())) for part in needed_of(condition)
-    )
-    return Cut(in_shards(pieces, sizes, limits), sum(rows for rows, _ in sizes) if known else None)
+    is_known = all(_is_constant(part, pieces[0].constants) for part in needed_of(condition))
+    return Cut(in_shards(pieces, sizes, limits), sum(rows for rows, _ in sizes) if is_known else None)
 
 
 def read_batches(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
@@ -79,31 +79,30 @@ def read_batches(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
     ChangedError
         It has changed since the plan.
     """
-    condition = parse_filter(rules.filter) if rules.filter else None
+    condition = parse_filter(rules.filter)
     for piece in shard.pieces:
         source = store.uri_of(piece.entry.key)
         with store.open_entry(piece.entry) as file:
-            footer = readable_footer(file, source)
-            first = sum(footer.metadata.row_group(group).num_rows for group in range(piece.start))
+            metadata = readable_footer(file, source).metadata
+            lengths = [metadata.row_group(group).num_rows for group in range(piece.stop)]
             for group in range(piece.start, piece.stop):
-                for rows, columns in _read(file, footer, group, rules.columns.names, condition, piece, source):
-                    yield Batch(piece.entry, first + rows, columns)
-                first += footer.metadata.row_group(group).num_rows
+                tables = partial(_tables, file, metadata, group, piece, source)
+                for rows, columns in _filtered(tables, lengths[group], rules.columns.names, condition):
+                    yield Batch(piece.entry, sum(lengths[:group]) + rows, columns)
 
 
-def wanted_columns(rules: Rules, condition: Condition | None) -> tuple[str, ...]:
+def wanted_columns(rules: Rules, condition: Condition) -> tuple[str, ...]:
     """Return all columns that are read, including those of the filter."""
-    return tuple(dict.fromkeys([*rules.columns.names, *(columns_of(condition) if condition else ())]))
+    return tuple(dict.fromkeys([*rules.columns.names, *columns_of(condition)]))
 
 
 def check_columns(schema: Any, rules: Rules, source: str, what: str) -> None:
     """Raise DataError unless a schema has the columns that are read; SpecError if the filter is not valid."""
-    condition = parse_filter(rules.filter, f"{what}.filter") if rules.filter else None
+    condition = parse_filter(rules.filter, f"{what}.filter")
     missing = next((name for name in wanted_columns(rules, condition) if name not in schema.names), None)
     if missing is not None:
         raise DataError(f"{source} has no column {missing!r}; it has {shortened(', '.join(schema.names), 200)}")
-    if condition is not None:
-        check_filter(condition, schema)
+    check_filter(condition, schema)
 
 
 def readable_footer(file: ObjectFile, source: str) -> Footer:
@@ -112,87 +111,63 @@ def readable_footer(file: ObjectFile, source: str) -> Footer:
         return footer_at(file)
 
 
-@contextmanager
-def _parquet(source: str) -> Iterator[None]:
-    """Raise DataError, which names the file, for any error of Arrow."""
-    try:
-        yield
-    except (OpaccError, MemoryError):
-        raise
-    except Exception as error:
-        reason = shortened(str(error), 200)
-        raise DataError(f"{source} is not valid Parquet ({reason}); write it again, or remove it") from None
+def _parquet(source: str) -> AbstractContextManager[None]:
+    return unless_valid(f"{source} is not valid Parquet", "; write it again, or remove it")
 
 
-def _read(
-    file: ObjectFile,
-    footer: Footer,
-    group: int,
-    names: Sequence[str],
-    condition: Condition | None,
-    piece: Piece,
-    source: str,
+def _filtered(
+    tables: Callable[[Sequence[str]], Iterator[Any]], num_rows: int, names: Sequence[str], condition: Condition
 ) -> Iterator[tuple[NDArray[np.int64], Any]]:
     """Yield the rows of a group that the filter keeps, numbered from its first, and their columns; in batches."""
-    rows = footer.metadata.row_group(group).num_rows
-    kept = np.arange(rows)
-    if condition is not None:
-        masks = [
-            rows_kept(condition, part) for part in _tables(file, footer, group, columns_of(condition), piece, source)
-        ]
-        kept = np.flatnonzero(np.concatenate(masks))
-    if not len(kept):
-        return
+    kept = np.arange(num_rows)
+    if condition != ALL:
+        kept = np.flatnonzero(np.concatenate([rows_kept(condition, part) for part in tables(columns_of(condition))]))
     start = 0
-    for table in _tables(file, footer, group, names, piece, source):
+    for table in tables(names) if len(kept) else ():
         own = kept[np.searchsorted(kept, start) : np.searchsorted(kept, start + len(table))]
         if len(own):
-            yield own, table if len(own) == len(table) else table.take(numbers(own - start))
+            yield own, taken(table, own - start)
         start += len(table)
 
 
 def _tables(
-    file: ObjectFile, footer: Footer, group: int, names: Sequence[str], piece: Piece, source: str
+    file: ObjectFile, metadata: Any, group: int, piece: Piece, source: str, names: Sequence[str]
 ) -> Iterator[Any]:
     """Yield some columns of a row group in batches, with constants for those that the file lacks."""
     import pyarrow as pa
 
     constant, called = dict(piece.constants), dict(piece.names)
     with _parquet(source):
-        there = footer.metadata.schema.to_arrow_schema().names
-        mapped = ((name, called.get(name, name)) for name in names)
-        own = {name: each for name, each in mapped if each is not None and each in there}
-        if not own:
-            rows = footer.metadata.row_group(group).num_rows
-            yield pa.table({name: _repeated(constant.get(name), rows) for name in names})
-        for batch in read_group(file, footer.metadata, group, [*own.values()]) if own else ():
+        there = metadata.schema.to_arrow_schema().names
+        own = {name: each for name in names if (each := called.get(name, name)) is not None and each in there}
+        none = pa.record_batch([pa.nulls(metadata.row_group(group).num_rows)], ["no column"])
+        for batch in read_group(file, metadata, group, [*own.values()]) if own else [none]:
             batch.validate(full=True)  # lengths and texts are unchecked so far
-            yield pa.table(
-                {name: batch[own[name]] if name in own else _repeated(constant.get(name), len(batch)) for name in names}
-            )
+            columns = {}
+            for name in names:
+                value, rows = constant.get(name), len(batch)
+                lacked = pa.nulls(rows) if value is None else pa.repeat(value, rows)
+                columns[name] = batch[own[name]] if name in own else lacked
+            yield pa.table(columns)
 
 
-def _repeated(value: Any, length: int) -> Any:
-    import pyarrow as pa
-
-    return pa.nulls(length) if value is None else pa.repeat(value, length)
-
-
-def _describe(store: Store, entry: Entry, wanted: Sequence[str], found: Found) -> _Described:
-    with store.open_entry(entry) as file, _parquet(store.uri_of(entry.key)):
+def _describe(store: Store, entry: Entry, wanted: Sequence[str], found: Found) -> _File:
+    source, constants = store.uri_of(entry.key), found.constants.get(entry.key, ())
+    with store.open_entry(entry) as file, _parquet(source):
         metadata = footer_at(file).metadata
         schema = metadata.schema.to_arrow_schema()
-        called = _names_in(schema, wanted, found, store.uri_of(entry.key))
-        groups = range(metadata.num_row_groups)
+        called = _names_in(schema, wanted, found, source)
         own = [*called.values()]
-        return _Described(
-            {name: schema.field(each).type for name, each in called.items()},
-            schema.names,
-            tuple(
-                (name, called.get(name))
-                for name in wanted
-                if called.get(name) != name and name in (*called, *schema.names)
-            ),
+        types = {name: value.type for name, value in constants}
+        types |= {name: schema.field(each).type for name, each in called.items()}
+        renamed = (name for name in wanted if called.get(name) != name and name in (*called, *schema.names))
+        groups = range(metadata.num_row_groups)
+        return _File(
+            entry,
+            source,
+            types,
+            [*schema.names, *(name for name, _ in constants)],
+            tuple((name, called.get(name)) for name in renamed),
             [(metadata.row_group(group).num_rows, group_bytes(metadata, group, own)) for group in groups],
         )
 
@@ -216,38 +191,26 @@ def _names_in(schema: Any, wanted: Sequence[str], found: Found, source: str) -> 
     return {name: numbered[number] for name, number in ids.items() if number in numbered}
 
 
-def _check_schema(
-    store: Store,
-    entries: Sequence[Entry],
-    described: Sequence[_Described],
-    found: Found,
-    wanted: Sequence[str],
-    condition: Condition | None,
-) -> None:
+def _check_schema(files: Sequence[_File], found: Found, wanted: Sequence[str], condition: Condition) -> None:
     """Raise DataError unless all files have the wanted columns, with one type each."""
     import pyarrow as pa
 
-    types: dict[str, Any] = {}
-    first: dict[str, Entry] = {}
-    for entry, file in zip(entries, described, strict=True):
-        constant = {name: value.type for name, value in found.constants.get(entry.key, ())}
+    first: dict[str, tuple[Any, str]] = {}  # type of each column in the first file with it, and the file's key
+    for file in files:
         for name in wanted:
-            kind = file.types.get(name, constant.get(name))
-            if kind is None and name in found.optional:
+            kind = file.types.get(name)
+            if kind is None and name not in found.optional:
+                there = shortened(", ".join(found.field_ids or file.every), 200)
+                raise DataError(f"{file.source} has no column {name!r}; it has {there}")
+            if kind is None or pa.types.is_null(kind):
                 continue
-            if kind is None:
-                there = shortened(", ".join(found.field_ids or [*file.every, *constant]), 200)
-                raise DataError(f"{store.uri_of(entry.key)} has no column {name!r}; it has {there}")
-            if pa.types.is_null(kind):
-                continue
-            if types.setdefault(name, kind) != kind:
+            known, key = first.setdefault(name, (kind, file.entry.key))
+            if kind != known:
                 raise DataError(
-                    f"{store.uri_of(entry.key)} has {name!r} as {kind}, and {first[name].key} as {types[name]}; "
-                    "write the files with one schema"
+                    f"{file.source} has {name!r} as {kind}, and {key} as {known}; write the files with one schema"
                 )
-            first.setdefault(name, entry)
-    if condition is not None and entries:
-        check_filter(condition, pa.schema({name: types.get(name, pa.null()) for name in wanted}))
+    if files:
+        check_filter(condition, pa.schema({name: first[name][0] if name in first else pa.null() for name in wanted}))
 
 
 def _is_constant(condition: Condition, constants: Constants) -> bool:
@@ -255,9 +218,6 @@ def _is_constant(condition: Condition, constants: Constants) -> bool:
     return set(columns_of(condition)) <= {name for name, _ in constants}
 
 
-def _may_keep(condition: Condition | None, constants: Constants) -> bool:
+def _may_keep(condition: Condition, constants: Constants) -> bool:
     """Return whether a file may have rows that the filter keeps, according to its constants."""
-    if condition is None:
-        return True
-    constant: Mapping[str, Any] = dict(constants)
-    return all(keeps(part, constant) for part in needed_of(condition) if _is_constant(part, constants))
+    return all(keeps(part, dict(constants)) for part in needed_of(condition) if _is_constant(part, constants))

@@ -152,7 +152,7 @@ def _refuse_unfit(tasks: list[Any], store: Store, version: str) -> None:
 
 
 def _refuse_defaults(schema: Any, store: Store, rules: Rules) -> None:
-    wanted = wanted_columns(rules, parse_filter(rules.filter) if rules.filter else None)
+    wanted = wanted_columns(rules, parse_filter(rules.filter))
     given = [column.name for column in schema.fields if column.initial_default is not None and column.name in wanted]
     if given:
         raise DataError(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError, shortened
 from opacc_ray.lake.examples import Batch, Cut, Found, Items, Limits, Piece, Rules, Shard, in_shards
-from opacc_ray.lake.filters import columns_of, parse_filter, rows_kept
+from opacc_ray.lake.filters import ALL, columns_of, parse_filter, rows_kept
 from opacc_ray.lake.formats import FEATURE_COLUMNS, ROW_COLUMNS, Traits, parquet
 from opacc_ray.lake.parquet_tables import check_columns
 from opacc_ray.lake.row_examples import examples_of, ids_of
@@ -198,9 +198,9 @@ def _parts(store: Store, shard: Shard, rules: Rules) -> Iterator[_Part]:
 
 def _kept(part: _Part, rules: Rules) -> NDArray[np.int64]:
     """Return the places of the rows that the filter keeps."""
-    if not rules.filter:
-        return np.arange(len(part.rows))
     condition = parse_filter(rules.filter)
+    if condition == ALL:
+        return np.arange(len(part.rows))
     return np.flatnonzero(
         np.concatenate([rows_kept(condition, batch.columns) for batch in part.scanned(columns_of(condition))])
     )
