@@ -113,17 +113,15 @@ class LocalStore(Store):
         with self._explained("look for", key):
             try:
                 status = os.stat(self._path(key))
-            except (FileNotFoundError, NotADirectoryError):
-                return None
+            except OSError as error:
+                if error.errno in _ABSENT:
+                    return None
+                raise
         return Entry(key, status.st_size, _tag(status)) if stat.S_ISREG(status.st_mode) else None
 
     def written(self, key: str) -> datetime:
         with self._explained("read", key):
             return datetime.fromtimestamp(self._path(key).stat().st_mtime, UTC)
-
-    def exists(self, key: str) -> bool:
-        with self._explained("look for", key):
-            return self._path(key).is_file()
 
     def delete(self, key: str) -> None:
         with self._explained("delete", key):
@@ -206,7 +204,7 @@ def _kind_of(item: os.DirEntry[str], follow_links: bool, above: frozenset[tuple[
     try:
         status = item.stat()
     except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+        if error.errno not in _ABSENT:
             raise
         return "dangling symbolic link" if item.is_symlink() else "gone"
     if stat.S_ISDIR(status.st_mode) and _place(status) in above:
@@ -234,6 +232,9 @@ _KINDS = {
     stat.S_IFCHR: "device",
     stat.S_IFBLK: "device",
 }
+
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+"""Errors of paths that lead to no file."""
 
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK)
 """Errors of file systems without hard links."""

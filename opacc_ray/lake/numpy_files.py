@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError, shortened
+from opacc_ray.errors import DataError
+from opacc_ray.lake.arrow_columns import unless_valid
 
 MAX_BYTES = 8 << 30
 """Default of the largest array in bytes."""
@@ -26,38 +27,21 @@ _MAX_HEADER = 10_000
 _MAX_ITEM = 1024  # bytes of one item: numbers have at most 16, text has 4 per character
 
 
-class _Header(NamedTuple):
+HEAD_BYTES = _MAX_HEADER + 16
+"""Bytes at the beginning of an .npy file that contain its header in any version."""
+
+
+class Layout(NamedTuple):
+    """The layout of an .npy file, according to its header."""
+
     shape: tuple[int, ...]
-    fortran: bool
+    is_fortran: bool
     dtype: np.dtype[Any]
+    start: int  # first byte of the array
 
     @property
     def num_bytes(self) -> int:
         return prod(self.shape) * self.dtype.itemsize
-
-
-def read_npy(content: bytes, name: str, max_bytes: int = MAX_BYTES) -> NDArray[Any]:
-    """Return the array of an .npy file, as a view of ``content``.
-
-    Raises DataError if the file is not valid, or the array is larger than ``max_bytes``.
-    """
-    header, start = _read_header(content, name, max_bytes)
-    there = len(content) - start
-    if header.num_bytes != there:
-        raise DataError(
-            f"{name} announces {header.num_bytes} bytes of {header.dtype} in the shape {header.shape}, and has "
-            f"{there}; write it again"
-        )
-    flat = np.frombuffer(content, header.dtype, offset=start)
-    return flat.reshape(header.shape, order="F" if header.fortran else "C")
-
-
-class Rows(NamedTuple):
-    """The layout of an .npy file whose rows are contiguous."""
-
-    shape: tuple[int, ...]  # of all of them
-    dtype: np.dtype[Any]
-    start: int  # byte of the first
 
     @property
     def row_bytes(self) -> int:
@@ -72,19 +56,30 @@ class Rows(NamedTuple):
         return np.frombuffer(content, self.dtype).reshape(-1, *self.shape[1:])
 
 
-HEAD_BYTES = _MAX_HEADER + 16
-"""Bytes at the beginning of an .npy file that contain its header in any version."""
+def read_npy(content: bytes, name: str, max_bytes: int = MAX_BYTES) -> NDArray[Any]:
+    """Return the array of an .npy file, as a view of ``content``.
+
+    Raises DataError if the file is not valid, or the array is larger than ``max_bytes``.
+    """
+    found = _read_header(content, name, max_bytes)
+    there = len(content) - found.start
+    if found.num_bytes != there:
+        raise DataError(
+            f"{name} announces {found.num_bytes} bytes of {found.dtype} in the shape {found.shape}, and has "
+            f"{there}; write it again"
+        )
+    flat = np.frombuffer(content, found.dtype, offset=found.start)
+    return flat.reshape(found.shape, order="F" if found.is_fortran else "C")
 
 
-def locate_rows(head: bytes, size: int, name: str) -> Rows | None:
+def locate_rows(head: bytes, size: int, name: str) -> Layout | None:
     """Return the layout of an .npy file of ``size`` bytes, by its first bytes; None if it must be read as a whole.
 
     Raises DataError if the file is not valid.
     """
-    header, start = _read_header(head, name, size)
-    if header.fortran or len(header.shape) < 2 or header.num_bytes != size - start or header.num_bytes == 0:
-        return None
-    return Rows(header.shape, header.dtype, start)
+    found = _read_header(head, name, size)
+    has_rows = len(found.shape) > 1 and not found.is_fortran and found.num_bytes > 0
+    return found if has_rows and found.start + found.num_bytes == size else None
 
 
 def read_npz(content: bytes, name: str, max_bytes: int = MAX_BYTES) -> dict[str, NDArray[Any]]:
@@ -96,19 +91,18 @@ def read_npz(content: bytes, name: str, max_bytes: int = MAX_BYTES) -> dict[str,
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
             _check_members(members, name, max_bytes)
-            return {
-                member.filename.removesuffix(".npy"): read_npy(
-                    _unpack(archive, member, name), f"{name} ({member.filename})", max_bytes
+            found = {}
+            for member in members:
+                unpacked = _unpack(archive, member, name)
+                found[member.filename.removesuffix(".npy")] = read_npy(
+                    unpacked, f"{name} ({member.filename})", max_bytes
                 )
-                for member in members
-            }
+            return found
+    except (DataError, MemoryError):
+        raise
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
         raise DataError(f"{name} is not a valid .npz archive ({error}); write it again") from None
     except Exception as error:  # zlib and lzma raise their own errors for damaged members
-        if isinstance(error, DataError | MemoryError):
-            raise
         raise DataError(f"{name} cannot be unpacked ({type(error).__name__}: {error}); write it again") from None
 
 
@@ -136,23 +130,19 @@ def _unpack(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> byt
     return content
 
 
-def _read_header(content: bytes, name: str, max_bytes: int) -> tuple[_Header, int]:
-    """Return the header of an .npy file, and the first byte of its array."""
+def _read_header(content: bytes, name: str, max_bytes: int) -> Layout:
     stream = io.BytesIO(content[:HEAD_BYTES])
-    try:
+    with unless_valid(f"{name} is not a valid NumPy file", "; write it again"):
         version = np.lib.format.read_magic(stream)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        header = _Header(*read(stream, max_header_size=_MAX_HEADER))
-    except Exception as error:  # NumPy raises many kinds for damaged headers
-        reason = shortened(str(error), 200)
-        raise DataError(f"{name} is not a valid NumPy file ({reason}); write it again") from None
-    if header.dtype.kind not in "biufSU" or header.dtype.itemsize > _MAX_ITEM:
-        raise DataError(f"{name} has items of the type {str(header.dtype)[:60]}; store numbers, booleans or short text")
-    if any(length < 0 for length in header.shape) or (0 in header.shape and header.shape[0] > 0):
-        raise DataError(f"{name} has the shape {header.shape}: its rows are empty; store one example per row")
-    if header.num_bytes > max_bytes:
+        found = Layout(*read(stream, max_header_size=_MAX_HEADER), stream.tell())
+    if found.dtype.kind not in "biufSU" or found.dtype.itemsize > _MAX_ITEM:
+        raise DataError(f"{name} has items of the type {str(found.dtype)[:60]}; store numbers, booleans or short text")
+    if any(length < 0 for length in found.shape) or (0 in found.shape and found.shape[0] > 0):
+        raise DataError(f"{name} has the shape {found.shape}: its rows are empty; store one example per row")
+    if found.num_bytes > max_bytes:
         raise DataError(
-            f"{name} announces {header.num_bytes} bytes in the shape {header.shape}, and at most {max_bytes} are read; "
+            f"{name} announces {found.num_bytes} bytes in the shape {found.shape}, and at most {max_bytes} are read; "
             "write smaller files"
         )
-    return header, stream.tell()
+    return found

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from opacc_ray.errors import StorageError
 from opacc_ray.lake.s3_client import ATTEMPTS, check_endpoint, client_for, reason_of, signing
@@ -44,32 +44,48 @@ class S3Store(Store):
         return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
 
     def read(self, key: str) -> bytes:
-        with self._client("read", key) as s3:
-            return _get_object(s3, self.bucket, self.prefix + key).content
+        return self._get(key)
 
     def read_entry(self, entry: Entry) -> bytes:
-        with self._client("read", entry.key) as s3:
-            found = _get_object(s3, self.bucket, self.prefix + entry.key, listed=entry)
-        self._check_unchanged(entry, found)
-        return found.content
+        return self._get(entry.key, entry)
 
     def read_range(self, key: str, start: int, stop: int) -> bytes:
-        return self.read_entry_range(Entry(key, 0, _NO_ETAG), start, stop)
+        return self._get_range(key, start, stop)
 
     def read_entry_range(self, entry: Entry, start: int, stop: int) -> bytes:
+        return self._get_range(entry.key, start, stop, entry)
+
+    def _get_range(self, key: str, start: int, stop: int, listed: Entry | None = None) -> bytes:
         if start >= stop:
             return b""
-        with self._client("read", entry.key) as s3:
-            found = _get_object(s3, self.bucket, self.prefix + entry.key, Range=f"bytes={start}-{stop - 1}")
-        self._check_unchanged(entry, found)
-        content = found.content
+        content = self._get(key, listed, Range=f"bytes={start}-{stop - 1}")
         if len(content) > stop - start:  # a server without ranges sends the whole object
             content = content[start:stop]
-        return whole_range(content, start, stop, self.uri_of(entry.key))
+        return whole_range(content, start, stop, self.uri_of(key))
 
-    def _check_unchanged(self, entry: Entry, found: "_Object") -> None:
-        if found.tag != entry.tag and _NO_ETAG not in found.tag + entry.tag:
-            raise changed(self.uri_of(entry.key), "its ETag differs")
+    def _get(self, key: str, listed: Entry | None = None, **options: str) -> bytes:
+        """Return the object's content; retry if the answer is truncated or damaged, which boto3 does not do."""
+        from botocore.exceptions import FlexibleChecksumError, HTTPClientError, IncompleteReadError
+
+        if "Range" not in options:
+            options["ChecksumMode"] = "ENABLED"
+        with self._client("read", key) as s3:
+            attempts_left = s3.meta.config.retries["total_max_attempts"]
+            while True:
+                attempts_left -= 1
+                answer = s3.get_object(Bucket=self.bucket, Key=self.prefix + key, **options)
+                try:
+                    content = bytes(answer["Body"].read())
+                    _check(content, answer, listed)
+                    break
+                except (HTTPClientError, IncompleteReadError, FlexibleChecksumError, _Damaged):
+                    if not attempts_left:
+                        raise
+                    time.sleep(0.5)
+        tag = _tag(answer)
+        if listed is not None and tag != listed.tag and _NO_ETAG not in tag + listed.tag:
+            raise changed(self.uri_of(key), "its ETag differs")
+        return content
 
     def size(self, key: str) -> int:
         with self._client("read", key) as s3:
@@ -94,34 +110,23 @@ class S3Store(Store):
             put = functools.partial(_put_new, s3, self.bucket, self.prefix + key, data)
             created = put()
             if known is None:
-                _CONDITIONAL[s3.meta.endpoint_url] = known = created is False or (created is True and put() is False)
+                known = created is False or (created is True and put() is False)
+                _CONDITIONAL[s3.meta.endpoint_url] = known
                 if not known:
                     warn_of_one_writer("this S3 server has no conditional writes")
             return created
 
     def entry(self, key: str) -> Entry | None:
-        from botocore.exceptions import ClientError
-
+        # Unlike HEAD, a listing distinguishes a missing bucket from a missing object. A key is its own first match.
         with self._client("look for", key) as s3:
-            try:
-                found = s3.head_object(Bucket=self.bucket, Key=self.prefix + key)
-                return Entry(key, found["ContentLength"], _tag(found))
-            except ClientError as error:
-                if error.response["Error"]["Code"] in ("404", "NoSuchKey"):
-                    return None
-                raise
+            page = s3.list_objects_v2(Bucket=self.bucket, Prefix=self.prefix + key, MaxKeys=1)
+        found = next((found for found in page.get("Contents", []) if found["Key"] == self.prefix + key), None)
+        return None if found is None else Entry(key, found["Size"], _tag(found))
 
     def written(self, key: str) -> datetime:
         with self._client("read", key) as s3:
             found: datetime = s3.head_object(Bucket=self.bucket, Key=self.prefix + key)["LastModified"]
             return found
-
-    def exists(self, key: str) -> bool:
-        # Unlike HEAD, a listing distinguishes a missing bucket from a missing object. A key is its own first match.
-        full_key = self.prefix + key
-        with self._client("look for", key) as s3:
-            page = s3.list_objects_v2(Bucket=self.bucket, Prefix=full_key, MaxKeys=1)
-        return any(found["Key"] == full_key for found in page.get("Contents", []))
 
     def link(self, key: str, seconds: int) -> str:
         """Return a link signed with this process's credentials, without a request."""
@@ -194,43 +199,18 @@ def _put_new(s3: Any, bucket: str, key: str, data: bytes) -> bool | None:
     return False
 
 
-class _Object(NamedTuple):
-    content: bytes
-    tag: str
-
-
 class _Damaged(Exception):
     """An answer that is not the object's content; the text names the evidence."""
 
 
-def _get_object(s3: Any, bucket: str, key: str, listed: Entry | None = None, **options: str) -> _Object:
-    """Return the object's content; retry if the answer is truncated or damaged, which boto3 does not do."""
-    from botocore.exceptions import FlexibleChecksumError, HTTPClientError, IncompleteReadError
-
-    if "Range" not in options:
-        options["ChecksumMode"] = "ENABLED"
-    attempts_left = s3.meta.config.retries["total_max_attempts"]
-    while True:
-        attempts_left -= 1
-        answer = s3.get_object(Bucket=bucket, Key=key, **options)
-        try:
-            content = bytes(answer["Body"].read())
-            _check(content, answer, listed)
-            return _Object(content, _tag(answer))
-        except (HTTPClientError, IncompleteReadError, FlexibleChecksumError, _Damaged):
-            if not attempts_left:
-                raise
-            time.sleep(0.5)
-
-
 def _check(content: bytes, answer: Any, listed: Entry | None) -> None:
-    """Raise _Damaged if the content does not match the size or the ETag."""
+    """Raise _Damaged if the content of a whole object does not match the size or the ETag."""
+    if "ContentRange" in answer:
+        return
     tag = _tag(answer)
     if listed is not None and tag == listed.tag and len(content) != listed.size:
         raise _Damaged(f"{len(content)} bytes arrived, and the listing has {listed.size}")
-    if "ContentRange" in answer or not _is_md5(tag, answer):
-        return
-    if hashlib.md5(content, usedforsecurity=False).hexdigest() != tag:
+    if _is_md5(tag, answer) and hashlib.md5(content, usedforsecurity=False).hexdigest() != tag:
         raise _Damaged(f"{len(content)} bytes arrived whose MD5 is not the ETag {tag}")
 
 

@@ -119,15 +119,15 @@ class Store(ABC):
 
     @abstractmethod
     def entry(self, key: str) -> Entry | None:
-        """Return the object's entry in a listing; None if it does not exist."""
+        """Return the object's entry in a listing; None if it does not exist. A missing bucket is an error."""
 
     @abstractmethod
     def written(self, key: str) -> datetime:
         """Return when the object was written, in UTC, by the clock of the store."""
 
-    @abstractmethod
     def exists(self, key: str) -> bool:
         """Return whether the object exists; a missing bucket is an error."""
+        return self.entry(key) is not None
 
     @abstractmethod
     def delete(self, key: str) -> None:

@@ -244,7 +244,7 @@ class ConditionalS3:
         self.writes += 1
 
     def list_objects_v2(self, Prefix: str, **_: object) -> dict[str, Any]:
-        return {"Contents": [{"Key": key} for key in self.keys if key.startswith(Prefix)]}
+        return {"Contents": [{"Key": key, "Size": 1} for key in self.keys if key.startswith(Prefix)]}
 
 
 def store_on(client: ConditionalS3, monkeypatch: pytest.MonkeyPatch) -> Store:
@@ -280,7 +280,7 @@ def test_a_server_with_conditional_writes_writes_each_object_once(
 def test_an_unknown_server_never_overwrites_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
     client = ConditionalS3(200, "p/a")
     store = store_on(client, monkeypatch)
-    monkeypatch.setattr(s3_store, "_get_object", lambda *_, **__: SimpleNamespace(content=b"first"))
+    monkeypatch.setattr(s3_store.S3Store, "_get", lambda *_: b"first")
     assert store.create("a", b"second") == b"first"
     assert client.writes == 0
 

@@ -16,7 +16,7 @@ from opacc_ray.errors import DataError
 from opacc_ray.lake.examples import BadItem, Cut, Example, Found, Items, Limits, Piece, Rules, Shard, fault_of_id
 from opacc_ray.lake.formats import Traits
 from opacc_ray.lake.listing import find_files
-from opacc_ray.lake.numpy_files import HEAD_BYTES, Rows, locate_rows, read_npy, read_npz
+from opacc_ray.lake.numpy_files import HEAD_BYTES, Layout, locate_rows, read_npy, read_npz
 from opacc_ray.lake.store import Entry, Store, in_order
 
 TRAITS = Traits()
@@ -49,7 +49,7 @@ def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> 
     return Cut(shards, num_examples)
 
 
-def _locate(store: Store, entry: Entry) -> Rows | None:
+def _locate(store: Store, entry: Entry) -> Layout | None:
     """Return the layout of a file's rows; None if the file must be read as a whole, or is damaged."""
     if not entry.key.lower().endswith(".npy"):
         return None
@@ -82,7 +82,7 @@ def _slice(store: Store, piece: Piece) -> Iterator[Example]:
         yield Example(f"{entry.key}:{row}", f"{uri}#row={row}", array)
 
 
-def _rows(store: Store, entry: Entry, max_bytes: int) -> list[Example | BadItem]:
+def _rows(store: Store, entry: Entry, max_bytes: int) -> Iterator[Example | BadItem]:
     if entry.size > max_bytes:
         raise DataError(f"{entry.key} has {entry.size} bytes, and pool.max_bytes is {max_bytes}")
     rows, ids = _load(entry.key, store.read_entry(entry), max_bytes)
@@ -90,12 +90,12 @@ def _rows(store: Store, entry: Entry, max_bytes: int) -> list[Example | BadItem]
         raise DataError(f"{entry.key} has shape {rows.shape}; store one example per row")
     if ids is not None and ids.shape != (len(rows),):
         raise DataError(f"{entry.key} has {len(rows)} rows and {ids.size} ids; store one id per row")
-    places = [f"{entry.key}:{row}" for row in range(len(rows))]
-    names = places if ids is None else [str(name) for name in ids]
-    uri, own = store.uri_of(entry.key), ids is not None
-    found = [Example(name, f"{uri}#row={row}", rows[row], own) for row, name in enumerate(names)]
-    faults = map(fault_of_id, names)
-    return [BadItem(place, fault) if fault else item for place, fault, item in zip(places, faults, found, strict=True)]
+    uri = store.uri_of(entry.key)
+    for row, array in enumerate(rows):
+        place = f"{entry.key}:{row}"
+        name = place if ids is None else str(ids[row])
+        fault = fault_of_id(name)
+        yield BadItem(place, fault) if fault else Example(name, f"{uri}#row={row}", array, ids is not None)
 
 
 def _load(key: str, content: bytes, max_bytes: int) -> tuple[NDArray[Any], NDArray[Any] | None]:
