@@ -23,18 +23,15 @@ def find_files(store: Store, suffixes: tuple[str, ...], what: str, *, hidden: bo
         There is no such file.
     """
     listing = store.survey()
-    wanted = [
-        entry
-        for entry in listing.entries
-        if entry.key.lower().endswith(suffixes) and (hidden or not _is_hidden(entry.key))
-    ]
+    fitting = (entry for entry in listing.entries if entry.key.lower().endswith(suffixes))
+    wanted = tuple(entry for entry in fitting if hidden or not _is_hidden(entry.key))
     ignored = _ignored(listing, {entry.key for entry in wanted})
     if not wanted:
         there = "; it holds " + ", ".join(map(str, ignored)) if ignored else ", and nothing else"
         raise DataError(
             f"the {what} {store.uri} holds no {' or '.join(suffixes)} file{there}; check {what}.uri and {what}.format"
         )
-    return Found(tuple(wanted), ignored)
+    return Found(wanted, ignored)
 
 
 def _is_hidden(key: str) -> bool:
@@ -50,10 +47,13 @@ def _ignored(listing: Listing, wanted: set[str]) -> tuple[Ignored, ...]:
             kinds.setdefault(PurePosixPath(entry.key).suffix.lower()[:20] or "no suffix", []).append(entry.key)
     for oddity in listing.oddities:
         kinds.setdefault(oddity.kind, []).append(oddity.key)
-    counted = [Ignored(_safe(kind), len(keys), tuple(map(_safe, keys[:_NAMED]))) for kind, keys in kinds.items()]
+    counted = (
+        Ignored(readable_name(kind), len(keys), tuple(map(readable_name, keys[:_NAMED])))
+        for kind, keys in kinds.items()
+    )
     return tuple(sorted(counted, key=lambda item: (-item.num_files, item.kind)))
 
 
-def _safe(name: str) -> str:
-    """Return a name with invalid Unicode escaped."""
+def readable_name(name: str) -> str:
+    """Return a file's name with invalid Unicode escaped."""
     return name.encode("utf-8", "backslashreplace").decode()

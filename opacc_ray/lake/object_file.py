@@ -6,11 +6,8 @@ from collections.abc import Callable, Iterable
 Range = tuple[int, int]
 """First byte, and the one after the last."""
 
-NEAR = 64 << 10
-"""Largest gap in bytes between two ranges that are fetched in one request."""
-
-READ_AHEAD = 64 << 10
-"""Bytes that a read fetches at least, for the reads after it."""
+NEAR = 64 << 10  # largest gap in bytes between two ranges that are fetched in one request
+READ_AHEAD = 64 << 10  # bytes that a read fetches at least, for the reads after it
 
 
 class ObjectFile(io.RawIOBase):

@@ -1,9 +1,12 @@
 """Formats of pools: one module each, and the keys of a spec that each one supports.
 
-A format is a module of this package and a line of :data:`FORMATS`. Its module defines ``TRAITS`` and the functions of
-:class:`Format`, and may define these functions:
+A format is a module of this package and a line of :data:`FORMATS`. Its module defines ``TRAITS``, the functions of
+:class:`Format`, and one of the first two of these functions; the others are optional:
 
-``batches(store, shard, rules)`` : yield the rows of a shard, for formats whose examples are rows of a table
+``read(store, shard, rules)`` : yield the examples of a shard one by one, in the order of its files, with a bad item in
+    the place of an unusable one; for tables, the default decodes the rows of ``batches``
+``batches(store, shard, rules)`` : yield the rows of a table's shard that the filter keeps, in their order, with the
+    columns of the rules
 ``newest(store, rules, what)`` : return the version that a table has now
 ``read_chosen(store, shard, rules, ids)`` : yield the examples with these ids, if that is cheaper than the whole shard
 ``planned_ids(shard)`` : return the ids of a shard, if the listing alone determines them
@@ -12,26 +15,15 @@ A format is a module of this package and a line of :data:`FORMATS`. Its module d
 """
 
 import importlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from opacc_ray.pool import COLUMNS, LAYERS
 
 if TYPE_CHECKING:
-    from opacc_ray.lake.examples import Batch, Cut, Found, Items, Limits, Rules, Shard
+    from opacc_ray.lake.examples import Cut, Found, Limits, Rules
     from opacc_ray.lake.store import Store
 
-FORMATS = (
-    "images",
-    "npy",
-    "parquet",
-    "webdataset",
-    "huggingface",
-    "delta",
-    "iceberg",
-    "lance",
-    "features",
-)
+FORMATS = ("images", "npy", "parquet", "webdataset", "huggingface", "delta", "iceberg", "lance", "features")
 """Name of each format, and of its module in this package. A module is imported when a pool of its format is."""
 
 if TYPE_CHECKING:
@@ -69,23 +61,10 @@ class Format(Protocol):
     def cut(self, store: "Store", found: "Found", rules: "Rules", limits: "Limits", what: str) -> "Cut":
         """Return the files of each shard, or pieces of files, by the listing and the files' metadata alone."""
 
-    def read(self, store: "Store", shard: "Shard", rules: "Rules") -> "Items":
-        """Yield the examples of a shard in the order of its files; a bad item in the place of an unusable one.
 
-        Examples are decoded one at a time, so that a shard needs the memory of few.
-        """
-
-
-class TableFormat(Format, Protocol):
-    """A format whose examples are rows of a table."""
-
-    def batches(self, store: "Store", shard: "Shard", rules: "Rules") -> "Iterator[Batch]":
-        """Yield the rows of a shard that the filter keeps, in their order, with the columns of the rules."""
-
-
-def find_format(name: str) -> Format:
-    """Return the module of a format."""
-    return cast(Format, importlib.import_module(f"{__name__}.{name}"))
+def find_format(name: str) -> Any:
+    """Return the module of a format: a :class:`Format` with the functions listed above."""
+    return importlib.import_module(f"{__name__}.{name}")
 
 
 def formats_with(key: str) -> list[str]:
@@ -95,7 +74,7 @@ def formats_with(key: str) -> list[str]:
 
 def place_of(name: str, uri: str) -> tuple[str, str | None]:
     """Return the URI of a pool's folder, and that of the file in it which ``uri`` names, if it names one."""
-    format: Any = find_format(name)
+    format = find_format(name)
     may_be_file = uri.lower().endswith(format.TRAITS.files)
     place = format.place_of_file(uri) if may_be_file else None
     return (uri, None) if place is None else (place, uri)

@@ -18,7 +18,6 @@ from opacc_ray.lake.table_logs import entries_of, import_package, moment, storag
 TRAITS = Traits((*ROW_COLUMNS, *FEATURE_COLUMNS), parquet.TRAITS.needs, ("filter", "version", "timestamp"))
 
 cut = parquet.cut
-read = parquet.read
 batches = parquet.batches
 
 

@@ -18,12 +18,11 @@ import numpy as np
 
 from opacc_ray.errors import DataError
 from opacc_ray.lake.arrow_columns import taken, unless_valid
-from opacc_ray.lake.examples import Batch, Cut, Found, Items, Limits, Rules, Shard
+from opacc_ray.lake.examples import Batch, Cut, Found, Limits, Rules, Shard
 from opacc_ray.lake.filters import parse_filter, rows_kept
 from opacc_ray.lake.formats import FEATURE_COLUMNS, Traits, parquet
 from opacc_ray.lake.parquet_io import arrow_owned, read_columns
 from opacc_ray.lake.parquet_tables import check_columns, readable_footer
-from opacc_ray.lake.row_examples import examples_of
 from opacc_ray.lake.store import Entry, Store
 from opacc_ray.lake.store_uris import open_store, split
 
@@ -79,12 +78,6 @@ def batches(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
         rows = np.flatnonzero(rows_kept(parse_filter(rules.filter), table))
         if len(rows):
             yield Batch(entry, rows, taken(table.select(rules.columns.names), rows))
-
-
-def read(store: Store, shard: Shard, rules: Rules) -> Items:
-    """Yield the examples of a shard's rows, whose images are the files of the column ``uri``."""
-    for batch in batches(store, shard, rules):
-        yield from examples_of(store, batch, rules)
 
 
 def read_file(uri: str, text_columns: Sequence[str] = ()) -> Any:

@@ -103,15 +103,11 @@ def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> 
 
 def read(store: Store, shard: Shard, rules: Rules) -> Items:
     """Yield the examples of a shard's rows in their order. A truncated Arrow file is a bad item by its key."""
-    if shard.pieces:
-        yield from parquet.read(store, shard, rules)
-        return
-    for entry in shard.entries:
-        try:
-            for batch in _read_arrow(store, entry, rules):
-                yield from examples_of(store, batch, rules)
-        except _Truncated as error:
-            yield BadItem(entry.key, f"the Arrow file is cut short ({error}); write it again")
+    try:
+        for batch in _rows(store, shard, rules):
+            yield from examples_of(store, batch, rules)
+    except _Truncated as error:
+        yield BadItem(shard.entries[0].key, f"the Arrow file is cut short ({error}); write it again")
 
 
 def batches(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
@@ -119,12 +115,8 @@ def batches(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
 
     A truncated Arrow file yields its rows up to there, and is a bad item of the pool.
     """
-    if shard.pieces:
-        yield from parquet.batches(store, shard, rules)
-        return
-    for entry in shard.entries:
-        with suppress(_Truncated):
-            yield from _read_arrow(store, entry, rules)
+    with suppress(_Truncated):
+        yield from _rows(store, shard, rules)
 
 
 class _Truncated(Exception):
@@ -139,10 +131,14 @@ def _opened(store: Store, entry: Entry) -> Any:
         return pa.ipc.open_stream(pa.PythonFile(io.BufferedReader(store.open_entry(entry), CHUNK_BYTES), mode="r"))
 
 
-def _read_arrow(store: Store, entry: Entry, rules: Rules) -> Iterator[Batch]:
-    """Yield the rows of an Arrow file that the filter keeps, with the columns of the rules."""
+def _rows(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
+    """Yield the rows of a shard that the filter keeps; raises _Truncated if an Arrow file is cut short."""
     import pyarrow as pa
 
+    if shard.pieces:
+        yield from parquet.batches(store, shard, rules)
+        return
+    [entry] = shard.entries
     condition = parse_filter(rules.filter)
     start = 0
     with _opened(store, entry) as reader:

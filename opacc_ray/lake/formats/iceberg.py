@@ -30,7 +30,6 @@ TRAITS = Traits(
 )
 
 cut = parquet.cut
-read = parquet.read
 batches = parquet.batches
 
 S3_OPTIONS = ("s3.endpoint", "s3.region", "s3.access-key-id", "s3.secret-access-key", "s3.session-token")

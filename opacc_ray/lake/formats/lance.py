@@ -11,7 +11,7 @@ of them.
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from datetime import UTC
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError, shortened
+from opacc_ray.lake.arrow_columns import unless_valid
 from opacc_ray.lake.examples import Batch, Cut, Found, Items, Limits, Piece, Rules, Shard, in_shards
 from opacc_ray.lake.filters import ALL, columns_of, parse_filter, rows_kept
 from opacc_ray.lake.formats import FEATURE_COLUMNS, ROW_COLUMNS, Traits, parquet
@@ -78,12 +79,6 @@ def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> 
     return Cut(in_shards(pieces, sizes, limits), None if rules.filter else sum(rows for rows, _ in sizes))
 
 
-def read(store: Store, shard: Shard, rules: Rules) -> Items:
-    """Yield the examples of a shard's rows in their order."""
-    for batch in batches(store, shard, rules):
-        yield from examples_of(store, batch, rules)
-
-
 def batches(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
     """Yield the rows of a shard that the filter keeps, in their order, with the columns of the rules."""
     for part in _parts(store, shard, rules):
@@ -122,7 +117,9 @@ def _open(store: Store, rules: Rules, what: str) -> Any:
         if rules.version is not None:
             reason = f"the newest is {_open(store, Rules(), what).version}"
             raise unknown_version(store, f"version {rules.version}", reason, what) from None
-        raise DataError(f"the Lance table {store.uri} cannot be opened ({_reason(error)}); check {what}.uri") from None
+        raise DataError(
+            f"the Lance table {store.uri} cannot be opened ({shortened(_message(error), 200)}); check {what}.uri"
+        ) from None
 
 
 def _at_time(table: Any, store: Store, timestamp: str, what: str) -> Any:
@@ -137,9 +134,9 @@ def _at_time(table: Any, store: Store, timestamp: str, what: str) -> Any:
     return table.checkout_version(max(before))
 
 
-def _reason(error: Exception) -> str:
+def _message(error: Exception) -> str:
     """Return the message of lance, without places in its source code."""
-    return shortened(str(error).partition(", /")[0], 200)
+    return str(error).partition(", /")[0]
 
 
 def _at(constants: Sequence[tuple[str, Any]], rules: Rules) -> Rules:
@@ -206,12 +203,5 @@ def _kept(part: _Part, rules: Rules) -> NDArray[np.int64]:
     )
 
 
-@contextmanager
-def _lance(source: str) -> Iterator[None]:
-    """Raise DataError, which names the file, for any error of lance."""
-    try:
-        yield
-    except (OpaccError, MemoryError):
-        raise
-    except Exception as error:
-        raise DataError(f"{source} is not valid Lance ({_reason(error)}); restore it, or write it again") from None
+def _lance(source: str) -> AbstractContextManager[None]:
+    return unless_valid(f"{source} is not valid Lance", "; restore it, or write it again", _message)

@@ -7,14 +7,13 @@ it, an id is the file's key and the row's number in it, ``part-0.parquet#7``, re
 row groups of one or more files. Folders named ``column=value`` are columns, as Hive writes them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from urllib.parse import unquote
 
-from opacc_ray.lake.examples import Constants, Found, Items, Rules, Shard
+from opacc_ray.lake.examples import Constants, Found, Rules
 from opacc_ray.lake.formats import ROW_COLUMNS, Traits
 from opacc_ray.lake.listing import find_files
 from opacc_ray.lake.parquet_tables import cut_table, read_batches
-from opacc_ray.lake.row_examples import examples_of
 from opacc_ray.lake.store import Entry, Store
 
 TRAITS = Traits(columns=ROW_COLUMNS, needs=("image", "array", "uri"), keys=("filter",))
@@ -33,25 +32,23 @@ def find(store: Store, rules: Rules, what: str) -> Found:
 cut, batches = cut_table, read_batches
 
 
-def read(store: Store, shard: Shard, rules: Rules) -> Items:
-    """Yield the examples of a shard's rows in their order."""
-    for batch in read_batches(store, shard, rules):
-        yield from examples_of(store, batch, rules)
-
-
 def partitions_of(entries: Sequence[Entry]) -> dict[str, Constants]:
     """Return what the folders of each file say, by its key: numbers where all values of a column are, else text.
 
     A null has the type of its column.
     """
+    import pyarrow as pa
+
     texts = {entry.key: _texts(entry.key) for entry in entries}
-    values: dict[str, set[str]] = {}
-    for found in texts.values():
-        for name, text in found.items():
-            if text is not None:
-                values.setdefault(name, set()).add(text)
-    whole = {name for name, found in values.items() if all(_is_whole(text) for text in found)}
-    return {key: _typed(found, whole) for key, found in texts.items() if found}
+    pairs = [pair for found in texts.values() for pair in found.items()]
+    words = {name for name, text in pairs if text is not None and not _is_whole(text)}
+    whole = {name for name, text in pairs if text is not None} - words
+    numbers = {pair: pa.scalar(pair[1] and int(pair[1]), pa.int64()) for pair in pairs if pair[0] in whole}
+    return {
+        key: tuple((name, numbers.get((name, text), pa.scalar(text, pa.string()))) for name, text in found.items())
+        for key, found in texts.items()
+        if found
+    }
 
 
 def _texts(key: str) -> dict[str, str | None]:
@@ -62,17 +59,3 @@ def _texts(key: str) -> dict[str, str | None]:
 def _is_whole(text: str) -> bool:
     """Whether a text is a number that reads the same when it is written again: 7, but not 007."""
     return text.removeprefix("-").isdecimal() and len(text) < 19 and str(int(text)) == text
-
-
-def _typed(texts: Mapping[str, str | None], whole: set[str]) -> Constants:
-    import pyarrow as pa
-
-    return tuple(
-        (
-            name,
-            pa.scalar(None if text is None else int(text), pa.int64())
-            if name in whole
-            else pa.scalar(text, pa.string()),
-        )
-        for name, text in texts.items()
-    )
