@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError, shortened
 
-_MOST_BYTES = 2**31 - 1
-"""Most bytes of text in one Arrow array of the type ``string``."""
+_MOST_BYTES = 2**31 - 1  # most bytes of text in one Arrow array of the type ``string``
 
 
 def numbers(values: NDArray[Any]) -> Any:

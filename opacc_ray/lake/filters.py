@@ -79,8 +79,7 @@ class Not(NamedTuple):
 
 Condition = Comparison | Combined | Not
 
-ALL = Combined("and", ())
-"""The condition that every row meets."""
+ALL = Combined("and", ())  # the condition that every row meets
 
 
 def parse_filter(text: str | None, key: str = "pool.filter") -> Condition:

@@ -12,15 +12,8 @@ _NAMED = 3  # ignored files of a kind whose names are shown
 def find_files(store: Store, suffixes: tuple[str, ...], what: str, *, hidden: bool = True) -> Found:
     """Return the files whose keys end in one of ``suffixes``, in any case, and count the others by kind.
 
-    Parameters
-    ----------
-    what : name of the pool in errors
-    hidden : whether to include files with a part of the path that begins with '_' or '.'
-
-    Raises
-    ------
-    DataError
-        There is no such file.
+    Without ``hidden``, files with a part of the path that begins with '_' or '.' are left out. Errors call the pool
+    ``what``. Raises DataError if there is no such file.
     """
     listing = store.survey()
     fitting = (entry for entry in listing.entries if entry.key.lower().endswith(suffixes))

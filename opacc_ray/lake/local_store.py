@@ -233,8 +233,7 @@ _KINDS = {
     stat.S_IFBLK: "device",
 }
 
-_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
-"""Errors of paths that lead to no file."""
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # errors of paths that lead to no file
 
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK)
 """Errors of file systems without hard links."""

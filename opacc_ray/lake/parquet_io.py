@@ -55,17 +55,12 @@ def read_columns(
     Parameters
     ----------
     names : columns at the top level; None for all
-    size : of the file in bytes, if it is known; else it takes a request
-    footer_size : bytes from the footer to the end of the file, if known
-    footer : these bytes, if they are in memory
+    size, footer_size, footer : bytes of the file, bytes from the footer to its end, and these bytes; if they are known,
+        they save requests
     check : raises if the footer, or the bytes before it, are not as expected
 
-    Raises
-    ------
-    StorageError
-        The bytes cannot be read.
-    pyarrow.ArrowException, OSError
-        They are not Parquet, or a page does not match its checksum.
+    Raises StorageError if the bytes cannot be read; pyarrow.ArrowException or OSError if they are not Parquet, or a
+    page does not match its checksum.
     """
     import pyarrow as pa
 

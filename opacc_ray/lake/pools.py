@@ -33,14 +33,8 @@ def plan_shards(
     """List a pool and cut it into shards of about ``shard_size`` examples or ``shard_bytes``.
 
     Other files below the prefix are counted in ``ignored``, and a warning names them. Errors call the pool ``what``,
-    after its section of the spec.
-
-    Raises
-    ------
-    DataError
-        There is no file of that format, a file name is not Unicode, or the files' metadata do not match the rules.
-    StorageError
-        The folder or bucket does not exist.
+    after its section of the spec. Raises DataError if there is no file of that format, a file name is not Unicode, or
+    the files' metadata do not match the rules; StorageError if the folder or bucket does not exist.
     """
     format = find_format(kind)
     found = format.find(store, rules, what)

@@ -14,8 +14,7 @@ from opacc_ray.lake.examples import BadItem, Batch, Example, Items, Rules, fault
 from opacc_ray.lake.store import Store, check_key, in_order
 from opacc_ray.lake.store_uris import open_store, split
 
-THREADS = 16
-"""Objects named by a column of URIs that are read at a time."""
+THREADS = 16  # objects named by a column of URIs that are read at a time
 
 
 def examples_of(store: Store, batch: Batch, rules: Rules) -> Items:

@@ -201,12 +201,8 @@ def in_order(
 ) -> Iterator[Result]:
     """Yield ``work(item)`` in the order of the items, with up to ``2 * threads`` of them submitted.
 
-    Parameters
-    ----------
-    work : called on ``threads`` threads; its exception is raised when the item's turn comes
-    items : taken one by one
-    cost : bytes that an item's result holds until it is taken
-    budget : bytes that waiting results may hold together; one item alone may exceed them
+    An exception is raised when the item's turn comes. ``cost`` is the bytes that an item's result holds until it is
+    taken, and ``budget`` those that waiting results may hold together; one item alone may exceed them.
     """
     with ThreadPoolExecutor(threads, thread_name_prefix="opacc-ahead") as pool:
         waiting: deque[tuple[Future[Result], int]] = deque()

@@ -7,8 +7,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.lake.s3_client import connection
-from opacc_ray.lake.s3_store import S3Store
+from opacc_ray.lake.s3_store import S3Store, connection
 from opacc_ray.lake.store import Entry, Store
 
 
@@ -74,6 +73,12 @@ def moment(text: str, what: str) -> datetime:
     except ValueError:
         raise DataError(f"{what}.timestamp {text!r} is not a time; write it as 2026-01-31T12:00:00Z") from None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def too_early(store: Store, timestamp: str, oldest: int, written: datetime, what: str) -> DataError:
+    """Return the error for a time before the oldest version of a table."""
+    reason = f"version {oldest}, the oldest, was written at {written.isoformat(timespec='seconds')}"
+    return unknown_version(store, f"version at {timestamp}", reason, what)
 
 
 def unknown_version(store: Store, wanted: str, reason: str, what: str) -> DataError:

@@ -1,8 +1,11 @@
 """Formats of pools: one module each, and the keys of a spec that each one supports.
 
-A format is a module of this package and a line of :data:`FORMATS`. Its module defines ``TRAITS``, the functions of
-:class:`Format`, and one of the first two of these functions; the others are optional:
+A format is a module of this package and a line of :data:`FORMATS`. Its module defines ``TRAITS``, ``find``, ``cut``,
+and ``read`` or ``batches``; the other functions are optional:
 
+``find(store, rules, what)`` : return the pool's files in their order, as ``Found``; errors call the pool ``what``
+``cut(store, found, rules, limits, what)`` : return the files of each shard, or pieces of files, by the listing and the
+    files' metadata alone, as ``Cut``
 ``read(store, shard, rules)`` : yield the examples of a shard one by one, in the order of its files, with a bad item in
     the place of an unusable one; for tables, the default decodes the rows of ``batches``
 ``batches(store, shard, rules)`` : yield the rows of a table's shard that the filter keeps, in their order, with the
@@ -15,13 +18,9 @@ A format is a module of this package and a line of :data:`FORMATS`. Its module d
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from opacc_ray.pool import COLUMNS, LAYERS
-
-if TYPE_CHECKING:
-    from opacc_ray.lake.examples import Cut, Found, Limits, Rules
-    from opacc_ray.lake.store import Store
 
 FORMATS = ("images", "npy", "parquet", "webdataset", "huggingface", "delta", "iceberg", "lance", "features")
 """Name of each format, and of its module in this package. A module is imported when a pool of its format is."""
@@ -50,20 +49,8 @@ class Traits(NamedTuple):
     files: tuple[str, ...] = ()  # ends of URIs that may name one file, in lower case
 
 
-class Format(Protocol):
-    """What the module of every format defines."""
-
-    TRAITS: Traits
-
-    def find(self, store: "Store", rules: "Rules", what: str) -> "Found":
-        """Return the pool's files in their order; errors call the pool ``what``."""
-
-    def cut(self, store: "Store", found: "Found", rules: "Rules", limits: "Limits", what: str) -> "Cut":
-        """Return the files of each shard, or pieces of files, by the listing and the files' metadata alone."""
-
-
 def find_format(name: str) -> Any:
-    """Return the module of a format: a :class:`Format` with the functions listed above."""
+    """Return the module of a format, with the functions listed above."""
     return importlib.import_module(f"{__name__}.{name}")
 
 

@@ -114,10 +114,7 @@ def _read_text(store: Store, entry: Entry, rules: Rules) -> Any:
 def _parse(content: bytes, source: str, text_columns: Sequence[str]) -> Any:
     """Return the content of a CSV or JSON file, whose URI is ``source``, as an Arrow table.
 
-    Raises
-    ------
-    DataError
-        The file is not UTF-8, its rows differ in length, or two columns have one name.
+    Raises DataError if the file is not UTF-8, its rows differ in length, or two columns have one name.
     """
     try:
         content.decode("utf-8-sig")

@@ -29,16 +29,14 @@ from opacc_ray.lake.store import Entry, Store
 
 TRAITS = parquet.TRAITS._replace(keys=("filter", "split"))
 
-CHUNK_BYTES = 8 << 20
-"""Bytes of one request."""
+CHUNK_BYTES = 8 << 20  # bytes of one request
 
 _NUMBERED = re.compile(r"(?:.*-)?([^-]+)-\d+-of-\d+(?:-[0-9a-f]+)?")
 """Name of a numbered file, without its suffix, and the split in it."""
 
 _WORD = re.compile(r"(?<![a-z])(train|training|validation|valid|dev|val|test|testing|eval|evaluation)(?![a-z])", re.I)
 
-_END = b"\xff\xff\xff\xff\0\0\0\0"
-"""Last bytes of a complete stream: the header of an empty message."""
+_END = b"\xff\xff\xff\xff\0\0\0\0"  # last bytes of a complete stream: the header of an empty message
 
 
 def find(store: Store, rules: Rules, what: str) -> Found:

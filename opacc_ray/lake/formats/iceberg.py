@@ -42,12 +42,14 @@ def find(store: Store, rules: Rules, what: str) -> Found:
     table = _open(store, rules, what)
     snapshot = _snapshot(table, store, rules, what)
     version = f"snapshot {snapshot.snapshot_id}"
-    schema = _schema(table, snapshot, rules)
+    is_chosen = rules.version is not None or rules.timestamp is not None
+    schema = table.schemas()[snapshot.schema_id] if is_chosen and snapshot.schema_id is not None else table.schema()
     tasks = list(table.scan(snapshot_id=snapshot.snapshot_id).plan_files())
     if not tasks:
         raise DataError(f"{version} of the table {store.uri} has no file; check {what}.version")
     _refuse_unfit(tasks, store, version)
     _refuse_defaults(schema, store, rules)
+    mapping = table.name_mapping() or ()  # for files without field ids
     entries = entries_of(store, (task.file.file_path for task in tasks), version)
     return Found(
         tuple(sorted(entries.values())),
@@ -55,7 +57,7 @@ def find(store: Store, rules: Rules, what: str) -> Found:
         version=version,
         optional=frozenset(column.name for column in schema.fields),
         field_ids={column.name: column.field_id for column in schema.fields},
-        imported=_imported(table),
+        imported={name: field.field_id for field in mapping if field.field_id is not None for name in field.names},
     )
 
 
@@ -73,8 +75,8 @@ def newest(store: Store, rules: Rules, what: str) -> str:
 def _open(store: Store, rules: Rules, what: str) -> Any:
     tables = import_package("pyiceberg.table", "iceberg", what)
     exceptions = import_package("pyiceberg.exceptions", "iceberg", what)
-    options = access(store, S3_OPTIONS)
     try:
+        options = access(store, S3_OPTIONS)
         if rules.catalog is not None:
             catalog, name = rules.catalog
             load = import_package("pyiceberg.catalog", "iceberg", what).load_catalog
@@ -126,12 +128,6 @@ def _snapshot(table: Any, store: Store, rules: Rules, what: str) -> Any:
     return found
 
 
-def _schema(table: Any, snapshot: Any, rules: Rules) -> Any:
-    """Return the columns of the snapshot if the spec chooses one, else those of the table now."""
-    is_asked = rules.version is not None or rules.timestamp is not None
-    return table.schemas()[snapshot.schema_id] if is_asked and snapshot.schema_id is not None else table.schema()
-
-
 def _text(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000).astimezone().isoformat(timespec="seconds")
 
@@ -143,9 +139,8 @@ def _refuse_unfit(tasks: list[Any], store: Store, version: str) -> None:
             f"{version} of the table {store.uri} has delete files, such as one for {deleted}; "
             "rewrite its data files and choose the snapshot after that"
         )
-    other = next(
-        (task.file for task in tasks if str(task.file.file_format).upper().rpartition(".")[2] != "PARQUET"), None
-    )
+    files = (task.file for task in tasks)
+    other = next((file for file in files if not str(file.file_format).upper().endswith("PARQUET")), None)
     if other is not None:
         raise DataError(f"the table {store.uri} has {other.file_path}, which is not Parquet; only Parquet is supported")
 
@@ -158,12 +153,6 @@ def _refuse_defaults(schema: Any, store: Store, rules: Rules) -> None:
             f"the table {store.uri} gives {given[0]!r} an initial default for older files, which is not supported; "
             "rewrite its data files"
         )
-
-
-def _imported(table: Any) -> dict[str, int]:
-    """Return the field id of each name in files without field ids."""
-    mapping = table.name_mapping()
-    return {name: field.field_id for field in mapping or () if field.field_id is not None for name in field.names}
 
 
 def _constants(table: Any, schema: Any, file: Any) -> Constants:

@@ -12,11 +12,9 @@ TRAITS = Traits()
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif")
 
-READERS = 16
-"""Files that are read at a time."""
+READERS = 16  # files that are read at a time
 
-READ_BYTES = DECODED_BYTES = 64 << 20
-"""Bytes of files, and of pixels, that one shard may read ahead."""
+READ_BYTES = DECODED_BYTES = 64 << 20  # bytes of files, and of pixels, that one shard may read ahead
 
 
 def find(store: Store, rules: Rules, what: str) -> Found:

@@ -26,19 +26,13 @@ from opacc_ray.lake.formats import FEATURE_COLUMNS, ROW_COLUMNS, Traits, parquet
 from opacc_ray.lake.formats.parquet import check_columns
 from opacc_ray.lake.row_examples import examples_of, ids_of
 from opacc_ray.lake.store import Store
-from opacc_ray.lake.table_logs import entries_of, import_package, moment, storage_options, unknown_version
+from opacc_ray.lake.table_logs import entries_of, import_package, moment, storage_options, too_early, unknown_version
 
 TRAITS = Traits((*ROW_COLUMNS, *FEATURE_COLUMNS), parquet.TRAITS.needs, ("filter", "version", "timestamp"))
 
-DATA = "data/"
-VERSION = "_version"
-"""Constant of each file with the planned version, for workers."""
-
-BATCH_BYTES, BATCH_ROWS = 16 << 20, 8192
-"""Approximate bytes that are read at a time, and most rows."""
-
-ROW = 0xFFFFFFFF
-"""Bits of a row's address for its number in the fragment."""
+VERSION = "_version"  # constant of each file with the planned version, for workers
+BATCH_BYTES, BATCH_ROWS = 16 << 20, 8192  # approximate bytes that are read at a time, and most rows
+ROW = 0xFFFFFFFF  # bits of a row's address for its number in the fragment
 
 
 def find(store: Store, rules: Rules, what: str) -> Found:
@@ -97,7 +91,7 @@ def read_chosen(store: Store, shard: Shard, rules: Rules, ids: Collection[str]) 
 
 def _paths(fragment: Any) -> list[str]:
     """Return the keys of a fragment's files: first columns, further columns, deleted rows."""
-    files = [f"{DATA}{file.path}" for file in fragment.data_files()]
+    files = [f"data/{file.path}" for file in fragment.data_files()]
     deleted = fragment.metadata.deletion_file
     return files if deleted is None else [*files, str(deleted.path(fragment.fragment_id))]
 
@@ -129,8 +123,7 @@ def _at_time(table: Any, store: Store, timestamp: str, what: str) -> Any:
     before = [number for time, number in times if time <= wanted]
     if not before:
         time, number = min(times)
-        oldest = f"version {number}, the oldest, was written at {time.isoformat(timespec='seconds')}"
-        raise unknown_version(store, f"version at {timestamp}", oldest, what)
+        raise too_early(store, timestamp, number, time, what)
     return table.checkout_version(max(before))
 
 
@@ -175,10 +168,8 @@ class _Part:
 
         limit = self._piece.stop - self._piece.start
         with _lance(self._source):
-            scanner = self._fragment.scanner(
-                columns=list(columns), offset=self._piece.start, limit=limit, with_row_address=True
-            )
-            for batch in scanner.to_batches():
+            rows = {"offset": self._piece.start, "limit": limit, "with_row_address": True}
+            for batch in self._fragment.scanner(columns=list(columns), **rows).to_batches():
                 yield pa.Table.from_batches([batch])
 
 
@@ -198,9 +189,8 @@ def _kept(part: _Part, rules: Rules) -> NDArray[np.int64]:
     condition = parse_filter(rules.filter)
     if condition == ALL:
         return np.arange(len(part.rows))
-    return np.flatnonzero(
-        np.concatenate([rows_kept(condition, batch.columns) for batch in part.scanned(columns_of(condition))])
-    )
+    masks = [rows_kept(condition, batch.columns) for batch in part.scanned(columns_of(condition))]
+    return np.flatnonzero(np.concatenate(masks))
 
 
 def _lance(source: str) -> AbstractContextManager[None]:

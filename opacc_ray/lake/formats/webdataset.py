@@ -26,8 +26,7 @@ from opacc_ray.lake.store import Entry, Store
 
 TRAITS = Traits(columns=("image", "array"))
 
-CHUNK_BYTES = 8 << 20
-"""Bytes of one request."""
+CHUNK_BYTES = 8 << 20  # bytes of one request
 
 _ARRAY = "npy"
 
