@@ -38,8 +38,8 @@ def _ignored(listing: Listing, wanted: set[str]) -> tuple[Ignored, ...]:
     for entry in listing.entries:
         if entry.key not in wanted:
             kinds.setdefault(PurePosixPath(entry.key).suffix.lower()[:20] or "no suffix", []).append(entry.key)
-    for oddity in listing.oddities:
-        kinds.setdefault(oddity.kind, []).append(oddity.key)
+    for key, kind in listing.oddities:
+        kinds.setdefault(kind, []).append(key)
     counted = (
         Ignored(readable_name(kind), len(keys), tuple(map(readable_name, keys[:_NAMED])))
         for kind, keys in kinds.items()

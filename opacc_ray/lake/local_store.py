@@ -22,7 +22,6 @@ from opacc_ray.lake.store import (
     Entries,
     Entry,
     Listing,
-    Oddity,
     Store,
     changed,
     check_key,
@@ -191,7 +190,7 @@ def _below(top: str, key: str, follow_links: bool) -> Listing:
                 elif kind == "folder":
                     folders.append((item.path, own, above))
                 elif kind not in ("temporary", "gone"):
-                    found.oddities.append(Oddity(own, kind))
+                    found.oddities.append((own, kind))
     found.entries.sort()
     found.oddities.sort()
     return found

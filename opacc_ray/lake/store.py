@@ -37,18 +37,11 @@ class Entry(NamedTuple):
 Entries = list[Entry]
 
 
-class Oddity(NamedTuple):
-    """Something in a folder that is not a regular file and is never opened."""
-
-    key: str
-    kind: str  # "symbolic link", "FIFO", "socket", "device", ...
-
-
 class Listing(NamedTuple):
     """Everything in a store."""
 
     entries: Entries
-    oddities: list[Oddity]
+    oddities: list[tuple[str, str]]  # keys that are never opened, and their kinds: "symbolic link", "FIFO", ...
 
 
 class ChangedError(OpaccError):

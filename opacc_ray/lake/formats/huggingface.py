@@ -153,15 +153,11 @@ def _rows(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
 
 def _sound(reader: Any) -> Iterator[Any]:
     """Yield the batches of a stream; raises _Truncated for any error of Arrow."""
-    while True:
-        try:
-            batch = next(reader, None)
-            if batch is not None:
-                batch.validate(full=True)  # Arrow trusts the offsets in a stream
-        except (OpaccError, MemoryError):
-            raise
-        except Exception as error:  # Arrow raises many kinds
-            raise _Truncated(shortened(str(error), 200)) from None
-        if batch is None:
-            return
-        yield batch
+    try:
+        for batch in reader:
+            batch.validate(full=True)  # Arrow trusts the offsets in a stream
+            yield batch
+    except (OpaccError, MemoryError):
+        raise
+    except Exception as error:  # Arrow raises many kinds
+        raise _Truncated(shortened(str(error), 200)) from None

@@ -87,11 +87,12 @@ def read(store: Store, shard: Shard, rules: Rules) -> Items:
 def _slice(store: Store, piece: Piece) -> Iterator[Example]:
     """Yield the rows of a piece, reading no others."""
     entry = piece.entry
-    rows = _locate(store, entry)
-    assert rows is not None  # the file is that of the plan, or reading it raises
-    found = rows.decode(store.read_entry_range(entry, *rows.range(piece.start, piece.stop)))
+    found = _locate(store, entry)
+    assert found is not None  # the file is that of the plan, or reading it raises
+    first, end = (found.start + row * found.row_bytes for row in (piece.start, piece.stop))
+    rows = np.frombuffer(store.read_entry_range(entry, first, end), found.dtype).reshape(-1, *found.shape[1:])
     uri = store.uri_of(entry.key)
-    for row, array in enumerate(found, piece.start):
+    for row, array in enumerate(rows, piece.start):
         yield Example(f"{entry.key}:{row}", f"{uri}#row={row}", array)
 
 
@@ -138,14 +139,6 @@ class _Layout(NamedTuple):
     def row_bytes(self) -> int:
         return prod(self.shape[1:]) * self.dtype.itemsize
 
-    def range(self, start: int, stop: int) -> tuple[int, int]:
-        """Return the first byte, and the one after the last, of the rows from ``start`` up to ``stop``."""
-        return self.start + start * self.row_bytes, self.start + stop * self.row_bytes
-
-    def decode(self, content: bytes) -> NDArray[Any]:
-        """Return the rows in some bytes, as a view."""
-        return np.frombuffer(content, self.dtype).reshape(-1, *self.shape[1:])
-
 
 def read_npy(content: bytes, name: str, max_bytes: int = MAX_BYTES) -> NDArray[Any]:
     """Return the array of an .npy file, as a view of ``content``.
@@ -172,13 +165,10 @@ def read_npz(content: bytes, name: str, max_bytes: int = MAX_BYTES) -> dict[str,
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
             _check_members(members, name, max_bytes)
-            found = {}
-            for member in members:
-                unpacked = _unpack(archive, member, name)
-                found[member.filename.removesuffix(".npy")] = read_npy(
-                    unpacked, f"{name} ({member.filename})", max_bytes
-                )
-            return found
+            return {
+                member.filename.removesuffix(".npy"): _read_member(archive, member, name, max_bytes)
+                for member in members
+            }
     except (DataError, MemoryError):
         raise
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, ValueError) as error:
@@ -202,13 +192,13 @@ def _check_members(members: list[zipfile.ZipInfo], name: str, max_bytes: int) ->
         raise DataError(f"{name} has {total} bytes of arrays, and at most {max_bytes} are read; write smaller files")
 
 
-def _unpack(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> bytes:
-    """Return the bytes of a member; raises DataError if their number is not the announced one."""
+def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, max_bytes: int) -> NDArray[Any]:
+    """Return the array of a member; raises DataError if the number of its bytes is not the announced one."""
     with archive.open(member) as stream:
         content = stream.read(member.file_size + 1)
     if len(content) != member.file_size:
         raise DataError(f"{name}: {member.filename} does not have the {member.file_size} bytes that it announces")
-    return content
+    return read_npy(content, f"{name} ({member.filename})", max_bytes)
 
 
 def _read_header(content: bytes, name: str, max_bytes: int) -> _Layout:

@@ -28,8 +28,6 @@ TRAITS = Traits(columns=("image", "array"))
 
 CHUNK_BYTES = 8 << 20  # bytes of one request
 
-_ARRAY = "npy"
-
 
 class _Member(NamedTuple):
     name: str
@@ -96,7 +94,7 @@ def _extensions(rules: Rules) -> tuple[str, ...]:
     columns = rules.columns
     if columns.image is not None:
         return tuple(columns.image.lower().split(";"))
-    return columns.array or (*(suffix[1:] for suffix in images.SUFFIXES), _ARRAY)
+    return columns.array or (*(suffix[1:] for suffix in images.SUFFIXES), "npy")
 
 
 def _example(tar: str, uri: str, members: list[_Member], rules: Rules) -> Example | BadItem:
@@ -110,7 +108,7 @@ def _example(tar: str, uri: str, members: list[_Member], rules: Rules) -> Exampl
     if found.content is None:
         return BadItem(name, f"{found.name} has {found.size} bytes, and pool.max_bytes is {rules.max_bytes}")
     try:
-        if found.extension == _ARRAY or found.extension in rules.columns.array:
+        if found.extension == "npy" or found.extension in rules.columns.array:
             array = read_npy(found.content, found.name, rules.max_bytes)
         else:
             array = decode_image(found.content, alpha=rules.alpha, max_pixels=rules.max_pixels)
