@@ -143,9 +143,10 @@ class S3Store(Store):
                 f"{self.uri_of(key)} has no link that a browser opens: a browser resolves '.' and '..' in "
                 "an address; send copies or thumbnails instead"
             )
-        with self._client("sign", key) as s3:
+        with self._client("sign", key):
+            signing = client_for("s3v4")  # for links, boto3's default is the signature of 2006
             asked = {"Bucket": self.bucket, "Key": self.prefix + key}
-            return str(signing(s3).generate_presigned_url("get_object", Params=asked, ExpiresIn=seconds))
+            return str(signing.generate_presigned_url("get_object", Params=asked, ExpiresIn=seconds))
 
     def delete(self, key: str) -> None:
         with self._client("delete", key) as s3:
@@ -173,7 +174,6 @@ class S3Store(Store):
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            check_endpoint()
             yield client_for()
         except _Damaged as error:
             raise StorageError(
@@ -241,22 +241,28 @@ def connection() -> tuple[str | None, str, str | None, str | None, str | None]:
     """
     import boto3
 
-    check_endpoint()
     meta = client_for().meta
     found = boto3.session.Session().get_credentials()
     keys = found.get_frozen_credentials() if found else (None, None, None)
     return meta.endpoint_url if _is_custom(meta) else None, meta.region_name, *keys[:3]
 
 
-def client_for() -> Any:
-    """Return this process's client for the present environment."""
+def client_for(signature: str | None = None) -> Any:
+    """Return this process's client for the present environment, with a version of signatures or boto3's default.
+
+    Raises ValueError for an endpoint without a scheme, which boto3 would show with its credentials in an error.
+    """
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
+        value = os.environ.get(name, "")
+        if value and not value.startswith(("http://", "https://")):
+            raise ValueError(f"Invalid endpoint: {name} is {redacted(value)!r}; write https://host:port")
     settings = tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_")))
     with _client_lock:
-        return _new_client(os.getpid(), settings)
+        return _new_client(os.getpid(), signature, settings)
 
 
 @functools.lru_cache(maxsize=8)
-def _new_client(process: int, settings: tuple[tuple[str, str], ...]) -> Any:
+def _new_client(process: int, signature: str | None, settings: tuple[tuple[str, str], ...]) -> Any:
     """Return a boto3 client for this environment and profile, with settings for long parallel jobs.
 
     The arguments are the cache's key: a client must not cross a fork, nor outlive its configuration.
@@ -281,6 +287,7 @@ def _new_client(process: int, settings: tuple[tuple[str, str], ...]) -> Any:
         s3={"addressing_style": "path"} if custom else None,
         request_checksum_calculation=when,
         response_checksum_validation=when,
+        signature_version=signature,
         user_agent=plain.config.user_agent,  # fixed, since botocore would build it again for each request
     )
     return session.client("s3", region_name=region, config=config)
@@ -289,19 +296,6 @@ def _new_client(process: int, settings: tuple[tuple[str, str], ...]) -> Any:
 def _is_custom(meta: Any) -> bool:
     """Return whether a client's endpoint is not one of AWS."""
     return not (urlsplit(meta.endpoint_url).hostname or "").endswith((".amazonaws.com", ".amazonaws.com.cn"))
-
-
-@functools.lru_cache(maxsize=8)
-def signing(s3: Any) -> Any:
-    """Return the same client with signature version 4 for links, where boto3's default is the one of 2006."""
-    import boto3
-    from botocore.config import Config
-
-    meta = s3.meta
-    config = meta.config.merge(Config(signature_version="s3v4"))
-    return boto3.session.Session().client(
-        "s3", region_name=meta.region_name, endpoint_url=meta.endpoint_url, config=config
-    )
 
 
 def _parse_time(value: Any) -> datetime:
@@ -333,14 +327,6 @@ def reason_of(error: Exception) -> str:
         return f"no answer from {endpoint} in {attempts} attempts ({code}); check AWS_ENDPOINT_URL and the network"
     known = (reason for codes, reason in _REASONS.items() if code in codes.split())
     return next(known, redacted(" ".join(str(error).split())))
-
-
-def check_endpoint() -> None:
-    """Refuse an endpoint without a scheme, which boto3 would show with its credentials in an error."""
-    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
-        value = os.environ.get(name, "")
-        if value and not value.startswith(("http://", "https://")):
-            raise ValueError(f"Invalid endpoint: {name} is {redacted(value)!r}; write https://host:port")
 
 
 _REASONS = {

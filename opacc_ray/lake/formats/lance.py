@@ -75,8 +75,13 @@ def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> 
 
 def batches(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
     """Yield the rows of a shard that the filter keeps, in their order, with the columns of the rules."""
+    condition = parse_filter(rules.filter)
     for part in _parts(store, shard, rules):
-        yield from part.taken(_kept(part, rules), rules)
+        places = np.arange(len(part.rows))
+        if condition != ALL:
+            masks = [rows_kept(condition, batch.columns) for batch in part.scanned(columns_of(condition))]
+            places = np.flatnonzero(np.concatenate(masks))
+        yield from part.taken(places, rules)
 
 
 def read_chosen(store: Store, shard: Shard, rules: Rules, ids: Collection[str]) -> Items:
@@ -182,15 +187,6 @@ def _parts(store: Store, shard: Shard, rules: Rules) -> Iterator[_Part]:
     for piece in shard.pieces:
         if piece.stop > piece.start:
             yield _Part(store, piece, fragments[piece.entry.key])
-
-
-def _kept(part: _Part, rules: Rules) -> NDArray[np.int64]:
-    """Return the places of the rows that the filter keeps."""
-    condition = parse_filter(rules.filter)
-    if condition == ALL:
-        return np.arange(len(part.rows))
-    masks = [rows_kept(condition, batch.columns) for batch in part.scanned(columns_of(condition))]
-    return np.flatnonzero(np.concatenate(masks))
 
 
 def _lance(source: str) -> AbstractContextManager[None]:
