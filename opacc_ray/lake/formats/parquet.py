@@ -151,7 +151,7 @@ def _tables(
     with _parquet(source):
         there = metadata.schema.to_arrow_schema().names
         own = {name: each for name in names if (each := called.get(name, name)) is not None and each in there}
-        none = pa.record_batch([pa.nulls(metadata.row_group(group).num_rows)], ["no column"])
+        none = pa.RecordBatch.from_arrays([pa.nulls(metadata.row_group(group).num_rows)], ["no column"])
         for batch in read_group(file, metadata, group, [*own.values()]) if own else [none]:
             batch.validate(full=True)  # lengths and texts are unchecked so far
             columns = {}
