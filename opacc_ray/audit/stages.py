@@ -23,7 +23,7 @@ from opacc_ray.extract.index import INDEX, Index, IndexedShard, check_shard, mak
 from opacc_ray.extract.shards import ShardReport, check_plan, find_repeated, hashes_of, read_report
 from opacc_ray.extract.trial import left_nothing
 from opacc_ray.lake.examples import BadItem, Plan, Shard
-from opacc_ray.lake.read_ahead import in_order
+from opacc_ray.lake.store import in_order
 from opacc_ray.lake.store_uris import Store
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run

@@ -17,7 +17,7 @@ from opacc_ray.extract.index import INDEX, Index, check_shard, read_index
 from opacc_ray.labels.joining import LabelConflict
 from opacc_ray.labels.label_log import lost_files, read_log, refuse_lost
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.lake.read_ahead import in_order
+from opacc_ray.lake.store import in_order
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs import draws, feature_store
 from opacc_ray.runs.estimate_documents import ChangedObjects

@@ -28,8 +28,8 @@ from opacc_ray.lake.arrow_columns import is_list, numbers, numbers_of, to_numpy
 from opacc_ray.lake.examples import BadItem, Batch, Plan, Shard
 from opacc_ray.lake.examples import Columns as PoolColumns
 from opacc_ray.lake.pools import read_rows
-from opacc_ray.lake.read_ahead import in_order
 from opacc_ray.lake.row_examples import ids_of, uris_of
+from opacc_ray.lake.store import in_order
 from opacc_ray.pool import LAYERS
 from opacc_ray.spec import ModelSpec, PoolSpec, Spec
 

@@ -1,19 +1,19 @@
-"""Conversions between NumPy arrays or texts and Arrow columns, without pandas.
+"""Conversions between NumPy arrays or texts and Arrow columns, without pandas; errors of files that Arrow reads.
 
 Arrow's own conversions (``pyarrow.array``, ``to_numpy``) import pandas where it is installed, which takes a third of a
 second in every process.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError
+from opacc_ray.errors import DataError, OpaccError, shortened
 
-_MOST_BYTES = 2**31 - 1
-"""Most bytes of text in one Arrow array of the type ``string``."""
+_MOST_BYTES = 2**31 - 1  # most bytes of text in one Arrow array of the type ``string``
 
 
 def numbers(values: NDArray[Any]) -> Any:
@@ -65,6 +65,22 @@ def to_numpy(column: Any) -> NDArray[Any]:
     return np.asarray(whole.to_numpy(zero_copy_only=False))
 
 
+def taken(table: Any, rows: NDArray[np.int64]) -> Any:
+    """Return some rows of a table, or the table itself if these are all."""
+    return table if len(rows) == len(table) else table.take(numbers(rows))
+
+
+@contextmanager
+def unless_valid(fault: str, remedy: str = "", reason: Callable[[Exception], str] = str) -> Iterator[None]:
+    """Raise any error of another library, of which there are many kinds, as DataError: ``fault (reason)remedy``."""
+    try:
+        yield
+    except (OpaccError, MemoryError):
+        raise
+    except Exception as error:
+        raise DataError(f"{fault} ({shortened(reason(error), 200)}){remedy}") from None
+
+
 def numbers_of(column: Any, name: str) -> NDArray[Any] | None:
     """Return the numbers of a column without nulls: (k,), or (k, ...) for lists, nested to any depth.
 
@@ -83,11 +99,13 @@ def numbers_of(column: Any, name: str) -> NDArray[Any] | None:
         if inner is None or (lengths != lengths[:1]).any():
             return None
         return inner.reshape(len(column), -1 if len(inner) else 0, *inner.shape[1:])
-    if pa.types.is_null(kind):  # no rows, since there are no nulls
+    types = pa.types
+    if types.is_null(kind):  # no rows, since there are no nulls
         return np.empty(0)
-    check_number(kind, name)
-    if pa.types.is_decimal(kind):
-        column = column.cast(pa.float64())
+    if types.is_decimal(kind):
+        return to_numpy(column.cast(pa.float64()))
+    if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
+        raise DataError(f"the column {name!r} is {kind}, not numbers or lists of numbers; choose another column")
     return to_numpy(column)
 
 
@@ -97,17 +115,3 @@ def is_list(kind: Any) -> bool:
 
     types = pa.types
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
-
-
-def check_number(kind: Any, name: str) -> None:
-    """Raise DataError unless a type is one of numbers or lists of numbers."""
-    import pyarrow as pa
-
-    types = pa.types
-    if isinstance(kind, pa.BaseExtensionType):
-        kind = kind.storage_type
-    while is_list(kind):
-        kind = kind.value_type
-    fits = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind)
-    if not fits:
-        raise DataError(f"the column {name!r} is {kind}, not numbers or lists of numbers; choose another column")

@@ -28,7 +28,7 @@ Alpha = Literal["refuse", "drop", "white", "black", "keep"]
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF")
 """Decoders that Pillow may try; no other one ever reads a pool's bytes."""
 
-_TRUE_DEPTH = {"L": np.uint8, "RGB": np.uint8, "I;16": np.uint16, "I": np.int32, "F": np.float32}
+_DTYPE = {"L": np.uint8, "RGB": np.uint8, "I;16": np.uint16, "I": np.int32, "F": np.float32}
 _CONVERTED = {"1": "L", "CMYK": "RGB", "YCbCr": "RGB"}
 _SHADE = {"white": 255, "black": 0}
 
@@ -38,18 +38,10 @@ class ImageError(ValueError):
 
 
 def decode_image(content: bytes, *, alpha: Alpha = "refuse", max_pixels: int = 1 << 26) -> NDArray[Any]:
-    """Return the pixels of an image file, by the table above.
+    """Return the pixels of an image file, by the table above; ``alpha`` is for a channel that is not opaque.
 
-    Parameters
-    ----------
-    content : the whole file
-    alpha : treatment of an alpha channel that is not opaque
-    max_pixels : refuse larger images by their header, before any pixel is decoded
-
-    Raises
-    ------
-    ImageError
-        The bytes are not a valid image, have too many pixels, or have no rule.
+    Raises ImageError if the bytes are not a valid image or have no rule, or if the header has more than
+    ``max_pixels``, before any pixel is decoded.
     """
     from PIL import Image, UnidentifiedImageError
 
@@ -86,7 +78,12 @@ def _check_header(image: Any, content: bytes, max_pixels: int) -> None:
     width, height = image.size
     if width * height > max_pixels:
         raise ImageError(_too_large(f"{width} x {height} pixels", max_pixels))
-    bits = _bits_per_channel(image, content)
+    bits = 8  # per channel in the file; Pillow has one mode for colour of 8 and 16 bits
+    if image.format == "PNG":
+        bits = content[24]  # IHDR: length, type, width, height, then the depth
+    elif image.format == "TIFF":
+        depths = image.tag_v2.get(258, 8)
+        bits = max(depths) if isinstance(depths, tuple) else int(depths)
     if bits > 8 and image.mode not in ("I;16", "I;16B", "I;16L", "I", "F"):
         raise ImageError(
             f"{bits} bits per channel of colour, which would be cut to 8; convert it to 8 bits per channel, or store "
@@ -96,16 +93,6 @@ def _check_header(image: Any, content: bytes, max_pixels: int) -> None:
 
 def _too_large(size: str, max_pixels: int) -> str:
     return f"{size}, and pool.max_pixels is {max_pixels}; increase that if the size is right"
-
-
-def _bits_per_channel(image: Any, content: bytes) -> int:
-    """Return the bits per channel in the file; Pillow has one mode for colour of 8 and 16 bits."""
-    if image.format == "PNG":
-        return content[24]  # IHDR: length, type, width, height, then the depth
-    if image.format == "TIFF":
-        bits = image.tag_v2.get(258, 8)
-        return max(bits) if isinstance(bits, tuple) else int(bits)
-    return 8
 
 
 def _pixels(image: Any, alpha: Alpha) -> NDArray[Any]:
@@ -118,10 +105,10 @@ def _pixels(image: Any, alpha: Alpha) -> NDArray[Any]:
     if image.mode in _CONVERTED:
         image = image.convert(_CONVERTED[image.mode])
     mode = "I;16" if image.mode.startswith("I;16") else image.mode
-    if mode not in _TRUE_DEPTH:
+    if mode not in _DTYPE:
         raise ImageError(f"the colour mode {image.mode}, which is not supported; convert it to RGB or grey")
     is_deep_grey = mode == "I" and image.format == "PNG"  # older versions of Pillow read 16 bits so
-    return np.asarray(image).astype(np.uint16 if is_deep_grey else _TRUE_DEPTH[mode], copy=False)
+    return np.asarray(image).astype(np.uint16 if is_deep_grey else _DTYPE[mode], copy=False)
 
 
 def _without_alpha(pixels: NDArray[np.uint8], alpha: Alpha) -> NDArray[np.uint8]:

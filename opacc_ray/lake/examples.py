@@ -114,8 +114,7 @@ class Batch(NamedTuple):
     columns: Any  # pyarrow.Table of k rows with the columns of the rules
 
 
-LONGEST_ID = 4096
-"""Characters that an id may have."""
+LONGEST_ID = 4096  # characters that an id may have
 
 
 def fault_of_id(id: str) -> str | None:

@@ -19,7 +19,7 @@ unknown.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import time
 from decimal import Context, Decimal
 from fractions import Fraction
@@ -52,12 +52,8 @@ _OPERATORS = {
 """Arrow's function for each operator, and whether its result is negated."""
 
 _MAX_DEPTH = 50
-
-_MAX_EXPONENT = 400
-"""Most digits of a number before or after the point: more than any column has."""
-
-_DIGITS = Context(prec=100)
-"""Enough for every decimal of Arrow."""
+_MAX_DIGITS = 400  # before or after the point: more than any column has
+_DIGITS = Context(prec=100)  # enough for every decimal of Arrow
 
 
 class Comparison(NamedTuple):
@@ -71,7 +67,7 @@ class Comparison(NamedTuple):
 class Combined(NamedTuple):
     """Conditions joined by "and" or "or"."""
 
-    word: str  # "and" or "or"
+    word: str
     parts: tuple["Condition", ...]
 
 
@@ -83,10 +79,12 @@ class Not(NamedTuple):
 
 Condition = Comparison | Combined | Not
 
+ALL = Combined("and", ())  # the condition that every row meets
 
-def parse_filter(text: str, key: str = "pool.filter") -> Condition:
-    """Parse a filter; raises SpecError with the place of a mistake."""
-    return _Parser(text, key).whole()
+
+def parse_filter(text: str | None, key: str = "pool.filter") -> Condition:
+    """Parse a filter, or return ``ALL`` if there is none; raises SpecError with the place of a mistake."""
+    return _Parser(text, key).whole() if text else ALL
 
 
 def columns_of(condition: Condition) -> tuple[str, ...]:
@@ -106,7 +104,8 @@ def needed_of(condition: Condition) -> tuple[Condition, ...]:
 
 def check_filter(condition: Condition, schema: Any) -> None:
     """Raise DataError if a condition has a column that a schema lacks, or a value of another type."""
-    rows_kept(condition, schema.empty_table())
+    if condition != ALL:  # an empty table imports pandas
+        rows_kept(condition, schema.empty_table())
 
 
 def rows_kept(condition: Condition, table: Any) -> NDArray[np.bool_]:
@@ -116,6 +115,8 @@ def rows_kept(condition: Condition, table: Any) -> NDArray[np.bool_]:
     """
     import pyarrow.compute as pc
 
+    if condition == ALL:
+        return np.ones(len(table), dtype=bool)
     return to_numpy(pc.fill_null(_truth(condition, table), False))
 
 
@@ -140,7 +141,7 @@ def _truth(condition: Condition, table: Any) -> Any:
     if name not in table.column_names:
         there = shortened(", ".join(table.column_names))
         raise DataError(f"pool.filter has the column {name!r}, and the pool has only {there}")
-    column = _plain(table[name])
+    column = _comparable(table[name])
     if operator == "null":
         return pc.is_null(column)
     if operator == "in":
@@ -148,8 +149,8 @@ def _truth(condition: Condition, table: Any) -> Any:
     return _compared(column, operator, values[0], name)
 
 
-def _plain(column: Any) -> Any:
-    """Convert a column to a type that Arrow compares: no dictionary, no view, no half floats."""
+def _comparable(column: Any) -> Any:
+    """Convert dictionaries, views of texts and half floats, which Arrow does not compare."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(column.type):
@@ -166,19 +167,18 @@ def _compared(column: Any, operator: str, value: Value, name: str) -> Any:
 
     if pa.types.is_null(column.type):  # the file lacks the column
         return pa.nulls(len(column), pa.bool_())
-    base, is_negated = _OPERATORS[operator]
-    kind = column.type
-    if pa.types.is_boolean(kind) and isinstance(value, bool):
+    function, is_negated = _OPERATORS[operator]
+    if pa.types.is_boolean(column.type) and isinstance(value, bool):
         column, value = column.cast(pa.uint8()), Decimal(int(value))
     if isinstance(value, Decimal) and (pa.types.is_integer(column.type) or pa.types.is_decimal(column.type)):
-        found = _on_grid(column, base, value)
+        found = _compared_exactly(column, function, value)
     else:
-        found = getattr(pc, base)(column, _literal(value, kind, name))
+        found = getattr(pc, function)(column, _literal(value, column.type, name))
     return pc.invert(found) if is_negated else found
 
 
-def _on_grid(column: Any, base: str, value: Decimal) -> Any:
-    """Compare whole numbers or decimals exactly with any number."""
+def _compared_exactly(column: Any, function: str, value: Decimal) -> Any:
+    """Compare whole numbers or decimals with any number."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -192,11 +192,11 @@ def _on_grid(column: Any, base: str, value: Decimal) -> Any:
         least = 0 if unsigned else -most - 1
     exact = Fraction(value) * Fraction(10) ** scale  # in units of the last digit
     below = min(floor(exact), most)
-    if below < least or (base == "equal" and below != exact):
+    if below < least or (function == "equal" and below != exact):
         return pc.not_equal(column, column)  # false, or null for a null
     units = Decimal(below).scaleb(-scale, _DIGITS)
     scalar = pa.scalar(units if pa.types.is_decimal(kind) else below, kind)
-    return getattr(pc, base if below == exact else "less_equal")(column, scalar)
+    return getattr(pc, function if below == exact else "less_equal")(column, scalar)
 
 
 def _literal(value: Value, kind: Any, name: str) -> Any:
@@ -213,31 +213,23 @@ def _literal(value: Value, kind: Any, name: str) -> Any:
             return pa.scalar(value).cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
         pass
-    shown = repr(value) if isinstance(value, str) else str(value).lower()
-    raise DataError(f"pool.filter compares {name}, which is {kind}, with {shown}; {_wanted(kind)}")
-
-
-def _wanted(kind: Any) -> str:
-    """Return the remedy for a value of another type."""
-    import pyarrow as pa
-
-    if pa.types.is_timestamp(kind):
+    wanted = "give a value of that type"
+    if types.is_timestamp(kind):
         zone = "Z', with its zone" if kind.tz else "', without a zone"
-        return f"write a time such as '2026-01-31 12:00:00{zone}"
-    if pa.types.is_date(kind):
-        return "write a date such as '2026-01-31'"
-    return "give a value of that type"
+        wanted = f"write a time such as '2026-01-31 12:00:00{zone}"
+    elif types.is_date(kind):
+        wanted = "write a date such as '2026-01-31'"
+    shown = repr(value) if isinstance(value, str) else str(value).lower()
+    raise DataError(f"pool.filter compares {name}, which is {kind}, with {shown}; {wanted}")
 
 
 class _Parser:
     """Recursive-descent parser of one filter."""
 
     def __init__(self, text: str, key: str) -> None:
-        self._key = key
-        self._text = text
-        self._tokens = self._split(text)
-        self._place = 0
-        self._depth = 0
+        self._key, self._text = key, text
+        self._tokens = self._split()  # kind, text and first character of each
+        self._place = self._depth = 0
 
     def whole(self) -> Condition:
         found = self._any()
@@ -245,26 +237,24 @@ class _Parser:
             raise self._error("and, or, or the end")
         return found
 
-    def _split(self, text: str) -> list[tuple[str, str, int]]:
-        """Return (kind, text, first character) of each token."""
-        tokens, place = [], 0
+    def _split(self) -> list[tuple[str, str, int]]:
+        tokens, place, text = [], 0, self._text
         while text[place:].strip():
             match = _TOKEN.match(text, place)
             if match is None:
                 raise SpecError(f"{self._key}: cannot parse {shortened(text[place:], 30)!r} in {shortened(text, 80)!r}")
             kind = match.lastgroup or ""
-            word, start = match[kind], match.start(kind)
+            word, start, place = match[kind], match.start(kind), match.end()
             if kind == "name" and word.lower() in _WORDS:
                 kind, word = "word", word.lower()
             tokens.append((kind, word, start))
-            place = match.end()
         return tokens
 
     def _error(self, wanted: str) -> SpecError:
-        is_end = self._place == len(self._tokens)
-        found = "its end" if is_end else f"{shortened(self._tokens[self._place][1], 30)!r}"
-        before = self._text if is_end else self._text[: self._tokens[self._place][2]]
-        return SpecError(f"{self._key}: expected {wanted} after {shortened(before.strip(), 80)!r}, found {found}")
+        _, word, start = ("", "", len(self._text)) if self._place == len(self._tokens) else self._tokens[self._place]
+        found = f"{shortened(word, 30)!r}" if word else "its end"
+        before = shortened(self._text[:start].strip(), 80)
+        return SpecError(f"{self._key}: expected {wanted} after {before!r}, found {found}")
 
     def _take(self, kind: str, *words: str) -> str | None:
         """Take the next token if it has the kind and is one of the words; else return None."""
@@ -285,9 +275,9 @@ class _Parser:
         return self._joined("or", lambda: self._joined("and", self._one))
 
     def _joined(self, word: str, part: Callable[[], Condition]) -> Condition:
-        parts: Sequence[Condition] = [part()]
+        parts = [part()]
         while self._take("word", word):
-            parts = [*parts, part()]
+            parts.append(part())
         return parts[0] if len(parts) == 1 else Combined(word, tuple(parts))
 
     def _one(self) -> Condition:
@@ -306,19 +296,20 @@ class _Parser:
 
     def _comparison(self) -> Condition:
         column = self._need("a column", "name").strip("`")
-        if self._take("word", "is"):
-            negated = self._take("word", "not")
+        is_null = self._take("word", "is")
+        is_negated = self._take("word", "not")
+        if is_null:
             self._need("null", "word", "null")
-            found: Condition = Comparison(column, "null", ())
-            return Not(found) if negated else found
-        negated = self._take("word", "not")
-        if self._take("word", "in"):
+            found = Comparison(column, "null", ())
+        elif self._take("word", "in"):
             found = Comparison(column, "in", self._values())
-            return Not(found) if negated else found
-        if negated:
+        elif is_negated:
             raise self._error("in")
-        sign = self._need("one of = != < <= > >=, in, or is null", "sign", "=", "==", "!=", "<>", "<", "<=", ">", ">=")
-        return Comparison(column, _SIGNS.get(sign, sign), (self._value(),))
+        else:
+            wanted = "one of = != < <= > >=, in, or is null"
+            sign = self._need(wanted, "sign", *_SIGNS, *_OPERATORS)
+            return Comparison(column, _SIGNS.get(sign, sign), (self._value(),))
+        return Not(found) if is_negated else found
 
     def _values(self) -> tuple[Value, ...]:
         self._need("'('", "sign", "(")
@@ -330,13 +321,10 @@ class _Parser:
 
     def _value(self) -> Value:
         if (number := self._take("number")) is not None:
-            return self._number(number)
+            exponent = re.search(r"[eE][-+]?0*(\d+)", number)
+            if len(number) > _MAX_DIGITS or (exponent and len(exponent[1]) > 3):
+                raise SpecError(f"{self._key}: {shortened(number, 30)} has more digits than any column; use fewer")
+            return Decimal(number)
         if (text := self._take("text")) is not None:
             return text[1:-1].replace(text[0] * 2, text[0])
         return self._need("a number, a text in quotes, true or false", "word", "true", "false") == "true"
-
-    def _number(self, text: str) -> Decimal:
-        exponent = re.search(r"[eE]([-+]?\d+)", text)
-        if len(text) > _MAX_EXPONENT or (exponent and len(exponent[1].lstrip("+-0")) > 3):
-            raise SpecError(f"{self._key}: {shortened(text, 30)} has more digits than any column; use fewer")
-        return Decimal(text)

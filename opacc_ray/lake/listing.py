@@ -12,29 +12,19 @@ _NAMED = 3  # ignored files of a kind whose names are shown
 def find_files(store: Store, suffixes: tuple[str, ...], what: str, *, hidden: bool = True) -> Found:
     """Return the files whose keys end in one of ``suffixes``, in any case, and count the others by kind.
 
-    Parameters
-    ----------
-    what : name of the pool in errors
-    hidden : whether to include files with a part of the path that begins with '_' or '.'
-
-    Raises
-    ------
-    DataError
-        There is no such file.
+    Without ``hidden``, files with a part of the path that begins with '_' or '.' are left out. Errors call the pool
+    ``what``. Raises DataError if there is no such file.
     """
     listing = store.survey()
-    wanted = [
-        entry
-        for entry in listing.entries
-        if entry.key.lower().endswith(suffixes) and (hidden or not _is_hidden(entry.key))
-    ]
+    fitting = (entry for entry in listing.entries if entry.key.lower().endswith(suffixes))
+    wanted = tuple(entry for entry in fitting if hidden or not _is_hidden(entry.key))
     ignored = _ignored(listing, {entry.key for entry in wanted})
     if not wanted:
         there = "; it holds " + ", ".join(map(str, ignored)) if ignored else ", and nothing else"
         raise DataError(
             f"the {what} {store.uri} holds no {' or '.join(suffixes)} file{there}; check {what}.uri and {what}.format"
         )
-    return Found(tuple(wanted), ignored)
+    return Found(wanted, ignored)
 
 
 def _is_hidden(key: str) -> bool:
@@ -48,12 +38,15 @@ def _ignored(listing: Listing, wanted: set[str]) -> tuple[Ignored, ...]:
     for entry in listing.entries:
         if entry.key not in wanted:
             kinds.setdefault(PurePosixPath(entry.key).suffix.lower()[:20] or "no suffix", []).append(entry.key)
-    for oddity in listing.oddities:
-        kinds.setdefault(oddity.kind, []).append(oddity.key)
-    counted = [Ignored(_safe(kind), len(keys), tuple(map(_safe, keys[:_NAMED]))) for kind, keys in kinds.items()]
+    for key, kind in listing.oddities:
+        kinds.setdefault(kind, []).append(key)
+    counted = (
+        Ignored(readable_name(kind), len(keys), tuple(map(readable_name, keys[:_NAMED])))
+        for kind, keys in kinds.items()
+    )
     return tuple(sorted(counted, key=lambda item: (-item.num_files, item.kind)))
 
 
-def _safe(name: str) -> str:
-    """Return a name with invalid Unicode escaped."""
+def readable_name(name: str) -> str:
+    """Return a file's name with invalid Unicode escaped."""
     return name.encode("utf-8", "backslashreplace").decode()

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import IO
 
 from opacc_ray.errors import StorageError
 from opacc_ray.lake.store import (
@@ -21,16 +22,12 @@ from opacc_ray.lake.store import (
     Entries,
     Entry,
     Listing,
-    Oddity,
     Store,
     changed,
     check_key,
     warn_of_one_writer,
     whole_range,
 )
-
-_Place = tuple[int, int]
-"""Device and inode of a folder."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +43,7 @@ class LocalStore(Store):
 
     def read(self, key: str) -> bytes:
         with self._opened(key) as file:
-            return _read_all(file)
-
-    def read_entry(self, entry: Entry) -> bytes:
-        return self.read_entry_range(entry, 0, entry.size)
+            return file.read()
 
     def is_linked(self, key: str) -> bool:
         own = os.path.join(os.path.realpath(self.root), key)
@@ -57,16 +51,16 @@ class LocalStore(Store):
 
     def read_range(self, key: str, start: int, stop: int) -> bytes:
         with self._opened(key) as file:
-            os.lseek(file, start, os.SEEK_SET)
-            return whole_range(_read_all(file, stop - start), start, stop, self.uri_of(key))
+            file.seek(start)
+            return whole_range(file.read(stop - start), start, stop, self.uri_of(key))
 
     def read_entry_range(self, entry: Entry, start: int, stop: int) -> bytes:
         with self._opened(entry.key, 0 if self.follow_links else os.O_NOFOLLOW) as file:
-            if _tag(os.fstat(file)) == entry.tag:
-                os.lseek(file, start, os.SEEK_SET)
-                content = _read_all(file, stop - start)
-                if len(content) == stop - start and _tag(os.fstat(file)) == entry.tag:
-                    return content
+            file.seek(start)
+            before = os.fstat(file.fileno())
+            content = file.read(stop - start)
+            if _tag(before) == _tag(os.fstat(file.fileno())) == entry.tag and len(content) == stop - start:
+                return content
         raise changed(self.uri_of(entry.key), "its modification time or its size differs")
 
     def size(self, key: str) -> int:
@@ -118,17 +112,15 @@ class LocalStore(Store):
         with self._explained("look for", key):
             try:
                 status = os.stat(self._path(key))
-            except (FileNotFoundError, NotADirectoryError):
-                return None
+            except OSError as error:
+                if error.errno in _ABSENT:
+                    return None
+                raise
         return Entry(key, status.st_size, _tag(status)) if stat.S_ISREG(status.st_mode) else None
 
     def written(self, key: str) -> datetime:
         with self._explained("read", key):
             return datetime.fromtimestamp(self._path(key).stat().st_mtime, UTC)
-
-    def exists(self, key: str) -> bool:
-        with self._explained("look for", key):
-            return self._path(key).is_file()
 
     def delete(self, key: str) -> None:
         with self._explained("delete", key):
@@ -145,35 +137,31 @@ class LocalStore(Store):
     def list(self, prefix: str = "") -> Entries:
         parent = prefix.rpartition("/")[0]
         with self._explained("list", prefix):
-            found = _Walk(self.follow_links).below(str(self._path(parent)) if parent else self.root, parent)
-        return sorted(entry for entry in found.entries if entry.key.startswith(prefix))
+            found = _below(str(self._path(parent)) if parent else self.root, parent, self.follow_links)
+        return [entry for entry in found.entries if entry.key.startswith(prefix)]
 
     def survey(self) -> Listing:
         if not os.path.isdir(self.root):
             what = "it is a file, and a folder is needed" if os.path.exists(self.root) else "there is no such folder"
             raise StorageError(f"cannot list {self.uri}: {what}; check the path")
         with self._explained("list", ""):
-            found = _Walk(self.follow_links).below(self.root, "")
-        return Listing(sorted(found.entries), sorted(found.oddities))
+            return _below(self.root, "", self.follow_links)
 
     def _path(self, key: str) -> Path:
         check_key(key, self.uri)
         return Path(self.root, key)
 
     @contextmanager
-    def _opened(self, key: str, flags: int = 0) -> Iterator[int]:
+    def _opened(self, key: str, more: int = 0) -> Iterator[IO[bytes]]:
         """Open a regular file; anything else is an error, since opening a FIFO would wait for a writer."""
-        with self._explained("read", key):
-            file = os.open(self._path(key), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
-            try:
-                mode = os.fstat(file).st_mode
-                if stat.S_ISDIR(mode):
-                    raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
-                if not stat.S_ISREG(mode):
-                    raise StorageError(f"cannot read {self.uri_of(key)}: it is a {_kind(mode)}, not a regular file")
-                yield file
-            finally:
-                os.close(file)
+        with (
+            self._explained("read", key),
+            open(self._path(key), "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK | more)) as file,
+        ):
+            mode = os.fstat(file.fileno()).st_mode
+            if not stat.S_ISREG(mode):
+                raise StorageError(f"cannot read {self.uri_of(key)}: it is a {_kind(mode)}, not a regular file")
+            yield file
 
     @contextmanager
     def _explained(self, action: str, key: str) -> Iterator[None]:
@@ -186,49 +174,44 @@ class LocalStore(Store):
             raise StorageError(f"cannot {action} {place}: {reason}") from error
 
 
-class _Walk:
-    """Walk everything below a folder, at any depth."""
-
-    def __init__(self, follow_links: bool) -> None:
-        self._follow = follow_links
-        self._folders: list[tuple[str, str, tuple[_Place, ...]]] = []  # to visit: path, key, parent folders
-        self.entries: Entries = []
-        self.oddities: list[Oddity] = []
-
-    def below(self, top: str, key: str) -> "_Walk":
-        """Add everything below the folder ``top`` with this key; a missing folder is empty."""
-        self._folders.append((top, key, ()))
-        while self._folders:
-            folder, inside, above = self._folders.pop()
-            with suppress(FileNotFoundError, NotADirectoryError):
-                above = (*above, _place(os.stat(folder)))
-                for item in os.scandir(folder):
-                    if not item.name.startswith(TEMPORARY_PREFIX):
-                        self._add(item, f"{inside}/{item.name}".lstrip("/"), above)
-        return self
-
-    def _add(self, item: os.DirEntry[str], key: str, above: tuple[_Place, ...]) -> None:
-        if item.is_symlink() and not self._follow:
-            self.oddities.append(Oddity(key, "symbolic link"))
-            return
-        try:
-            status = item.stat()
-        except OSError as error:
-            if not item.is_symlink() or error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-                raise
-            self.oddities.append(Oddity(key, "dangling symbolic link"))
-            return
-        if stat.S_ISREG(status.st_mode):
-            self.entries.append(Entry(key, status.st_size, _tag(status)))
-        elif not stat.S_ISDIR(status.st_mode):
-            self.oddities.append(Oddity(key, _kind(status.st_mode)))
-        elif _place(status) in above:
-            self.oddities.append(Oddity(key, "symbolic link to one of its parent folders"))
-        else:
-            self._folders.append((item.path, key, above))
+def _below(top: str, key: str, follow_links: bool) -> Listing:
+    """Return everything below the folder ``top`` with this key, at any depth; a missing folder is empty."""
+    found = Listing([], [])
+    folders: list[tuple[str, str, frozenset[tuple[int, int]]]] = [(top, key, frozenset())]
+    while folders:
+        folder, inside, above = folders.pop()
+        with suppress(FileNotFoundError, NotADirectoryError):
+            above |= {_place(os.stat(folder))}  # device and inode of a folder and its parents
+            for item in os.scandir(folder):
+                own = f"{inside}/{item.name}".lstrip("/")
+                kind = "temporary" if item.name.startswith(TEMPORARY_PREFIX) else _kind_of(item, follow_links, above)
+                if kind == "file":
+                    found.entries.append(Entry(own, item.stat().st_size, _tag(item.stat())))
+                elif kind == "folder":
+                    folders.append((item.path, own, above))
+                elif kind not in ("temporary", "gone"):
+                    found.oddities.append((own, kind))
+    found.entries.sort()
+    found.oddities.sort()
+    return found
 
 
-def _place(status: os.stat_result) -> _Place:
+def _kind_of(item: os.DirEntry[str], follow_links: bool, above: frozenset[tuple[int, int]]) -> str:
+    """Return "file", "folder", "gone" if it was removed meanwhile, or what else an item of a folder is."""
+    if item.is_symlink() and not follow_links:
+        return "symbolic link"
+    try:
+        status = item.stat()
+    except OSError as error:
+        if error.errno not in _ABSENT:
+            raise
+        return "dangling symbolic link" if item.is_symlink() else "gone"
+    if stat.S_ISDIR(status.st_mode) and _place(status) in above:
+        return "symbolic link to one of its parent folders"
+    return _kind(status.st_mode)
+
+
+def _place(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
@@ -237,15 +220,19 @@ def _tag(status: os.stat_result) -> str:
 
 
 def _kind(mode: int) -> str:
-    kinds = {stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
-    return kinds.get(stat.S_IFMT(mode), "file of an unknown kind")
+    return _KINDS.get(stat.S_IFMT(mode), "file of an unknown kind")
 
 
-def _read_all(file: int, size: int | None = None) -> bytes:
-    """Return the rest of an open file, or ``size`` bytes of it."""
-    with open(file, "rb", closefd=False) as stream:
-        return stream.read() if size is None else stream.read(size)
+_KINDS = {
+    stat.S_IFREG: "file",
+    stat.S_IFDIR: "folder",
+    stat.S_IFIFO: "FIFO",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "device",
+    stat.S_IFBLK: "device",
+}
 
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # errors of paths that lead to no file
 
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK)
 """Errors of file systems without hard links."""

@@ -6,22 +6,14 @@ from collections.abc import Callable, Iterable
 Range = tuple[int, int]
 """First byte, and the one after the last."""
 
-NEAR = 64 << 10
-"""Largest gap in bytes between two ranges that are fetched in one request."""
-
-READ_AHEAD = 64 << 10
-"""Bytes that a read fetches at least, for the reads after it."""
+NEAR = 64 << 10  # largest gap in bytes between two ranges that are fetched in one request
+READ_AHEAD = 64 << 10  # bytes that a read fetches at least, for the reads after it
 
 
 class ObjectFile(io.RawIOBase):
-    """A seekable file whose bytes are fetched range by range.
+    """A seekable file of ``size`` bytes, which ``fetch(start, stop)`` returns range by range.
 
     :meth:`load` fetches ranges in few requests; reads inside them need no request.
-
-    Parameters
-    ----------
-    fetch : function of the first byte and the one after the last that returns the bytes between them
-    size : of the whole object, in bytes
     """
 
     def __init__(self, fetch: Callable[[int, int], bytes], size: int) -> None:

@@ -15,25 +15,14 @@ from typing import Any, NamedTuple
 from opacc_ray.lake.object_file import ObjectFile, Range
 from opacc_ray.lake.store import Store
 
-TAIL = 64 << 10
-"""Bytes read at the end of a file with a footer of unknown size: most footers are smaller."""
+TAIL = 64 << 10  # bytes read at the end of a file with a footer of unknown size: most footers are smaller
+WHOLE = 64 << 10  # bytes of the largest file that is read whole: a second request would take longer
+HELD_BYTES = 64 << 20  # most bytes of a row group in memory; a larger one is fetched in pieces
+BATCH_BYTES = 8 << 20  # approximate bytes of the rows that are decoded at a time, and of a request for a piece
+MOST_ROWS = 1 << 16  # that are decoded at a time
+FEW_ROWS = 32  # the same if a dictionary may hold one image for many rows: each row copies its bytes
 
-WHOLE = 64 << 10
-"""Largest file in bytes that is read whole: a second request would take longer."""
-
-HELD_BYTES = 64 << 20
-"""Most bytes of a row group in memory; a larger one is fetched in pieces."""
-
-BATCH_BYTES = 8 << 20
-"""Approximate bytes of the rows that are decoded at a time, and of a request for a piece."""
-
-MOST_ROWS = 1 << 16
-
-FEW_ROWS = 32
-"""Rows that are decoded at a time if a dictionary may hold one image for many rows: each row copies its bytes."""
-
-_ENDING = 8
-"""Bytes after the footer: its length, and the magic number."""
+_ENDING = 8  # bytes after the footer: its length, and the magic number
 
 
 class Footer(NamedTuple):
@@ -66,17 +55,12 @@ def read_columns(
     Parameters
     ----------
     names : columns at the top level; None for all
-    size : of the file in bytes, if it is known; else it takes a request
-    footer_size : bytes from the footer to the end of the file, if known
-    footer : these bytes, if they are in memory
+    size, footer_size, footer : bytes of the file, bytes from the footer to its end, and these bytes; if they are known,
+        they save requests
     check : raises if the footer, or the bytes before it, are not as expected
 
-    Raises
-    ------
-    StorageError
-        The bytes cannot be read.
-    pyarrow.ArrowException, OSError
-        They are not Parquet, or a page does not match its checksum.
+    Raises StorageError if the bytes cannot be read; pyarrow.ArrowException or OSError if they are not Parquet, or a
+    page does not match its checksum.
     """
     import pyarrow as pa
 
@@ -88,7 +72,8 @@ def read_columns(
         found = footer_at(file, len(footer) if footer else footer_size)
         if check:
             check(found, file.held(0, file.size - len(found.data)))
-        file.load(_chunks(found.metadata, names or []))
+        groups = range(found.metadata.num_row_groups if names else 0)
+        file.load(_range(chunk) for group in groups for chunk, _ in _chunks(found.metadata, names or (), group))
         return _decode(pa.PythonFile(file, mode="r"), names, found.metadata)
 
 
@@ -126,7 +111,7 @@ def read_group(file: ObjectFile, metadata: Any, group: int, names: Sequence[str]
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    ranges = _chunks(metadata, names, [group])
+    ranges = [_range(chunk) for chunk, _ in _chunks(metadata, names, group)]
     whole = sum(stop - start for start, stop in ranges) <= HELD_BYTES
     file.forget()
     if whole:
@@ -138,29 +123,15 @@ def read_group(file: ObjectFile, metadata: Any, group: int, names: Sequence[str]
         buffer_size=0 if whole else BATCH_BYTES,
         page_checksum_verification=True,
     )
-    rows, num_bytes = metadata.row_group(group).num_rows, group_bytes(metadata, group, names, packed=False)
-    most = FEW_ROWS if _may_repeat(metadata, group, names) else MOST_ROWS
-    batch_size = max(1, min(most, rows * BATCH_BYTES // max(num_bytes, 1)))
+    num_bytes = sum(chunk.total_uncompressed_size for chunk, _ in _chunks(metadata, names, group))
+    most = FEW_ROWS if any(_may_repeat(*chunk) for chunk in _chunks(metadata, names, group)) else MOST_ROWS
+    batch_size = max(1, min(most, metadata.row_group(group).num_rows * BATCH_BYTES // max(num_bytes, 1)))
     yield from reader.iter_batches(batch_size, row_groups=[group], columns=list(names), use_threads=False)
 
 
-def _may_repeat(metadata: Any, group: int, names: Sequence[str]) -> bool:
-    """Return whether a column of bytes has a dictionary, so that its unpacked size is unknown. Texts are short."""
-    row_group = metadata.row_group(group)
-    chunks = ((row_group.column(place), metadata.schema.column(place)) for place in range(metadata.num_columns))
-    return any(
-        chunk.has_dictionary_page and own.physical_type == "BYTE_ARRAY" and own.logical_type.type == "NONE"
-        for chunk, own in chunks
-        if chunk.path_in_schema.partition(".")[0] in names
-    )
-
-
-def group_bytes(metadata: Any, group: int, names: Sequence[str], *, packed: bool = True) -> int:
-    """Return the stored, or unpacked, bytes of some columns of a row group."""
-    row_group = metadata.row_group(group)
-    chunks = (row_group.column(place) for place in range(metadata.num_columns))
-    wanted = (chunk for chunk in chunks if chunk.path_in_schema.partition(".")[0] in names)
-    return sum(chunk.total_compressed_size if packed else chunk.total_uncompressed_size for chunk in wanted)
+def group_bytes(metadata: Any, group: int, names: Sequence[str]) -> int:
+    """Return the stored bytes of some columns of a row group."""
+    return sum(chunk.total_compressed_size for chunk, _ in _chunks(metadata, names, group))
 
 
 def footer_of(data: bytes) -> Footer:
@@ -203,16 +174,22 @@ def _decode(source: Any, names: Sequence[str] | None, metadata: Any = None) -> A
     return file.read(wanted, use_threads=False)
 
 
-def _chunks(metadata: Any, names: Sequence[str], groups: Sequence[int] | None = None) -> list[Range]:
-    """Return the byte ranges of the named columns, in all row groups or in some."""
-    ranges = []
-    for group in range(metadata.num_row_groups) if groups is None else groups:
-        row_group = metadata.row_group(group)
-        for place in range(metadata.num_columns):
-            chunk = row_group.column(place)
-            if chunk.path_in_schema.partition(".")[0] in names:
-                first = chunk.data_page_offset
-                if chunk.dictionary_page_offset is not None:
-                    first = min(first, chunk.dictionary_page_offset)
-                ranges.append((first, first + chunk.total_compressed_size))
-    return ranges
+def _chunks(metadata: Any, names: Sequence[str], group: int) -> Iterator[tuple[Any, Any]]:
+    """Yield the chunks of the named columns in a row group, each with its column of the schema."""
+    row_group = metadata.row_group(group)
+    for place in range(metadata.num_columns):
+        chunk = row_group.column(place)
+        if chunk.path_in_schema.partition(".")[0] in names:
+            yield chunk, metadata.schema.column(place)
+
+
+def _range(chunk: Any) -> Range:
+    first = chunk.data_page_offset
+    if chunk.dictionary_page_offset is not None:
+        first = min(first, chunk.dictionary_page_offset)
+    return first, first + chunk.total_compressed_size
+
+
+def _may_repeat(chunk: Any, own: Any) -> bool:
+    """Return whether a column of bytes has a dictionary, so that its unpacked size is unknown. Texts are short."""
+    return chunk.has_dictionary_page and own.physical_type == "BYTE_ARRAY" and own.logical_type.type == "NONE"

@@ -8,11 +8,12 @@ import hashlib
 import json
 import logging
 from collections.abc import Collection, Iterator, Sequence
-from typing import cast
 
 from opacc_ray.errors import DataError
 from opacc_ray.lake.examples import Batch, Items, Limits, Piece, Plan, Rules, Shard
-from opacc_ray.lake.formats import TableFormat, find_format
+from opacc_ray.lake.formats import find_format
+from opacc_ray.lake.listing import readable_name
+from opacc_ray.lake.row_examples import examples_of
 from opacc_ray.lake.store import Entry, Store
 
 log = logging.getLogger(__name__)
@@ -32,23 +33,23 @@ def plan_shards(
     """List a pool and cut it into shards of about ``shard_size`` examples or ``shard_bytes``.
 
     Other files below the prefix are counted in ``ignored``, and a warning names them. Errors call the pool ``what``,
-    after its section of the spec.
-
-    Raises
-    ------
-    DataError
-        There is no file of that format, a file name is not Unicode, or the files' metadata do not match the rules.
-    StorageError
-        The folder or bucket does not exist.
+    after its section of the spec. Raises DataError if there is no file of that format, a file name is not Unicode, or
+    the files' metadata do not match the rules; StorageError if the folder or bucket does not exist.
     """
     format = find_format(kind)
     found = format.find(store, rules, what)
-    _check_names(found.entries, f"the {what} {store.uri}")
+    for entry in found.entries:
+        if (shown := readable_name(entry.key)) != entry.key:  # it cannot be an id
+            raise DataError(f"the {what} {store.uri} holds a file whose name is not Unicode: {shown!r}; rename it")
     if found.ignored:
         log.warning("ignored in the %s %s: %s", what, store.uri, ", ".join(map(str, found.ignored)))
     cut = format.cut(store, found, rules, Limits(shard_size, shard_bytes), what)
-    shards = tuple(_shard(number, piece) for number, piece in enumerate(cut.shards))
-    plan = Plan(shards, "", found.ignored, cut.num_examples, found.version)
+    shards = []
+    for number, parts in enumerate(cut.shards):
+        pieces = tuple(part for part in parts if isinstance(part, Piece))
+        entries = tuple(dict.fromkeys(part.entry if isinstance(part, Piece) else part for part in parts))
+        shards.append(Shard(number, entries, pieces))
+    plan = Plan(tuple(shards), "", found.ignored, cut.num_examples, found.version)
     return plan._replace(digest=digest_of(plan.entries))
 
 
@@ -60,7 +61,12 @@ def newest_version(store: Store, kind: str, rules: Rules) -> str | None:
 
 def read_examples(store: Store, kind: str, shard: Shard, rules: Rules = DEFAULTS) -> Items:
     """Read and decode a shard, example by example; an unusable example is a bad item with the reason."""
-    return find_format(kind).read(store, shard, rules)
+    format = find_format(kind)
+    if hasattr(format, "read"):
+        yield from format.read(store, shard, rules)
+    else:
+        for batch in format.batches(store, shard, rules):
+            yield from examples_of(store, batch, rules)
 
 
 def read_chosen(store: Store, kind: str, shard: Shard, ids: Collection[str], rules: Rules = DEFAULTS) -> Items:
@@ -69,12 +75,13 @@ def read_chosen(store: Store, kind: str, shard: Shard, ids: Collection[str], rul
     if hasattr(format, "read_chosen"):
         yield from format.read_chosen(store, shard, rules, ids)
     else:
-        yield from (item for item in format.read(store, shard, rules) if item.id in ids)
+        yield from (item for item in read_examples(store, kind, shard, rules) if item.id in ids)
 
 
 def read_rows(store: Store, kind: str, shard: Shard, rules: Rules = DEFAULTS) -> Iterator[Batch]:
     """Read the rows of a table's shard, with the columns of the rules."""
-    return cast(TableFormat, find_format(kind)).batches(store, shard, rules)
+    batches: Iterator[Batch] = find_format(kind).batches(store, shard, rules)
+    return batches
 
 
 def planned_ids(kind: str, shard: Shard) -> tuple[str, ...] | None:
@@ -87,17 +94,3 @@ def digest_of(entries: Sequence[Entry]) -> str:
     """Return the digest of a pool's listing."""
     lines = [json.dumps([entry.key, entry.size, entry.tag]) for entry in entries]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
-def _shard(number: int, parts: Sequence[Entry | Piece]) -> Shard:
-    pieces = tuple(part for part in parts if isinstance(part, Piece))
-    entries = tuple(part for part in parts if isinstance(part, Entry))
-    return Shard(number, entries or tuple(dict.fromkeys(piece.entry for piece in pieces)), pieces)
-
-
-def _check_names(entries: Sequence[Entry], place: str) -> None:
-    """Raise DataError for a file name that is not Unicode, which cannot be an id."""
-    for entry in entries:
-        shown = entry.key.encode("utf-8", "backslashreplace").decode()
-        if shown != entry.key:
-            raise DataError(f"{place} holds a file whose name is not Unicode: {shown!r}; rename it")

@@ -1,47 +1,10 @@
-"""Work on threads ahead of the caller: results in the order of the items, within limits of number and bytes."""
+"""An iterator that works one item ahead of its caller."""
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, Self, TypeVar
 
 Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-
-def in_order(
-    work: Callable[[Item], Result],
-    items: Iterable[Item],
-    threads: int,
-    cost: Callable[[Item], int] = lambda _: 0,
-    budget: int = 0,
-) -> Iterator[Result]:
-    """Yield ``work(item)`` in the order of the items, with up to ``2 * threads`` of them submitted.
-
-    Parameters
-    ----------
-    work : called on ``threads`` threads; its exception is raised when the item's turn comes
-    items : taken one by one
-    cost : bytes that an item's result holds until it is taken
-    budget : bytes that waiting results may hold together; one item alone may exceed them
-    """
-    with ThreadPoolExecutor(threads, thread_name_prefix="opacc-ahead") as pool:
-        waiting: deque[tuple[Future[Result], int]] = deque()
-        held = 0
-        try:
-            for item in items:
-                more = cost(item)
-                while waiting and (held + more > budget or len(waiting) >= 2 * threads):
-                    future, freed = waiting.popleft()
-                    held -= freed
-                    yield future.result()
-                waiting.append((pool.submit(work, item), more))
-                held += more
-            while waiting:
-                yield waiting.popleft()[0].result()
-        finally:
-            for future, _ in waiting:
-                future.cancel()
 
 
 class NextAhead(Generic[Item]):

@@ -1,6 +1,7 @@
 """Examples from rows of tables: ids, places, images and arrays, by the columns that the spec names."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,10 @@ from opacc_ray.errors import DataError, OpaccError, StorageError
 from opacc_ray.lake.arrow_columns import is_list, numbers, numbers_of, to_numpy
 from opacc_ray.lake.decode import ImageError, decode_image
 from opacc_ray.lake.examples import BadItem, Batch, Example, Items, Rules, fault_of_id
-from opacc_ray.lake.read_ahead import in_order
-from opacc_ray.lake.store import Store, check_key
+from opacc_ray.lake.store import Store, check_key, in_order
 from opacc_ray.lake.store_uris import open_store, split
 
-THREADS = 16
-"""Objects named by a column of URIs that are read at a time."""
+THREADS = 16  # objects named by a column of URIs that are read at a time
 
 
 def examples_of(store: Store, batch: Batch, rules: Rules) -> Items:
@@ -58,7 +57,8 @@ def uris_of(store: Store, batch: Batch, column: str | None) -> list[str]:
     found = batch.columns[column].to_pylist()
     if not all(value is None or isinstance(value, str) for value in found):
         raise DataError(f"pool.columns.uri: {column!r} is {batch.columns[column].type}; choose a column of text")
-    return [NamedObjects.uri(store, text) if text else place for text, place in zip(found, own, strict=True)]
+    whole = (text if not text or "://" in text or text.startswith("/") else store.uri_of(text) for text in found)
+    return [uri or place for uri, place in zip(whole, own, strict=True)]
 
 
 def _values(store: Store, batch: Batch, rules: Rules) -> Iterator[NDArray[Any] | str]:
@@ -69,7 +69,8 @@ def _values(store: Store, batch: Batch, rules: Rules) -> Iterator[NDArray[Any] |
     if columns.array:
         return _arrays(batch.columns, columns.array)
     assert columns.uri is not None  # the spec has one of them
-    return _named(store, batch.columns[columns.uri].to_pylist(), rules)
+    contents = in_order(partial(_read_named, store), batch.columns[columns.uri].to_pylist(), THREADS)
+    return (content if isinstance(content, str) else _decoded(content, rules) for content in contents)
 
 
 def _image(cell: Any, name: str, rules: Rules) -> NDArray[Any] | str:
@@ -90,13 +91,6 @@ def _decoded(content: bytes, rules: Rules) -> NDArray[Any] | str:
         return decode_image(content, alpha=rules.alpha, max_pixels=rules.max_pixels)
     except ImageError as error:
         return str(error)
-
-
-def _named(store: Store, uris: Sequence[str | None], rules: Rules) -> Iterator[NDArray[Any] | str]:
-    """Yield the images at some URIs, with read-ahead."""
-    objects = NamedObjects(store)
-    for content in in_order(objects.read, uris, THREADS):
-        yield content if isinstance(content, str) else _decoded(content, rules)
 
 
 def _arrays(table: Any, names: Sequence[str]) -> Iterator[NDArray[Any] | str]:
@@ -120,54 +114,40 @@ def _arrays(table: Any, names: Sequence[str]) -> Iterator[NDArray[Any] | str]:
 def _rows(column: Any, name: str) -> Any:
     """Return the rows of a column without nulls, as one array or, if they differ in length, one by one."""
     whole = numbers_of(column, name)
-    return (_row(column.slice(row, 1), name) for row in range(len(column))) if whole is None else whole
+    if whole is not None:
+        return whole
+    single = (numbers_of(column.slice(row, 1), name) for row in range(len(column)))
+    return (f"its {name} holds lists of different lengths" if row is None else row[0] for row in single)
 
 
-def _row(column: Any, name: str) -> NDArray[Any] | str:
-    found = numbers_of(column, name)
-    return f"its {name} holds lists of different lengths" if found is None else found[0]
-
-
-class NamedObjects:
-    """Reader of the objects that a column of a table names by URI.
+def _read_named(store: Store, text: str | None) -> bytes | str:
+    """Return the content of the object that a column names by URI, or why there is none.
 
     Tables are data from others, so they must not lead to arbitrary files. A URI is s3://, or a key below the pool's
-    prefix, or a path that begins with that prefix.
+    prefix, or a path that begins with that prefix. Raises StorageError if the object cannot be read.
     """
+    if not text:
+        return "its uri is null"
+    try:
+        place, key = _locate(store, text)
+    except OpaccError as error:
+        return str(error)
+    try:
+        return place.read(key)
+    except StorageError:
+        if not place.exists(key):
+            return f"there is no object {place.uri_of(key)}"
+        raise
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
 
-    @staticmethod
-    def uri(store: Store, text: str) -> str:
-        """Return the URI for the text of a column."""
-        return text if "://" in text or text.startswith("/") else store.uri_of(text)
-
-    def read(self, text: str | None) -> bytes | str:
-        """Return the content of an object, or why there is none; raises StorageError if it cannot be read."""
-        if not text:
-            return "its uri is null"
-        try:
-            place, key = self._locate(text)
-        except OpaccError as error:
-            return str(error)
-        try:
-            return place.read(key)
-        except StorageError:
-            if not place.exists(key):
-                return f"there is no object {place.uri_of(key)}"
-            raise
-
-    def _locate(self, text: str) -> tuple[Store, str]:
-        key = text.removeprefix(f"{self._store.uri}/")
-        if key.startswith("s3://"):
-            parent, name = split(key)
-            return open_store(parent), name
-        if "://" in key or key.startswith("/"):
-            raise DataError(f"its uri {text!r} is neither at s3:// nor below {self._store.uri}")
-        check_key(key, self._store.uri)
-        if self._store.is_linked(key):
-            raise DataError(
-                f"its uri {text!r} is a symbolic link; give the file itself, or set pool.follow_links: true"
-            )
-        return self._store, key
+def _locate(store: Store, text: str) -> tuple[Store, str]:
+    key = text.removeprefix(f"{store.uri}/")
+    if key.startswith("s3://"):
+        parent, name = split(key)
+        return open_store(parent), name
+    if "://" in key or key.startswith("/"):
+        raise DataError(f"its uri {text!r} is neither at s3:// nor below {store.uri}")
+    check_key(key, store.uri)
+    if store.is_linked(key):
+        raise DataError(f"its uri {text!r} is a symbolic link; give the file itself, or set pool.follow_links: true")
+    return store, key

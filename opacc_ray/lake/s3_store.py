@@ -5,6 +5,8 @@ MD5 if the ETag is one. An ETag is an MD5 if it has 32 hexadecimal digits and th
 without a customer's key. A damaged answer is requested again. Set OPACC_OPAQUE_ETAGS=1 for servers whose ETags look
 like an MD5 but are not. Importing this module does not import boto3.
 
+Each process makes one client per configuration, when it first needs it, from the standard AWS variables and profile.
+
 An object is created once by a write with `If-None-Match: *`. Some servers ignore or refuse that condition. A process
 finds out at its first such write, which it then repeats: the condition is honoured if the repetition fails.
 """
@@ -14,19 +16,25 @@ import hashlib
 import io
 import os
 import re
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, cast
+from urllib.parse import urlsplit
 
 from opacc_ray.errors import StorageError
-from opacc_ray.lake.s3_client import ATTEMPTS, check_endpoint, client_for, reason_of, signing
+from opacc_ray.lake.redaction import redacted
 from opacc_ray.lake.store import Entries, Entry, Store, changed, check_key, warn_of_one_writer, whole_range
 
 _NO_ETAG = "modified "  # first word of the tag of an object without an ETag
+ATTEMPTS = 8  # in all, unless AWS_MAX_ATTEMPTS or the profile says otherwise
+CONNECTIONS = 64  # at most, per process
 MULTIPART_BYTES = 64 << 20  # larger objects are uploaded in parts
+
+_client_lock = threading.Lock()
 
 _CONDITIONAL: dict[str, bool] = {}
 """Whether the server at an endpoint honours conditional writes, as far as this process knows."""
@@ -38,43 +46,54 @@ class S3Store(Store):
 
     bucket: str
     prefix: str  # empty, or ends in '/'
-    checksums: str
 
     @property
     def uri(self) -> str:
         return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
 
     def read(self, key: str) -> bytes:
-        with self._client("read", key) as s3:
-            return _get_object(s3, self.bucket, self.prefix + key).content
+        return self._get(key)
 
     def read_entry(self, entry: Entry) -> bytes:
-        with self._client("read", entry.key) as s3:
-            found = _get_object(s3, self.bucket, self.prefix + entry.key, listed=entry)
-        self._check_unchanged(entry, found)
-        return found.content
+        return self._get(entry.key, entry)
 
     def read_range(self, key: str, start: int, stop: int) -> bytes:
-        return self._read_range(key, start, stop)
+        return self._get_range(key, start, stop)
 
     def read_entry_range(self, entry: Entry, start: int, stop: int) -> bytes:
-        return self._read_range(entry.key, start, stop, entry)
+        return self._get_range(entry.key, start, stop, entry)
 
-    def _read_range(self, key: str, start: int, stop: int, listed: Entry | None = None) -> bytes:
+    def _get_range(self, key: str, start: int, stop: int, listed: Entry | None = None) -> bytes:
         if start >= stop:
             return b""
-        with self._client("read", key) as s3:
-            found = _get_object(s3, self.bucket, self.prefix + key, Range=f"bytes={start}-{stop - 1}")
-        if listed is not None:
-            self._check_unchanged(listed, found)
-        content = found.content
+        content = self._get(key, listed, Range=f"bytes={start}-{stop - 1}")
         if len(content) > stop - start:  # a server without ranges sends the whole object
             content = content[start:stop]
         return whole_range(content, start, stop, self.uri_of(key))
 
-    def _check_unchanged(self, entry: Entry, found: "_Object") -> None:
-        if found.tag != entry.tag and _NO_ETAG not in found.tag + entry.tag:
-            raise changed(self.uri_of(entry.key), "its ETag differs")
+    def _get(self, key: str, listed: Entry | None = None, **options: str) -> bytes:
+        """Return the object's content; retry if the answer is truncated or damaged, which boto3 does not do."""
+        from botocore.exceptions import FlexibleChecksumError, HTTPClientError, IncompleteReadError
+
+        if "Range" not in options:
+            options["ChecksumMode"] = "ENABLED"
+        with self._client("read", key) as s3:
+            attempts_left = s3.meta.config.retries["total_max_attempts"]
+            while True:
+                attempts_left -= 1
+                answer = s3.get_object(Bucket=self.bucket, Key=self.prefix + key, **options)
+                try:
+                    content = bytes(answer["Body"].read())
+                    _check(content, answer, listed)
+                    break
+                except (HTTPClientError, IncompleteReadError, FlexibleChecksumError, _Damaged):
+                    if not attempts_left:
+                        raise
+                    time.sleep(0.5)
+        tag = _tag(answer)
+        if listed is not None and tag != listed.tag and _NO_ETAG not in tag + listed.tag:
+            raise changed(self.uri_of(key), "its ETag differs")
+        return content
 
     def size(self, key: str) -> int:
         with self._client("read", key) as s3:
@@ -99,34 +118,23 @@ class S3Store(Store):
             put = functools.partial(_put_new, s3, self.bucket, self.prefix + key, data)
             created = put()
             if known is None:
-                _CONDITIONAL[s3.meta.endpoint_url] = known = created is False or (created is True and put() is False)
+                known = created is False or (created is True and put() is False)
+                _CONDITIONAL[s3.meta.endpoint_url] = known
                 if not known:
                     warn_of_one_writer("this S3 server has no conditional writes")
             return created
 
     def entry(self, key: str) -> Entry | None:
-        from botocore.exceptions import ClientError
-
+        # Unlike HEAD, a listing distinguishes a missing bucket from a missing object. A key is its own first match.
         with self._client("look for", key) as s3:
-            try:
-                found = s3.head_object(Bucket=self.bucket, Key=self.prefix + key)
-                return Entry(key, found["ContentLength"], _tag(found))
-            except ClientError as error:
-                if error.response["Error"]["Code"] in ("404", "NoSuchKey"):
-                    return None
-                raise
+            page = s3.list_objects_v2(Bucket=self.bucket, Prefix=self.prefix + key, MaxKeys=1)
+        found = next((found for found in page.get("Contents", []) if found["Key"] == self.prefix + key), None)
+        return None if found is None else Entry(key, found["Size"], _tag(found))
 
     def written(self, key: str) -> datetime:
         with self._client("read", key) as s3:
             found: datetime = s3.head_object(Bucket=self.bucket, Key=self.prefix + key)["LastModified"]
             return found
-
-    def exists(self, key: str) -> bool:
-        # Unlike HEAD, a listing distinguishes a missing bucket from a missing object. A key is its own first match.
-        full_key = self.prefix + key
-        with self._client("look for", key) as s3:
-            page = s3.list_objects_v2(Bucket=self.bucket, Prefix=full_key, MaxKeys=1)
-        return any(found["Key"] == full_key for found in page.get("Contents", []))
 
     def link(self, key: str, seconds: int) -> str:
         """Return a link signed with this process's credentials, without a request."""
@@ -135,9 +143,10 @@ class S3Store(Store):
                 f"{self.uri_of(key)} has no link that a browser opens: a browser resolves '.' and '..' in "
                 "an address; send copies or thumbnails instead"
             )
-        with self._client("sign", key) as s3:
+        with self._client("sign", key):
+            signing = client_for("s3v4")  # for links, boto3's default is the signature of 2006
             asked = {"Bucket": self.bucket, "Key": self.prefix + key}
-            return str(signing(s3).generate_presigned_url("get_object", Params=asked, ExpiresIn=seconds))
+            return str(signing.generate_presigned_url("get_object", Params=asked, ExpiresIn=seconds))
 
     def delete(self, key: str) -> None:
         with self._client("delete", key) as s3:
@@ -145,7 +154,7 @@ class S3Store(Store):
 
     def store(self, sub: str) -> "S3Store":
         check_key(sub.rstrip("/"), self.uri)
-        return S3Store(self.bucket, f"{self.prefix}{sub.rstrip('/')}/", self.checksums)
+        return S3Store(self.bucket, f"{self.prefix}{sub.rstrip('/')}/")
 
     def list(self, prefix: str = "") -> Entries:
         """Do as every store. Keys that end in '/' are left out: consoles make them to show a folder."""
@@ -165,8 +174,7 @@ class S3Store(Store):
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            check_endpoint()
-            yield client_for(self.checksums)
+            yield client_for()
         except _Damaged as error:
             raise StorageError(
                 f"cannot read {self.uri_of(key)}: {error}, also after retries; the object or the connection is "
@@ -174,7 +182,7 @@ class S3Store(Store):
                 "ETags only look like MD5s)"
             ) from None
         except (BotoCoreError, ClientError, ValueError) as error:
-            reason = reason_of(error, self.checksums)
+            reason = reason_of(error)
             raise StorageError(f"cannot {action} {self.uri_of(key).rstrip('/')}: {reason}") from error
 
 
@@ -199,43 +207,18 @@ def _put_new(s3: Any, bucket: str, key: str, data: bytes) -> bool | None:
     return False
 
 
-class _Object(NamedTuple):
-    content: bytes
-    tag: str
-
-
 class _Damaged(Exception):
     """An answer that is not the object's content; the text names the evidence."""
 
 
-def _get_object(s3: Any, bucket: str, key: str, listed: Entry | None = None, **options: str) -> _Object:
-    """Return the object's content; retry if the answer is truncated or damaged, which boto3 does not do."""
-    from botocore.exceptions import FlexibleChecksumError, HTTPClientError, IncompleteReadError
-
-    if "Range" not in options:
-        options["ChecksumMode"] = "ENABLED"
-    attempts_left = s3.meta.config.retries["total_max_attempts"]
-    while True:
-        attempts_left -= 1
-        answer = s3.get_object(Bucket=bucket, Key=key, **options)
-        try:
-            content = bytes(answer["Body"].read())
-            _check(content, answer, listed)
-            return _Object(content, _tag(answer))
-        except (HTTPClientError, IncompleteReadError, FlexibleChecksumError, _Damaged):
-            if not attempts_left:
-                raise
-            time.sleep(0.5)
-
-
 def _check(content: bytes, answer: Any, listed: Entry | None) -> None:
-    """Raise _Damaged if the content does not match the size or the ETag."""
+    """Raise _Damaged if the content of a whole object does not match the size or the ETag."""
+    if "ContentRange" in answer:
+        return
     tag = _tag(answer)
     if listed is not None and tag == listed.tag and len(content) != listed.size:
         raise _Damaged(f"{len(content)} bytes arrived, and the listing has {listed.size}")
-    if "ContentRange" in answer or not _is_md5(tag, answer):
-        return
-    if hashlib.md5(content, usedforsecurity=False).hexdigest() != tag:
+    if _is_md5(tag, answer) and hashlib.md5(content, usedforsecurity=False).hexdigest() != tag:
         raise _Damaged(f"{len(content)} bytes arrived whose MD5 is not the ETag {tag}")
 
 
@@ -249,3 +232,113 @@ def _is_md5(tag: str, answer: Any) -> bool:
 def _tag(found: Any) -> str:
     """Return the change token of an object in a listing or an answer."""
     return str(found.get("ETag") or f"{_NO_ETAG}{found.get('LastModified', '')}").strip('"')
+
+
+def connection() -> tuple[str | None, str, str | None, str | None, str | None]:
+    """Return endpoint (None for AWS's own), region, access key, secret key and token, for other S3 clients.
+
+    They are those of this environment and profile; never log or store the secrets.
+    """
+    import boto3
+
+    meta = client_for().meta
+    found = boto3.session.Session().get_credentials()
+    keys = found.get_frozen_credentials() if found else (None, None, None)
+    return meta.endpoint_url if _is_custom(meta) else None, meta.region_name, *keys[:3]
+
+
+def client_for(signature: str | None = None) -> Any:
+    """Return this process's client for the present environment, with a version of signatures or boto3's default.
+
+    Raises ValueError for an endpoint without a scheme, which boto3 would show with its credentials in an error.
+    """
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
+        value = os.environ.get(name, "")
+        if value and not value.startswith(("http://", "https://")):
+            raise ValueError(f"Invalid endpoint: {name} is {redacted(value)!r}; write https://host:port")
+    settings = tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_")))
+    with _client_lock:
+        return _new_client(os.getpid(), signature, settings)
+
+
+@functools.lru_cache(maxsize=8)
+def _new_client(process: int, signature: str | None, settings: tuple[tuple[str, str], ...]) -> Any:
+    """Return a boto3 client for this environment and profile, with settings for long parallel jobs.
+
+    The arguments are the cache's key: a client must not cross a fork, nor outlive its configuration.
+    """
+    import boto3
+    import botocore.session
+    from botocore.config import Config
+
+    core = botocore.session.Session()
+    core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_parse_time)
+    session = boto3.session.Session(botocore_session=core)
+    region = os.environ.get("AWS_REGION") or session.region_name or "us-east-1"
+    plain = session.client("s3", region_name=region).meta
+    custom = _is_custom(plain)
+    when = "when_required" if custom else None  # many servers do not know the newer checksums
+    config = Config(
+        retries={"total_max_attempts": ATTEMPTS, **(plain.config.retries or {})},
+        max_pool_connections=CONNECTIONS,
+        connect_timeout=10,  # seconds
+        read_timeout=60,
+        tcp_keepalive=True,
+        s3={"addressing_style": "path"} if custom else None,
+        request_checksum_calculation=when,
+        response_checksum_validation=when,
+        signature_version=signature,
+        user_agent=plain.config.user_agent,  # fixed, since botocore would build it again for each request
+    )
+    return session.client("s3", region_name=region, config=config)
+
+
+def _is_custom(meta: Any) -> bool:
+    """Return whether a client's endpoint is not one of AWS."""
+    return not (urlsplit(meta.endpoint_url).hostname or "").endswith((".amazonaws.com", ".amazonaws.com.cn"))
+
+
+def _parse_time(value: Any) -> datetime:
+    """Parse a time in an answer as botocore does, a hundred times faster for times of listings and objects."""
+    from email.utils import parsedate_to_datetime
+
+    for parse in (datetime.fromisoformat, parsedate_to_datetime):
+        try:
+            found = parse(value)
+        except (TypeError, ValueError, AttributeError):
+            continue
+        if found.tzinfo is not None:
+            return found
+    from botocore.utils import parse_timestamp
+
+    return cast(datetime, parse_timestamp(value))
+
+
+def reason_of(error: Exception) -> str:
+    """Return what an error means, and what to do about it."""
+    from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
+
+    code = error.response["Error"]["Code"] if isinstance(error, ClientError) else type(error).__name__
+    if isinstance(error, (ConnectionError, HTTPClientError)):
+        meta = client_for().meta
+        address = urlsplit(meta.endpoint_url)
+        endpoint = f"{address.scheme}://{address.netloc.rpartition('@')[2]}"
+        attempts = meta.config.retries["total_max_attempts"]
+        return f"no answer from {endpoint} in {attempts} attempts ({code}); check AWS_ENDPOINT_URL and the network"
+    known = (reason for codes, reason in _REASONS.items() if code in codes.split())
+    return next(known, redacted(" ".join(str(error).split())))
+
+
+_REASONS = {
+    "NoSuchBucket": "the bucket does not exist; create it or correct the URI",
+    "NoSuchKey 404": "there is no such object",
+    "InvalidRange 416": "it is cut short, so it has changed; restore it or start again",
+    "AccessDenied 403": "access is denied; the credentials lack s3:ListBucket, s3:GetObject or s3:PutObject",
+    "SignatureDoesNotMatch": "the secret key is wrong; check AWS_SECRET_ACCESS_KEY",
+    "InvalidAccessKeyId": "the server does not have the access key; check AWS_ACCESS_KEY_ID",
+    "ExpiredToken TokenRefreshRequired": "the credentials have expired; renew them",
+    "NoCredentialsError": "no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
+    "PermanentRedirect AuthorizationHeaderMalformed": "the bucket is elsewhere; set AWS_REGION to its region",
+    "SlowDown": "the server asks to slow down, also after retries; use fewer actors",
+}
+"""What to do about errors, by their codes."""

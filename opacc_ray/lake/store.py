@@ -8,14 +8,18 @@ import functools
 import logging
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from opacc_ray.errors import OpaccError, StorageError
 from opacc_ray.lake.object_file import ObjectFile
-from opacc_ray.lake.read_ahead import in_order
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 TEMPORARY_PREFIX = ".opacc-tmp-"  # a local file being written; no listing shows it
 
@@ -33,18 +37,11 @@ class Entry(NamedTuple):
 Entries = list[Entry]
 
 
-class Oddity(NamedTuple):
-    """Something in a folder that is not a regular file and is never opened."""
-
-    key: str
-    kind: str  # "symbolic link", "FIFO", "socket", "device", ...
-
-
 class Listing(NamedTuple):
     """Everything in a store."""
 
     entries: Entries
-    oddities: list[Oddity]
+    oddities: list[tuple[str, str]]  # keys that are never opened, and their kinds: "symbolic link", "FIFO", ...
 
 
 class ChangedError(OpaccError):
@@ -115,15 +112,15 @@ class Store(ABC):
 
     @abstractmethod
     def entry(self, key: str) -> Entry | None:
-        """Return the object's entry in a listing; None if it does not exist."""
+        """Return the object's entry in a listing; None if it does not exist. A missing bucket is an error."""
 
     @abstractmethod
     def written(self, key: str) -> datetime:
         """Return when the object was written, in UTC, by the clock of the store."""
 
-    @abstractmethod
     def exists(self, key: str) -> bool:
         """Return whether the object exists; a missing bucket is an error."""
+        return self.entry(key) is not None
 
     @abstractmethod
     def delete(self, key: str) -> None:
@@ -148,17 +145,9 @@ class Store(ABC):
         """Return all objects, and everything else in the store; a missing folder is an error."""
         return Listing(self.list(), [])
 
-    @abstractmethod
     def read_entry(self, entry: Entry) -> bytes:
-        """Return the content of an object that was listed.
-
-        Raises
-        ------
-        ChangedError
-            The object has changed since.
-        StorageError
-            It cannot be read, or arrived damaged after retries.
-        """
+        """Return the content of a listed object; raises :class:`ChangedError` if it has changed since."""
+        return self.read_entry_range(entry, 0, entry.size)
 
     @abstractmethod
     def read_entry_range(self, entry: Entry, start: int, stop: int) -> bytes:
@@ -194,6 +183,37 @@ class Store(ABC):
     def uri_of(self, key: str) -> str:
         """Return the object's URI."""
         return f"{self.uri}/{key}"
+
+
+def in_order(
+    work: Callable[[Item], Result],
+    items: Iterable[Item],
+    threads: int,
+    cost: Callable[[Item], int] = lambda _: 0,
+    budget: int = 0,
+) -> Iterator[Result]:
+    """Yield ``work(item)`` in the order of the items, with up to ``2 * threads`` of them submitted.
+
+    An exception is raised when the item's turn comes. ``cost`` is the bytes that an item's result holds until it is
+    taken, and ``budget`` those that waiting results may hold together; one item alone may exceed them.
+    """
+    with ThreadPoolExecutor(threads, thread_name_prefix="opacc-ahead") as pool:
+        waiting: deque[tuple[Future[Result], int]] = deque()
+        held = 0
+        try:
+            for item in items:
+                more = cost(item)
+                while waiting and (held + more > budget or len(waiting) >= 2 * threads):
+                    future, freed = waiting.popleft()
+                    held -= freed
+                    yield future.result()
+                waiting.append((pool.submit(work, item), more))
+                held += more
+            while waiting:
+                yield waiting.popleft()[0].result()
+        finally:
+            for future, _ in waiting:
+                future.cancel()
 
 
 def write_files(store: Store, files: Mapping[str, bytes]) -> list[str]:

@@ -9,32 +9,18 @@ from urllib.parse import unquote, urlsplit
 
 from opacc_ray.errors import StorageError
 from opacc_ray.lake.local_store import LocalStore
-from opacc_ray.lake.redaction import refuse_credentials
 from opacc_ray.lake.s3_store import S3Store
 from opacc_ray.lake.store import Entry, Store
 
 __all__ = ["Entry", "Store", "absolute", "join", "open_store", "read_uri", "split"]
 
-CHECKSUMS = ("auto", "when_required", "when_supported")
 
+def open_store(uri: str, *, follow_links: bool = False) -> Store:
+    """Return the store at ``uri``, without a request. A relative path is made absolute.
 
-def open_store(uri: str, *, checksums: str = "auto", follow_links: bool = False) -> Store:
-    """Return the store at ``uri``, without a request.
-
-    Parameters
-    ----------
-    uri : ``s3://bucket/prefix``, ``file:///path`` or a path; a relative path is made absolute
-    checksums : when S3 requests and answers have the newer checksums: "when_supported", "when_required" (many servers
-        need it), or "auto": "when_required" at a custom endpoint, else boto3's default
-    follow_links : follow symbolic links in local folders
-
-    Raises
-    ------
-    StorageError
-        The URI has an unknown scheme, no bucket, or credentials.
+    With ``follow_links``, listings of local folders follow symbolic links. Raises StorageError if the URI has an
+    unknown scheme, no bucket, or credentials.
     """
-    if checksums not in CHECKSUMS:
-        raise StorageError(f"checksums is {checksums!r}, but must be one of {', '.join(CHECKSUMS)}")
     if "\0" in uri:
         raise StorageError(f"{uri!r} contains a null character; correct the URI")
     uri = _without_file_scheme(uri)
@@ -43,7 +29,7 @@ def open_store(uri: str, *, checksums: str = "auto", follow_links: bool = False)
     bucket, _, prefix = uri.removeprefix("s3://").partition("/")
     if not bucket:
         raise StorageError(f"{uri} has no bucket: write s3://bucket/prefix")
-    return S3Store(bucket, f"{prefix.strip('/')}/".lstrip("/"), checksums)
+    return S3Store(bucket, f"{prefix.strip('/')}/".lstrip("/"))
 
 
 def read_uri(uri: str) -> bytes:
@@ -73,10 +59,24 @@ def split(uri: str) -> tuple[str, str]:
 
 
 def _without_file_scheme(uri: str) -> str:
-    refuse_credentials(uri)
+    _refuse_credentials(uri)
     if "://" not in uri or uri.startswith("s3://"):
         return uri
     parts = urlsplit(uri)
     if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
         raise StorageError(f"{uri} cannot be opened: use s3://bucket/prefix, file:///path or a path")
     return unquote(parts.path)
+
+
+def _refuse_credentials(uri: str) -> None:
+    """Raise StorageError if an address contains credentials."""
+    scheme, mark, rest = uri.partition("://")
+    if not mark or scheme == "file":
+        return
+    first = rest.partition("/")[0]
+    if "@" in first or (":" in first and not first.startswith("arn:")):
+        name = f"{scheme}://***" + ("@" + rest.rpartition("@")[2] if "@" in rest else "")
+        raise StorageError(
+            f"{name} contains credentials, which others can read in a spec; write s3://bucket/prefix, and "
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+        )

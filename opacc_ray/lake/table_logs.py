@@ -1,14 +1,13 @@
 """Helpers for tables with a log: data files as listed objects, versions, credentials, optional packages."""
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.lake.s3_client import connection
-from opacc_ray.lake.s3_store import S3Store
+from opacc_ray.lake.s3_store import S3Store, connection
 from opacc_ray.lake.store import Entry, Store
 
 
@@ -50,21 +49,21 @@ def import_package(module: str, kind: str, what: str) -> Any:
         ) from None
 
 
-def storage_options(store: Store) -> dict[str, str] | None:
-    """Return the options of Rust's object_store for the same access to S3; None for a folder."""
-    if not isinstance(store, S3Store):
-        return None
-    known = connection()
-    options = {
-        "AWS_ENDPOINT_URL": known.endpoint,
-        "AWS_REGION": known.region,
-        "AWS_ACCESS_KEY_ID": known.access_key,
-        "AWS_SECRET_ACCESS_KEY": known.secret_key,
-        "AWS_SESSION_TOKEN": known.token,
-        "AWS_ALLOW_HTTP": "true" if (known.endpoint or "").startswith("http://") else None,
-        "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "false" if known.endpoint else None,
-    }
-    return {name: value for name, value in options.items() if value is not None}
+def access(store: Store, names: Sequence[str]) -> dict[str, str]:
+    """Return the access to S3 as options of another client, by its names of what ``connection`` returns."""
+    values = connection() if isinstance(store, S3Store) else ()
+    return {name: value for name, value in zip(names, values, strict=False) if value is not None}
+
+
+def storage_options(store: Store) -> dict[str, str]:
+    """Return the options of Rust's object_store for the same access to S3; none for a folder."""
+    keys = ("AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+    options = access(store, ("AWS_ENDPOINT_URL", *keys))
+    endpoint = options.get("AWS_ENDPOINT_URL")
+    if endpoint is not None:
+        plain = "true" if endpoint.startswith("http://") else "false"
+        options |= {"AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "false", "AWS_ALLOW_HTTP": plain}
+    return options
 
 
 def moment(text: str, what: str) -> datetime:
@@ -74,6 +73,12 @@ def moment(text: str, what: str) -> datetime:
     except ValueError:
         raise DataError(f"{what}.timestamp {text!r} is not a time; write it as 2026-01-31T12:00:00Z") from None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def too_early(store: Store, timestamp: str, oldest: int, written: datetime, what: str) -> DataError:
+    """Return the error for a time before the oldest version of a table."""
+    reason = f"version {oldest}, the oldest, was written at {written.isoformat(timespec='seconds')}"
+    return unknown_version(store, f"version at {timestamp}", reason, what)
 
 
 def unknown_version(store: Store, wanted: str, reason: str, what: str) -> DataError:

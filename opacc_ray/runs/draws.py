@@ -21,8 +21,7 @@ import numpy as np
 from opacc_ray.errors import DataError, StorageError, shortened
 from opacc_ray.lake import parquet_io
 from opacc_ray.lake.arrow_columns import numbers, texts
-from opacc_ray.lake.read_ahead import in_order
-from opacc_ray.lake.store import Entries
+from opacc_ray.lake.store import Entries, in_order
 from opacc_ray.lake.store_uris import Entry, Store
 from opacc_ray.runs.run_documents import Draw, DrawnFile
 from opacc_ray.samplers import METHODS

@@ -23,8 +23,7 @@ from opacc_ray.lake.arrow_columns import numbers, texts
 from opacc_ray.lake.examples import BadItem
 from opacc_ray.lake.parquet_io import encode, read_bytes
 from opacc_ray.lake.pools import digest_of, newest_version
-from opacc_ray.lake.read_ahead import in_order
-from opacc_ray.lake.store import Entry
+from opacc_ray.lake.store import Entry, in_order
 from opacc_ray.parts.view import Call, Parts, View
 from opacc_ray.pool import COLUMNS
 from opacc_ray.runs.draws import Chosen

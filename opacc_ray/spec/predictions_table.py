@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, SpecError, counted, shortened, shown
 from opacc_ray.lake.arrow_columns import to_numpy
-from opacc_ray.lake.formats.features import place_of_file, read_file
+from opacc_ray.lake.formats import place_of
+from opacc_ray.lake.formats.features import read_file
 from opacc_ray.lake.store_uris import absolute, open_store, split
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import find_method, parse_parameters
@@ -55,7 +56,7 @@ class PredictionsTable(NamedTuple):
 
 def is_table(uri: str) -> bool:
     """Return whether a URI is that of a file of predictions, and not of a spec or a run."""
-    return place_of_file(uri) is not None
+    return place_of("features", uri)[1] is not None
 
 
 def load_spec_or_table(

@@ -30,7 +30,7 @@ from opacc_ray.errors import DataError, SpecError
 from opacc_ray.labels import label_actions
 from opacc_ray.lake.formats import iceberg
 from opacc_ray.lake.store_uris import Store, open_store
-from opacc_ray.lake.table_logs import storage_options
+from opacc_ray.lake.table_logs import access, storage_options
 from opacc_ray.runs.feature_store import find_changed
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
@@ -364,7 +364,7 @@ def delta_table(store: Store) -> Callable[[int, int], int]:
 
 def lance_table(store: Store) -> Callable[[int, int], int]:
     """Writes some pictures to a Lance table, as a version; returns its number."""
-    settings = {name.lower(): value for name, value in (storage_options(store) or {}).items()}
+    settings = {name.lower(): value for name, value in storage_options(store).items()}
 
     def append(start: int, stop: int) -> int:
         return lance.write_dataset(pictures(start, stop), store.uri, mode="append", storage_options=settings).version
@@ -374,7 +374,7 @@ def lance_table(store: Store) -> Callable[[int, int], int]:
 
 def iceberg_table(store: Store) -> Callable[[int, int], int]:
     """Writes some pictures to an Iceberg table, as a snapshot; returns its id."""
-    catalog = SqlCatalog("test", uri="sqlite:///:memory:", **iceberg._options(store))
+    catalog = SqlCatalog("test", uri="sqlite:///:memory:", **access(store, iceberg.S3_OPTIONS))
     catalog.create_namespace("db")
     table = catalog.create_table("db.pool", schema=pictures(0, 1).schema, location=store.uri)
 

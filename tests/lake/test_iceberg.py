@@ -18,6 +18,7 @@ from opacc_ray.lake.examples import Columns, Rules
 from opacc_ray.lake.formats import iceberg
 from opacc_ray.lake.pools import newest_version, plan_shards, read_rows
 from opacc_ray.lake.store_uris import Store, open_store
+from opacc_ray.lake.table_logs import access
 
 X = Rules(columns=Columns(id="id", array=("x",)))
 
@@ -35,7 +36,7 @@ def catalog(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sql
     for name, value in settings.items():
         monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{name.upper()}", value)
     monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
-    found = SqlCatalog("lake", **settings, **iceberg._options(open_store(bucket)))
+    found = SqlCatalog("lake", **settings, **access(open_store(bucket), iceberg.S3_OPTIONS))
     found.create_namespace("db")
     return found
 

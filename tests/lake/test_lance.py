@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Store:
 
 
 def options(store: Store) -> dict[str, str]:
-    return {name.lower(): value for name, value in (storage_options(store) or {}).items()}
+    return {name.lower(): value for name, value in storage_options(store).items()}
 
 
 def write(store: Store, start: int, stop: int, rows_of_a_fragment: int = 4) -> lance.LanceDataset:

@@ -111,6 +111,20 @@ def test_links_are_followed_if_asked_and_each_folder_once(odd: Path) -> None:
     ]
 
 
+def test_a_file_removed_during_a_listing_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(str(tmp_path))
+    store.write_many((name, b"x") for name in "abcde")
+    scandir = os.scandir
+
+    def removing(path: str) -> list[os.DirEntry[str]]:
+        found = list(scandir(path))
+        os.unlink(found[1].path)
+        return found
+
+    monkeypatch.setattr(os, "scandir", removing)
+    assert len(store.list()) == 4
+
+
 @pytest.mark.parametrize(("name", "kind"), [("fifo.png", "FIFO"), ("zero.png", "device")])
 def test_what_is_no_file_is_not_read(odd: Path, name: str, kind: str) -> None:
     with pytest.raises(StorageError, match=f"cannot read {odd}/{name}: it is a {kind}, not a regular file"):

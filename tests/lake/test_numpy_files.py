@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from opacc_ray.errors import DataError
-from opacc_ray.lake.numpy_files import read_npy, read_npz
+from opacc_ray.lake.formats.npy import read_npy, read_npz
 
 
 def npy(array: np.ndarray) -> bytes:

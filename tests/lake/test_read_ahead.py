@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from opacc_ray.lake.read_ahead import NextAhead, in_order
+from opacc_ray.lake.read_ahead import NextAhead
+from opacc_ray.lake.store import in_order
 
 
 def test_results_come_in_order() -> None:

@@ -1,36 +1,28 @@
 """Formats of pools: one module each, and the keys of a spec that each one supports.
 
-A format is a module of this package and a line of :data:`FORMATS`. Its module defines ``TRAITS`` and the functions of
-:class:`Format`, and may define these functions:
+A format is a module of this package and a line of :data:`FORMATS`. Its module defines ``TRAITS``, ``find``, ``cut``,
+and ``read`` or ``batches``; the other functions are optional:
 
-``batches(store, shard, rules)`` : yield the rows of a shard, for formats whose examples are rows of a table
+``find(store, rules, what)`` : return the pool's files in their order, as ``Found``; errors call the pool ``what``
+``cut(store, found, rules, limits, what)`` : return the files of each shard, or pieces of files, by the listing and the
+    files' metadata alone, as ``Cut``
+``read(store, shard, rules)`` : yield the examples of a shard one by one, in the order of its files, with a bad item in
+    the place of an unusable one; for tables, the default decodes the rows of ``batches``
+``batches(store, shard, rules)`` : yield the rows of a table's shard that the filter keeps, in their order, with the
+    columns of the rules
 ``newest(store, rules, what)`` : return the version that a table has now
 ``read_chosen(store, shard, rules, ids)`` : yield the examples with these ids, if that is cheaper than the whole shard
 ``planned_ids(shard)`` : return the ids of a shard, if the listing alone determines them
-``place_of_file(uri)`` : return the URI of the pool's folder if ``uri`` names a file in it, else None
+``place_of_file(uri)`` : return the URI of the pool's folder if ``uri``, whose end is one of ``TRAITS.files``, names a
+    file in it, else None
 """
 
 import importlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from opacc_ray.pool import COLUMNS, LAYERS
 
-if TYPE_CHECKING:
-    from opacc_ray.lake.examples import Batch, Cut, Found, Items, Limits, Rules, Shard
-    from opacc_ray.lake.store import Store
-
-FORMATS = (
-    "images",
-    "npy",
-    "parquet",
-    "webdataset",
-    "huggingface",
-    "delta",
-    "iceberg",
-    "lance",
-    "features",
-)
+FORMATS = ("images", "npy", "parquet", "webdataset", "huggingface", "delta", "iceberg", "lance", "features")
 """Name of each format, and of its module in this package. A module is imported when a pool of its format is."""
 
 if TYPE_CHECKING:
@@ -54,36 +46,12 @@ class Traits(NamedTuple):
     columns: tuple[str, ...] = ()  # keys of pool.columns that it supports
     needs: tuple[str, ...] = ()  # of these, at least one is required
     keys: tuple[str, ...] = ()  # the optional keys of a pool that it supports
+    files: tuple[str, ...] = ()  # ends of URIs that may name one file, in lower case
 
 
-class Format(Protocol):
-    """What the module of every format defines."""
-
-    TRAITS: Traits
-
-    def find(self, store: "Store", rules: "Rules", what: str) -> "Found":
-        """Return the pool's files in their order; errors call the pool ``what``."""
-
-    def cut(self, store: "Store", found: "Found", rules: "Rules", limits: "Limits", what: str) -> "Cut":
-        """Return the files of each shard, or pieces of files, by the listing and the files' metadata alone."""
-
-    def read(self, store: "Store", shard: "Shard", rules: "Rules") -> "Items":
-        """Yield the examples of a shard in the order of its files; a bad item in the place of an unusable one.
-
-        Examples are decoded one at a time, so that a shard needs the memory of few.
-        """
-
-
-class TableFormat(Format, Protocol):
-    """A format whose examples are rows of a table."""
-
-    def batches(self, store: "Store", shard: "Shard", rules: "Rules") -> "Iterator[Batch]":
-        """Yield the rows of a shard that the filter keeps, in their order, with the columns of the rules."""
-
-
-def find_format(name: str) -> Format:
-    """Return the module of a format."""
-    return cast(Format, importlib.import_module(f"{__name__}.{name}"))
+def find_format(name: str) -> Any:
+    """Return the module of a format, with the functions listed above."""
+    return importlib.import_module(f"{__name__}.{name}")
 
 
 def formats_with(key: str) -> list[str]:
@@ -93,6 +61,7 @@ def formats_with(key: str) -> list[str]:
 
 def place_of(name: str, uri: str) -> tuple[str, str | None]:
     """Return the URI of a pool's folder, and that of the file in it which ``uri`` names, if it names one."""
-    place_of_file = getattr(find_format(name), "place_of_file", None)
-    place = place_of_file(uri) if place_of_file else None
+    format = find_format(name)
+    may_be_file = uri.lower().endswith(format.TRAITS.files)
+    place = format.place_of_file(uri) if may_be_file else None
     return (uri, None) if place is None else (place, uri)

@@ -13,12 +13,11 @@ from opacc_ray.errors import DataError, StorageError, shortened
 from opacc_ray.lake.examples import Found, Rules
 from opacc_ray.lake.formats import FEATURE_COLUMNS, ROW_COLUMNS, Traits, parquet
 from opacc_ray.lake.store import Store
-from opacc_ray.lake.table_logs import entries_of, import_package, moment, storage_options, unknown_version
+from opacc_ray.lake.table_logs import entries_of, import_package, moment, storage_options, too_early, unknown_version
 
 TRAITS = Traits((*ROW_COLUMNS, *FEATURE_COLUMNS), parquet.TRAITS.needs, ("filter", "version", "timestamp"))
 
 cut = parquet.cut
-read = parquet.read
 batches = parquet.batches
 
 
@@ -75,10 +74,7 @@ def _go_to(table: Any, store: Store, timestamp: str, what: str) -> None:
     history = table.history()
     first = datetime.fromtimestamp(history[-1]["timestamp"] / 1000, UTC)
     if first > wanted:
-        oldest = (
-            f"version {history[-1].get('version', 0)}, the oldest, was written at {first.isoformat(timespec='seconds')}"
-        )
-        raise unknown_version(store, f"version at {timestamp}", oldest, what)
+        raise too_early(store, timestamp, history[-1].get("version", 0), first, what)
     table.load_as_version(wanted)
 
 
@@ -89,8 +85,7 @@ def _refuse_unfit(table: Any, store: Store, version: str) -> None:
             f"the table {store.uri} maps its columns by {mapping}, so names differ in its files; "
             "write it again without delta.columnMapping.mode"
         )
-    features = table.protocol().reader_features or []
-    if "deletionVectors" in features and table.deletion_vectors().read_all().num_rows:
+    if "deletionVectors" in (table.protocol().reader_features or []) and table.deletion_vectors().read_all().num_rows:
         raise DataError(
             f"{version} of the table {store.uri} has deletion vectors: its files have deleted rows; "
             "purge them (REORG TABLE ... APPLY (PURGE)) and choose that version"

@@ -2,34 +2,48 @@
 
 The pool is a folder of Parquet files, or one file: Parquet (``.parquet``), CSV (``.csv``, ``.tsv``) or JSON lines
 (``.jsonl``). Ids and filters are those of the format ``parquet``. A CSV or JSON file is read whole and is one shard.
+
+A column of a CSV or JSON file has one type for the whole file: whole numbers, floating-point numbers, times or text.
+Ids are text, so that ``007`` keeps its zeros. ``true`` and ``false`` are text. An empty cell is null. The delimiter of
+a CSV file is the most frequent one of ``,``, ``;``, tab and ``|`` in its first line. With semicolons, ``0,97`` is a
+number.
 """
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from opacc_ray.errors import DataError
-from opacc_ray.lake import text_tables
-from opacc_ray.lake.arrow_columns import numbers
-from opacc_ray.lake.examples import Batch, Cut, Found, Items, Limits, Rules, Shard
+from opacc_ray.lake.arrow_columns import taken, unless_valid
+from opacc_ray.lake.examples import Batch, Cut, Found, Limits, Rules, Shard
 from opacc_ray.lake.filters import parse_filter, rows_kept
 from opacc_ray.lake.formats import FEATURE_COLUMNS, Traits, parquet
-from opacc_ray.lake.parquet_io import read_columns
-from opacc_ray.lake.parquet_tables import check_columns, readable_footer
-from opacc_ray.lake.row_examples import examples_of
-from opacc_ray.lake.store import Store
+from opacc_ray.lake.formats.parquet import check_columns, readable_footer
+from opacc_ray.lake.parquet_io import arrow_owned, read_columns
+from opacc_ray.lake.store import Entry, Store
 from opacc_ray.lake.store_uris import open_store, split
 
-TRAITS = Traits(columns=("id", "uri", "prior", *FEATURE_COLUMNS), needs=("output", "prediction"), keys=("filter",))
+CSV_SUFFIXES = (".csv", ".tsv")
+TEXT_SUFFIXES = (*CSV_SUFFIXES, ".jsonl")
+
+TRAITS = Traits(
+    ("id", "uri", "prior", *FEATURE_COLUMNS),
+    ("output", "prediction"),
+    ("filter",),
+    (*parquet.SUFFIXES, *TEXT_SUFFIXES),
+)
+
+MAX_BYTES = 2**31 - 1
+"""Bytes of a CSV or JSON file at most: Arrow reads it in one block, so that each column has one type."""
 
 
 def place_of_file(uri: str) -> str | None:
     """Return the URI of the folder of a single file; None for a folder, which Spark may call ``out.parquet``."""
-    if uri.lower().endswith(parquet.SUFFIXES):
-        place, key = split(uri)
-        return None if open_store(place).entry(key) is None else place
-    return split(uri)[0] if text_tables.is_text(uri) else None
+    place, key = split(uri)
+    return place if _is_text(uri) or open_store(place).entry(key) else None
 
 
 def find(store: Store, rules: Rules, what: str) -> Found:
@@ -45,9 +59,9 @@ def find(store: Store, rules: Rules, what: str) -> Found:
 def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> Cut:
     """Return the row groups of each shard; a CSV or JSON file is one shard."""
     entry = found.entries[0]
-    if not text_tables.is_text(entry.key):
+    if not _is_text(entry.key):
         return parquet.cut(store, found, rules, limits, what)
-    table = text_tables.read_table(store, entry, rules)
+    table = _read_text(store, entry, rules)
     check_columns(table.schema, rules, store.uri_of(entry.key), what)
     if not len(table):
         raise DataError(f"{store.uri_of(entry.key)} has no row; check {what}.uri")
@@ -60,17 +74,10 @@ def batches(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
         yield from parquet.batches(store, shard, rules)
         return
     for entry in shard.entries:
-        table = text_tables.read_table(store, entry, rules)
-        rows = np.flatnonzero(rows_kept(parse_filter(rules.filter), table)) if rules.filter else np.arange(len(table))
+        table = _read_text(store, entry, rules)
+        rows = np.flatnonzero(rows_kept(parse_filter(rules.filter), table))
         if len(rows):
-            columns = table.select(rules.columns.names)
-            yield Batch(entry, rows, columns if len(rows) == len(table) else columns.take(numbers(rows)))
-
-
-def read(store: Store, shard: Shard, rules: Rules) -> Items:
-    """Yield the examples of a shard's rows, whose images are the files of the column ``uri``."""
-    for batch in batches(store, shard, rules):
-        yield from examples_of(store, batch, rules)
+            yield Batch(entry, rows, taken(table.select(rules.columns.names), rows))
 
 
 def read_file(uri: str, text_columns: Sequence[str] = ()) -> Any:
@@ -83,9 +90,80 @@ def read_file(uri: str, text_columns: Sequence[str] = ()) -> Any:
     entry = store.entry(key)
     if entry is None:
         raise DataError(f"there is no file {uri}; check the path")
-    if text_tables.is_text(key):
-        return text_tables.parse_table(store.read_entry(entry), uri, text_columns)
+    if _is_text(key):
+        return _parse(store.read_entry(entry), uri, text_columns)
     with store.open_entry(entry) as file:
         schema = readable_footer(file, uri).metadata.schema.to_arrow_schema()
     names = [field.name for field in schema if not field.type.num_fields]
     return read_columns(store, key, names, size=entry.size)
+
+
+def _is_text(key: str) -> bool:
+    return key.lower().endswith(TEXT_SUFFIXES)
+
+
+def _read_text(store: Store, entry: Entry, rules: Rules) -> Any:
+    """Return all columns of a CSV or JSON file as an Arrow table; raises DataError as :func:`_parse`."""
+    source, most = store.uri_of(entry.key), min(rules.max_bytes, MAX_BYTES)
+    if entry.size > most:
+        raise DataError(f"{source} has {entry.size} bytes, and at most {most} are read; convert it to Parquet")
+    text_columns = [name for name in (rules.columns.id, rules.columns.uri) if name is not None]
+    return _parse(store.read_entry(entry), source, text_columns)
+
+
+def _parse(content: bytes, source: str, text_columns: Sequence[str]) -> Any:
+    """Return the content of a CSV or JSON file, whose URI is ``source``, as an Arrow table.
+
+    Raises DataError if the file is not UTF-8, its rows differ in length, or two columns have one name.
+    """
+    try:
+        content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{source} is not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8") from None
+    is_csv = source.lower().endswith(CSV_SUFFIXES)
+    kind = "CSV" if is_csv else "JSON lines"
+    content = content.removeprefix(b"\xef\xbb\xbf")
+    if not content.strip():
+        raise DataError(f"{source} is empty; give a {kind} file with a row for each example")
+    with unless_valid(f"{source} is not valid {kind}", "; correct it, or write the file again"):
+        table = (_parse_csv if is_csv else _parse_json)(content, text_columns)
+    twice = [name for name, count in Counter(table.column_names).items() if count > 1]
+    if twice:
+        raise DataError(f"{source} has two columns {twice[0]!r}; rename one")
+    return table
+
+
+def _parse_csv(content: bytes, text_columns: Sequence[str]) -> Any:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    first, _, rest = content.partition(b"\n")
+    delimiter = max(",;\t|", key=first.decode().count)
+    sample = rest[: 1 << 16]
+    has_decimal_comma = delimiter == ";" and re.search(rb"\d,\d", sample) and not re.search(rb"\d\.\d", sample)
+    return csv.read_csv(
+        pa.BufferReader(arrow_owned(content)),
+        csv.ReadOptions(use_threads=False, block_size=len(content) + 1),
+        csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        csv.ConvertOptions(
+            column_types=dict.fromkeys(text_columns, pa.string()),
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+            null_values=["", "null", "NULL", "NaN", "nan"],
+            true_values=[],
+            false_values=[],
+            decimal_point="," if has_decimal_comma else ".",
+        ),
+    )
+
+
+def _parse_json(content: bytes, text_columns: Sequence[str]) -> Any:
+    import pyarrow as pa
+    from pyarrow import json
+
+    options = json.ReadOptions(use_threads=False, block_size=len(content) + 1)
+    table = json.read_json(pa.BufferReader(arrow_owned(content)), options)
+    for name in text_columns:
+        if name in table.column_names and not pa.types.is_integer(table.schema.field(name).type):
+            table = table.set_column(table.column_names.index(name), name, table[name].cast(pa.string()))
+    return table

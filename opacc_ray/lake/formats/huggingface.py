@@ -18,27 +18,25 @@ from typing import Any
 import numpy as np
 
 from opacc_ray.errors import DataError, OpaccError, shortened
-from opacc_ray.lake.arrow_columns import numbers
+from opacc_ray.lake.arrow_columns import taken, unless_valid
 from opacc_ray.lake.examples import BadItem, Batch, Cut, Found, Items, Limits, Rules, Shard
 from opacc_ray.lake.filters import parse_filter, rows_kept
 from opacc_ray.lake.formats import parquet
+from opacc_ray.lake.formats.parquet import check_columns, wanted_columns
 from opacc_ray.lake.listing import find_files
-from opacc_ray.lake.parquet_tables import check_columns, wanted_columns
 from opacc_ray.lake.row_examples import examples_of
 from opacc_ray.lake.store import Entry, Store
 
 TRAITS = parquet.TRAITS._replace(keys=("filter", "split"))
 
-CHUNK_BYTES = 8 << 20
-"""Bytes of one request."""
+CHUNK_BYTES = 8 << 20  # bytes of one request
 
 _NUMBERED = re.compile(r"(?:.*-)?([^-]+)-\d+-of-\d+(?:-[0-9a-f]+)?")
 """Name of a numbered file, without its suffix, and the split in it."""
 
 _WORD = re.compile(r"(?<![a-z])(train|training|validation|valid|dev|val|test|testing|eval|evaluation)(?![a-z])", re.I)
 
-_END = b"\xff\xff\xff\xff\0\0\0\0"
-"""Last bytes of a complete stream: the header of an empty message."""
+_END = b"\xff\xff\xff\xff\0\0\0\0"  # last bytes of a complete stream: the header of an empty message
 
 
 def find(store: Store, rules: Rules, what: str) -> Found:
@@ -58,7 +56,7 @@ def _of_split(store: Store, entries: tuple[Entry, ...], wanted: str | None, what
 
     Raises DataError if there are several splits and none is chosen, or none of that name.
     """
-    splits = {entry: split_of(entry.key) for entry in entries}
+    splits = {entry: _split_of(entry.key) for entry in entries}
     there = sorted({split for split in splits.values() if split is not None})
     listed = ", ".join(there) or "none"
     if wanted is None:
@@ -78,7 +76,7 @@ def _of_split(store: Store, entries: tuple[Entry, ...], wanted: str | None, what
     return tuple(entry for entry in entries if splits[entry] in names)
 
 
-def split_of(key: str) -> str | None:
+def _split_of(key: str) -> str | None:
     """Return the split of a file, by its key; None if there is none in it."""
     *folders, name = key.split("/")
     stem = name.rpartition(".")[0]
@@ -87,15 +85,13 @@ def split_of(key: str) -> str | None:
         return numbered[1]
     if numbered and folders:
         return folders[-1]
-    words = (
-        match[1].lower() for part in (name.rpartition(".")[0], *reversed(folders)) for match in _WORD.finditer(part)
-    )
+    words = (match[1].lower() for part in (stem, *reversed(folders)) for match in _WORD.finditer(part))
     return next(words, None)
 
 
 def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> Cut:
     """Return a shard for each Arrow file, by the listing; or the row groups of each shard."""
-    if not _is_arrow(found.entries[0]):
+    if not found.entries[0].key.lower().endswith(".arrow"):
         return parquet.cut(store, found, rules, limits, what)
     first = found.entries[0]
     with _opened(store, first) as reader:
@@ -105,15 +101,11 @@ def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> 
 
 def read(store: Store, shard: Shard, rules: Rules) -> Items:
     """Yield the examples of a shard's rows in their order. A truncated Arrow file is a bad item by its key."""
-    if not _is_arrow(shard.entries[0]):
-        yield from parquet.read(store, shard, rules)
-        return
-    for entry in shard.entries:
-        try:
-            for batch in read_arrow(store, entry, rules):
-                yield from examples_of(store, batch, rules)
-        except _Truncated as error:
-            yield BadItem(entry.key, f"the Arrow file is cut short ({error}); write it again")
+    try:
+        for batch in _rows(store, shard, rules):
+            yield from examples_of(store, batch, rules)
+    except _Truncated as error:
+        yield BadItem(shard.entries[0].key, f"the Arrow file is cut short ({error}); write it again")
 
 
 def batches(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
@@ -121,68 +113,51 @@ def batches(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
 
     A truncated Arrow file yields its rows up to there, and is a bad item of the pool.
     """
-    if not _is_arrow(shard.entries[0]):
-        yield from parquet.batches(store, shard, rules)
-        return
-    for entry in shard.entries:
-        with suppress(_Truncated):
-            yield from read_arrow(store, entry, rules)
+    with suppress(_Truncated):
+        yield from _rows(store, shard, rules)
 
 
 class _Truncated(Exception):
     """An Arrow file is truncated; the text names the evidence."""
 
 
-def _is_arrow(entry: Entry) -> bool:
-    return entry.key.lower().endswith(".arrow")
-
-
 def _opened(store: Store, entry: Entry) -> Any:
     """Open the record batches of a stream."""
     import pyarrow as pa
 
-    try:
+    with unless_valid(f"{store.uri_of(entry.key)} is not a valid Arrow stream"):
         return pa.ipc.open_stream(pa.PythonFile(io.BufferedReader(store.open_entry(entry), CHUNK_BYTES), mode="r"))
-    except (OpaccError, MemoryError):
-        raise
-    except Exception as error:  # Arrow raises many kinds
-        raise DataError(f"{store.uri_of(entry.key)} is not a valid Arrow stream ({_reason(error)})") from None
 
 
-def read_arrow(store: Store, entry: Entry, rules: Rules) -> Iterator[Batch]:
-    """Yield the rows of an Arrow file that the filter keeps, with the columns of the rules."""
+def _rows(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
+    """Yield the rows of a shard that the filter keeps; raises _Truncated if an Arrow file is cut short."""
     import pyarrow as pa
 
-    condition = parse_filter(rules.filter) if rules.filter else None
+    if shard.pieces:
+        yield from parquet.batches(store, shard, rules)
+        return
+    [entry] = shard.entries
+    condition = parse_filter(rules.filter)
     start = 0
     with _opened(store, entry) as reader:
         check_columns(reader.schema, rules, store.uri_of(entry.key), "pool")
-        batches = iter(reader)
-        while (batch := _next(batches)) is not None:
+        for batch in _sound(reader):
             table = pa.table({name: batch[name] for name in wanted_columns(rules, condition)})
-            kept = np.arange(len(table))
-            if condition is not None:
-                kept = np.flatnonzero(rows_kept(condition, table))
-            columns = table.select(rules.columns.names)
+            kept = np.flatnonzero(rows_kept(condition, table))
             if len(kept):
-                yield Batch(entry, start + kept, columns if len(kept) == len(table) else columns.take(numbers(kept)))
+                yield Batch(entry, start + kept, taken(table.select(rules.columns.names), kept))
             start += len(table)
     if not store.read_entry_range(entry, entry.size - len(_END), entry.size).endswith(_END):
         raise _Truncated("it has no end")  # Arrow accepts one that ends between two batches
 
 
-def _next(batches: Iterator[Any]) -> Any:
-    """Return the next batch; None at the end."""
+def _sound(reader: Any) -> Iterator[Any]:
+    """Yield the batches of a stream; raises _Truncated for any error of Arrow."""
     try:
-        batch = next(batches, None)
-        if batch is not None:
+        for batch in reader:
             batch.validate(full=True)  # Arrow trusts the offsets in a stream
-        return batch
+            yield batch
     except (OpaccError, MemoryError):
         raise
     except Exception as error:  # Arrow raises many kinds
-        raise _Truncated(_reason(error)) from None
-
-
-def _reason(error: Exception) -> str:
-    return shortened(str(error), 200)
+        raise _Truncated(shortened(str(error), 200)) from None

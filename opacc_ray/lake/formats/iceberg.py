@@ -17,22 +17,22 @@ from opacc_ray.errors import DataError, shortened
 from opacc_ray.lake.examples import Constants, Found, Rules
 from opacc_ray.lake.filters import parse_filter
 from opacc_ray.lake.formats import FEATURE_COLUMNS, ROW_COLUMNS, Traits, parquet
-from opacc_ray.lake.parquet_tables import wanted_columns
-from opacc_ray.lake.s3_client import connection
-from opacc_ray.lake.s3_store import S3Store
+from opacc_ray.lake.formats.parquet import wanted_columns
 from opacc_ray.lake.store import Store
 from opacc_ray.lake.store_uris import split
-from opacc_ray.lake.table_logs import entries_of, import_package, moment
+from opacc_ray.lake.table_logs import access, entries_of, import_package, moment
 
 TRAITS = Traits(
-    (*ROW_COLUMNS, *FEATURE_COLUMNS), parquet.TRAITS.needs, ("filter", "version", "timestamp", "catalog", "table")
+    (*ROW_COLUMNS, *FEATURE_COLUMNS),
+    parquet.TRAITS.needs,
+    ("filter", "version", "timestamp", "catalog", "table"),
+    (".metadata.json",),
 )
 
 cut = parquet.cut
-read = parquet.read
 batches = parquet.batches
 
-METADATA_SUFFIX = ".metadata.json"
+S3_OPTIONS = ("s3.endpoint", "s3.region", "s3.access-key-id", "s3.secret-access-key", "s3.session-token")
 
 _METADATA = re.compile(r"metadata/v?(\d+)(-[^/]*)?\.metadata\.json")
 
@@ -42,12 +42,14 @@ def find(store: Store, rules: Rules, what: str) -> Found:
     table = _open(store, rules, what)
     snapshot = _snapshot(table, store, rules, what)
     version = f"snapshot {snapshot.snapshot_id}"
-    schema = _schema(table, snapshot, rules)
+    is_chosen = rules.version is not None or rules.timestamp is not None
+    schema = table.schemas()[snapshot.schema_id] if is_chosen and snapshot.schema_id is not None else table.schema()
     tasks = list(table.scan(snapshot_id=snapshot.snapshot_id).plan_files())
     if not tasks:
         raise DataError(f"{version} of the table {store.uri} has no file; check {what}.version")
     _refuse_unfit(tasks, store, version)
     _refuse_defaults(schema, store, rules)
+    mapping = table.name_mapping() or ()  # for files without field ids
     entries = entries_of(store, (task.file.file_path for task in tasks), version)
     return Found(
         tuple(sorted(entries.values())),
@@ -55,13 +57,13 @@ def find(store: Store, rules: Rules, what: str) -> Found:
         version=version,
         optional=frozenset(column.name for column in schema.fields),
         field_ids={column.name: column.field_id for column in schema.fields},
-        imported=_imported(table),
+        imported={name: field.field_id for field in mapping if field.field_id is not None for name in field.names},
     )
 
 
-def place_of_file(uri: str) -> str | None:
-    """Return the URI of the table if ``uri`` is that of a metadata file of it."""
-    return split(split(uri)[0])[0] if uri.endswith(METADATA_SUFFIX) else None
+def place_of_file(uri: str) -> str:
+    """Return the URI of the table of a metadata file."""
+    return split(split(uri)[0])[0]
 
 
 def newest(store: Store, rules: Rules, what: str) -> str:
@@ -74,11 +76,12 @@ def _open(store: Store, rules: Rules, what: str) -> Any:
     tables = import_package("pyiceberg.table", "iceberg", what)
     exceptions = import_package("pyiceberg.exceptions", "iceberg", what)
     try:
+        options = access(store, S3_OPTIONS)
         if rules.catalog is not None:
             catalog, name = rules.catalog
             load = import_package("pyiceberg.catalog", "iceberg", what).load_catalog
-            return load(catalog, **_options(store)).load_table(name)
-        return tables.StaticTable.from_metadata(rules.file or _newest_metadata(store, what), _options(store))
+            return load(catalog, **options).load_table(name)
+        return tables.StaticTable.from_metadata(rules.file or _newest_metadata(store, what), options)
     except DataError:
         raise
     except (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError, FileNotFoundError) as error:
@@ -89,7 +92,8 @@ def _open(store: Store, rules: Rules, what: str) -> Any:
 
 def _newest_metadata(store: Store, what: str) -> str:
     """Return the URI of the metadata file with the highest number."""
-    found = [(int(match[1]), key) for key in _keys(store) if (match := _METADATA.fullmatch(key))]
+    keys = (entry.key for entry in store.list("metadata/"))
+    found = [(int(match[1]), key) for key in keys if (match := _METADATA.fullmatch(key))]
     if not found:
         raise DataError(
             f"there is no Iceberg table at {store.uri}: it has no metadata/....metadata.json; check {what}.uri"
@@ -102,10 +106,6 @@ def _newest_metadata(store: Store, what: str) -> str:
             f"give one as {what}.uri, such as {store.uri_of(several[0])}, or {what}.catalog and {what}.table"
         )
     return store.uri_of(several[0])
-
-
-def _keys(store: Store) -> list[str]:
-    return [entry.key for entry in store.list("metadata/")]
 
 
 def _snapshot(table: Any, store: Store, rules: Rules, what: str) -> Any:
@@ -128,12 +128,6 @@ def _snapshot(table: Any, store: Store, rules: Rules, what: str) -> Any:
     return found
 
 
-def _schema(table: Any, snapshot: Any, rules: Rules) -> Any:
-    """Return the columns of the snapshot if the spec chooses one, else those of the table now."""
-    is_asked = rules.version is not None or rules.timestamp is not None
-    return table.schemas()[snapshot.schema_id] if is_asked and snapshot.schema_id is not None else table.schema()
-
-
 def _text(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000).astimezone().isoformat(timespec="seconds")
 
@@ -145,27 +139,20 @@ def _refuse_unfit(tasks: list[Any], store: Store, version: str) -> None:
             f"{version} of the table {store.uri} has delete files, such as one for {deleted}; "
             "rewrite its data files and choose the snapshot after that"
         )
-    other = next(
-        (task.file for task in tasks if str(task.file.file_format).upper().rpartition(".")[2] != "PARQUET"), None
-    )
+    files = (task.file for task in tasks)
+    other = next((file for file in files if not str(file.file_format).upper().endswith("PARQUET")), None)
     if other is not None:
         raise DataError(f"the table {store.uri} has {other.file_path}, which is not Parquet; only Parquet is supported")
 
 
 def _refuse_defaults(schema: Any, store: Store, rules: Rules) -> None:
-    wanted = wanted_columns(rules, parse_filter(rules.filter) if rules.filter else None)
+    wanted = wanted_columns(rules, parse_filter(rules.filter))
     given = [column.name for column in schema.fields if column.initial_default is not None and column.name in wanted]
     if given:
         raise DataError(
             f"the table {store.uri} gives {given[0]!r} an initial default for older files, which is not supported; "
             "rewrite its data files"
         )
-
-
-def _imported(table: Any) -> dict[str, int]:
-    """Return the field id of each name in files without field ids."""
-    mapping = table.name_mapping()
-    return {name: field.field_id for field in mapping or () if field.field_id is not None for name in field.names}
 
 
 def _constants(table: Any, schema: Any, file: Any) -> Constants:
@@ -181,18 +168,3 @@ def _constants(table: Any, schema: Any, file: Any) -> Constants:
             kind = pa.string() if str(column.field_type) == "string" else schema_to_pyarrow(column.field_type)
             found.append((column.name, pa.scalar(file.partition[place], kind)))
     return tuple(found)
-
-
-def _options(store: Store) -> dict[str, str]:
-    """Return pyiceberg's options for the same access to S3."""
-    if not isinstance(store, S3Store):
-        return {}
-    known = connection()
-    options = {
-        "s3.endpoint": known.endpoint,
-        "s3.region": known.region,
-        "s3.access-key-id": known.access_key,
-        "s3.secret-access-key": known.secret_key,
-        "s3.session-token": known.token,
-    }
-    return {name: value for name, value in options.items() if value is not None}

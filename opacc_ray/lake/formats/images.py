@@ -1,23 +1,20 @@
 """Pools of image files: one example per file. An id is the file's key; a shard is some files."""
 
-from collections.abc import Sequence
+from functools import partial
 
 from opacc_ray.lake.decode import ImageError, decode_image, decoded_bytes
 from opacc_ray.lake.examples import BadItem, Cut, Example, Found, Items, Limits, Rules, Shard
 from opacc_ray.lake.formats import Traits
 from opacc_ray.lake.listing import find_files
-from opacc_ray.lake.read_ahead import in_order
-from opacc_ray.lake.store import Entry, Store
+from opacc_ray.lake.store import Entry, Store, in_order
 
 TRAITS = Traits()
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif")
 
-READERS = 16
-"""Files that are read at a time."""
+READERS = 16  # files that are read at a time
 
-READ_BYTES = DECODED_BYTES = 64 << 20
-"""Bytes of files, and of pixels, that one shard may read ahead."""
+READ_BYTES = DECODED_BYTES = 64 << 20  # bytes of files, and of pixels, that one shard may read ahead
 
 
 def find(store: Store, rules: Rules, what: str) -> Found:
@@ -27,23 +24,19 @@ def find(store: Store, rules: Rules, what: str) -> Found:
 
 def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> Cut:
     """Return the files of each shard, up to the limits of examples and of bytes."""
-    return Cut(_cut(found.entries, limits), len(found.entries))
+    shards: list[tuple[Entry, ...]] = []
+    start, held = 0, 0
+    for stop, entry in enumerate(found.entries):
+        if stop > start and (stop - start == limits.examples or held + entry.size > limits.bytes):
+            shards.append(found.entries[start:stop])
+            start, held = stop, 0
+        held += entry.size
+    return Cut([*shards, found.entries[start:]], len(found.entries))
 
 
 def planned_ids(shard: Shard) -> tuple[str, ...]:
     """Return the ids of a shard's examples: the keys of its files."""
     return shard.keys
-
-
-def _cut(entries: Sequence[Entry], limits: Limits) -> list[tuple[Entry, ...]]:
-    shards: list[tuple[Entry, ...]] = []
-    start, held = 0, 0
-    for stop, entry in enumerate(entries):
-        if stop > start and (stop - start == limits.examples or held + entry.size > limits.bytes):
-            shards.append(tuple(entries[start:stop]))
-            start, held = stop, 0
-        held += entry.size
-    return [*shards, tuple(entries[start:])]
 
 
 def read(store: Store, shard: Shard, rules: Rules) -> Items:
@@ -56,15 +49,14 @@ def read(store: Store, shard: Shard, rules: Rules) -> Items:
     contents = in_order(store.read_entry, fitting, READERS, lambda entry: entry.size, READ_BYTES)
     pairs = ((entry, next(contents) if entry.size <= rules.max_bytes else None) for entry in shard.entries)
 
-    def decode(pair: tuple[Entry, bytes | None]) -> Example | BadItem:
-        return _decoded(store, *pair, rules)
-
+    decode = partial(_decoded, store, rules)
     if rules.readers == 1:
         return map(decode, pairs)
     return in_order(decode, pairs, rules.readers, lambda pair: decoded_bytes(pair[1]), DECODED_BYTES)
 
 
-def _decoded(store: Store, entry: Entry, content: bytes | None, rules: Rules) -> Example | BadItem:
+def _decoded(store: Store, rules: Rules, pair: tuple[Entry, bytes | None]) -> Example | BadItem:
+    entry, content = pair
     if content is None:
         return BadItem(entry.key, f"{entry.size} bytes, and pool.max_bytes is {rules.max_bytes}")
     try:

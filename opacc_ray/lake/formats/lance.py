@@ -11,7 +11,7 @@ of them.
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from datetime import UTC
 from typing import Any
 
@@ -19,25 +19,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError, shortened
+from opacc_ray.lake.arrow_columns import unless_valid
 from opacc_ray.lake.examples import Batch, Cut, Found, Items, Limits, Piece, Rules, Shard, in_shards
-from opacc_ray.lake.filters import columns_of, parse_filter, rows_kept
+from opacc_ray.lake.filters import ALL, columns_of, parse_filter, rows_kept
 from opacc_ray.lake.formats import FEATURE_COLUMNS, ROW_COLUMNS, Traits, parquet
-from opacc_ray.lake.parquet_tables import check_columns
+from opacc_ray.lake.formats.parquet import check_columns
 from opacc_ray.lake.row_examples import examples_of, ids_of
 from opacc_ray.lake.store import Store
-from opacc_ray.lake.table_logs import entries_of, import_package, moment, storage_options, unknown_version
+from opacc_ray.lake.table_logs import entries_of, import_package, moment, storage_options, too_early, unknown_version
 
 TRAITS = Traits((*ROW_COLUMNS, *FEATURE_COLUMNS), parquet.TRAITS.needs, ("filter", "version", "timestamp"))
 
-DATA = "data/"
-VERSION = "_version"
-"""Constant of each file with the planned version, for workers."""
-
-BATCH_BYTES, BATCH_ROWS = 16 << 20, 8192
-"""Approximate bytes that are read at a time, and most rows."""
-
-ROW = 0xFFFFFFFF
-"""Bits of a row's address for its number in the fragment."""
+VERSION = "_version"  # constant of each file with the planned version, for workers
+BATCH_BYTES, BATCH_ROWS = 16 << 20, 8192  # approximate bytes that are read at a time, and most rows
+ROW = 0xFFFFFFFF  # bits of a row's address for its number in the fragment
 
 
 def find(store: Store, rules: Rules, what: str) -> Found:
@@ -78,16 +73,15 @@ def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> 
     return Cut(in_shards(pieces, sizes, limits), None if rules.filter else sum(rows for rows, _ in sizes))
 
 
-def read(store: Store, shard: Shard, rules: Rules) -> Items:
-    """Yield the examples of a shard's rows in their order."""
-    for batch in batches(store, shard, rules):
-        yield from examples_of(store, batch, rules)
-
-
 def batches(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
     """Yield the rows of a shard that the filter keeps, in their order, with the columns of the rules."""
+    condition = parse_filter(rules.filter)
     for part in _parts(store, shard, rules):
-        yield from part.taken(_kept(part, rules), rules)
+        places = np.arange(len(part.rows))
+        if condition != ALL:
+            masks = [rows_kept(condition, batch.columns) for batch in part.scanned(columns_of(condition))]
+            places = np.flatnonzero(np.concatenate(masks))
+        yield from part.taken(places, rules)
 
 
 def read_chosen(store: Store, shard: Shard, rules: Rules, ids: Collection[str]) -> Items:
@@ -102,7 +96,7 @@ def read_chosen(store: Store, shard: Shard, rules: Rules, ids: Collection[str]) 
 
 def _paths(fragment: Any) -> list[str]:
     """Return the keys of a fragment's files: first columns, further columns, deleted rows."""
-    files = [f"{DATA}{file.path}" for file in fragment.data_files()]
+    files = [f"data/{file.path}" for file in fragment.data_files()]
     deleted = fragment.metadata.deletion_file
     return files if deleted is None else [*files, str(deleted.path(fragment.fragment_id))]
 
@@ -110,7 +104,7 @@ def _paths(fragment: Any) -> list[str]:
 def _open(store: Store, rules: Rules, what: str) -> Any:
     """Open the table at the version in the rules."""
     lance = import_package("lance", "lance", what)
-    options = {name.lower(): value for name, value in (storage_options(store) or {}).items()}
+    options = {name.lower(): value for name, value in storage_options(store).items()}
     try:
         table = lance.dataset(store.uri, version=rules.version, storage_options=options or None)
         return table if rules.timestamp is None else _at_time(table, store, rules.timestamp, what)
@@ -122,7 +116,9 @@ def _open(store: Store, rules: Rules, what: str) -> Any:
         if rules.version is not None:
             reason = f"the newest is {_open(store, Rules(), what).version}"
             raise unknown_version(store, f"version {rules.version}", reason, what) from None
-        raise DataError(f"the Lance table {store.uri} cannot be opened ({_reason(error)}); check {what}.uri") from None
+        raise DataError(
+            f"the Lance table {store.uri} cannot be opened ({shortened(_message(error), 200)}); check {what}.uri"
+        ) from None
 
 
 def _at_time(table: Any, store: Store, timestamp: str, what: str) -> Any:
@@ -132,14 +128,13 @@ def _at_time(table: Any, store: Store, timestamp: str, what: str) -> Any:
     before = [number for time, number in times if time <= wanted]
     if not before:
         time, number = min(times)
-        oldest = f"version {number}, the oldest, was written at {time.isoformat(timespec='seconds')}"
-        raise unknown_version(store, f"version at {timestamp}", oldest, what)
+        raise too_early(store, timestamp, number, time, what)
     return table.checkout_version(max(before))
 
 
-def _reason(error: Exception) -> str:
+def _message(error: Exception) -> str:
     """Return the message of lance, without places in its source code."""
-    return shortened(str(error).partition(", /")[0], 200)
+    return str(error).partition(", /")[0]
 
 
 def _at(constants: Sequence[tuple[str, Any]], rules: Rules) -> Rules:
@@ -178,10 +173,8 @@ class _Part:
 
         limit = self._piece.stop - self._piece.start
         with _lance(self._source):
-            scanner = self._fragment.scanner(
-                columns=list(columns), offset=self._piece.start, limit=limit, with_row_address=True
-            )
-            for batch in scanner.to_batches():
+            rows = {"offset": self._piece.start, "limit": limit, "with_row_address": True}
+            for batch in self._fragment.scanner(columns=list(columns), **rows).to_batches():
                 yield pa.Table.from_batches([batch])
 
 
@@ -196,22 +189,5 @@ def _parts(store: Store, shard: Shard, rules: Rules) -> Iterator[_Part]:
             yield _Part(store, piece, fragments[piece.entry.key])
 
 
-def _kept(part: _Part, rules: Rules) -> NDArray[np.int64]:
-    """Return the places of the rows that the filter keeps."""
-    if not rules.filter:
-        return np.arange(len(part.rows))
-    condition = parse_filter(rules.filter)
-    return np.flatnonzero(
-        np.concatenate([rows_kept(condition, batch.columns) for batch in part.scanned(columns_of(condition))])
-    )
-
-
-@contextmanager
-def _lance(source: str) -> Iterator[None]:
-    """Raise DataError, which names the file, for any error of lance."""
-    try:
-        yield
-    except (OpaccError, MemoryError):
-        raise
-    except Exception as error:
-        raise DataError(f"{source} is not valid Lance ({_reason(error)}); restore it, or write it again") from None
+def _lance(source: str) -> AbstractContextManager[None]:
+    return unless_valid(f"{source} is not valid Lance", "; restore it, or write it again", _message)

@@ -11,30 +11,22 @@ A tar file has no index, so it is one shard, read from its beginning, some megab
 import io
 import tarfile
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from itertools import groupby
+from typing import NamedTuple
 from urllib.parse import quote
-
-from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, shortened
 from opacc_ray.lake.decode import ImageError, decode_image
 from opacc_ray.lake.examples import BadItem, Cut, Example, Found, Items, Limits, Rules, Shard
 from opacc_ray.lake.formats import Traits, images
+from opacc_ray.lake.formats.npy import read_npy
 from opacc_ray.lake.listing import find_files
-from opacc_ray.lake.numpy_files import read_npy
 from opacc_ray.lake.object_file import ObjectFile
 from opacc_ray.lake.store import Entry, Store
 
 TRAITS = Traits(columns=("image", "array"))
 
-TRAITS = Traits(columns=("image", "array"))
-
-SUFFIXES = (".tar",)
-
-CHUNK_BYTES = 8 << 20
-"""Bytes of one request."""
-
-_ARRAY = "npy"
+CHUNK_BYTES = 8 << 20  # bytes of one request
 
 
 class _Member(NamedTuple):
@@ -47,7 +39,7 @@ class _Member(NamedTuple):
 
 def find(store: Store, rules: Rules, what: str) -> Found:
     """Return all tar files below the prefix."""
-    return find_files(store, SUFFIXES, what)
+    return find_files(store, (".tar",), what)
 
 
 def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> Cut:
@@ -69,15 +61,8 @@ def read(store: Store, shard: Shard, rules: Rules) -> Items:
 
 
 def _examples(store: Store, entry: Entry, rules: Rules) -> Items:
-    uri = store.uri_of(entry.key)
-    members: list[_Member] = []
-    for member in _members(store.open_entry(entry), rules):
-        if members and member.key != members[0].key:
-            yield _example(entry.key, uri, members, rules)
-            members = []
-        members.append(member)
-    if members:
-        yield _example(entry.key, uri, members, rules)
+    for _, members in groupby(_members(store.open_entry(entry), rules), key=lambda member: member.key):
+        yield _example(entry.key, store.uri_of(entry.key), list(members), rules)
 
 
 def _members(file: ObjectFile, rules: Rules) -> Iterator[_Member]:
@@ -109,7 +94,7 @@ def _extensions(rules: Rules) -> tuple[str, ...]:
     columns = rules.columns
     if columns.image is not None:
         return tuple(columns.image.lower().split(";"))
-    return columns.array or (*(suffix[1:] for suffix in images.SUFFIXES), _ARRAY)
+    return columns.array or (*(suffix[1:] for suffix in images.SUFFIXES), "npy")
 
 
 def _example(tar: str, uri: str, members: list[_Member], rules: Rules) -> Example | BadItem:
@@ -123,13 +108,10 @@ def _example(tar: str, uri: str, members: list[_Member], rules: Rules) -> Exampl
     if found.content is None:
         return BadItem(name, f"{found.name} has {found.size} bytes, and pool.max_bytes is {rules.max_bytes}")
     try:
-        array = _decoded(found, found.content, rules)
+        if found.extension == "npy" or found.extension in rules.columns.array:
+            array = read_npy(found.content, found.name, rules.max_bytes)
+        else:
+            array = decode_image(found.content, alpha=rules.alpha, max_pixels=rules.max_pixels)
     except (ImageError, DataError) as error:
         return BadItem(name, str(error))
     return Example(name, f"{uri}#{quote(found.name)}", array, own_id=True)
-
-
-def _decoded(member: _Member, content: bytes, rules: Rules) -> NDArray[Any]:
-    if member.extension == _ARRAY or member.extension in rules.columns.array:
-        return read_npy(content, member.name, rules.max_bytes)
-    return decode_image(content, alpha=rules.alpha, max_pixels=rules.max_pixels)
