@@ -22,14 +22,13 @@ from opacc_ray.documents import Document, Part
 from opacc_ray.errors import OpaccError, SpecError, counted
 from opacc_ray.extract import reference
 from opacc_ray.extract.extractor import Extraction
-from opacc_ray.extract.source import plan_pool
 from opacc_ray.extract.trial import Pace, measure_pace
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.formats.images import DECODED_BYTES, READ_BYTES
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.identity import checked_weights, located
 from opacc_ray.samplers.select import parse_parameters
-from opacc_ray.spec import SURPRISE, ActorRange, Spec
+from opacc_ray.spec import SURPRISE, ActorRange, Spec, plan_pool
 
 Found = TypeVar("Found")
 

@@ -14,7 +14,6 @@ from opacc_ray.errors import DataError, OpaccError, SpecError, counted
 from opacc_ray.extract import reference
 from opacc_ray.extract.features import Features
 from opacc_ray.extract.shards import Columns
-from opacc_ray.extract.source import plan_pool
 from opacc_ray.extract.stored_features import read_prior, try_prior
 from opacc_ray.labels.formats.label_formats import parse
 from opacc_ray.labels.joining import join
@@ -35,7 +34,7 @@ from opacc_ray.lake.pools import planned_ids
 from opacc_ray.lake.store_uris import open_store, read_uri
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import HEADER, Run
-from opacc_ray.spec import ReferenceSpec, Spec
+from opacc_ray.spec import ReferenceSpec, Spec, plan_pool
 
 log = logging.getLogger(__name__)
 

@@ -32,14 +32,13 @@ from opacc_ray.extract.shards import (
     read_table,
     report_on,
 )
-from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.lake.arrow_columns import to_numpy
 from opacc_ray.lake.examples import BadItem, Shard
 from opacc_ray.lake.pools import read_examples
 from opacc_ray.lake.read_ahead import NextAhead
 from opacc_ray.lake.store_uris import Store
 from opacc_ray.neurons.coverage import Ranges
-from opacc_ray.spec import SURPRISE, PoolSpec, Spec, see_modules
+from opacc_ray.spec import SURPRISE, PoolSpec, Spec, open_pool, rules_of, see_modules
 
 if TYPE_CHECKING:
     from opacc_ray.extract.inference import Activations, FunctionModel

@@ -25,12 +25,11 @@ from opacc_ray.extract.features import Features
 from opacc_ray.extract.index import Index, read_index, read_other
 from opacc_ray.extract.neighbours import Arrays
 from opacc_ray.extract.shards import FEATURES_FORMAT
-from opacc_ray.extract.source import plan_pool
 from opacc_ray.extract.surprise import Reference
 from opacc_ray.lake.examples import Plan, Shard
 from opacc_ray.lake.store_uris import Store, join, open_store
 from opacc_ray.neurons.coverage import Ranges
-from opacc_ray.spec import PLACEMENT, PoolSpec, Spec
+from opacc_ray.spec import PLACEMENT, PoolSpec, Spec, plan_pool
 
 RANGES = "ranges.npz"
 

@@ -22,7 +22,6 @@ from opacc_ray.extract.feature_set import Complete
 from opacc_ray.extract.neighbours import HOST
 from opacc_ray.extract.outputs import read_output
 from opacc_ray.extract.shards import Columns, FeatureShard, ShardReport, encode_shard, joined, report_on
-from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.extract.trial import left_nothing
 from opacc_ray.lake.arrow_columns import is_list, numbers, numbers_of, to_numpy
 from opacc_ray.lake.examples import BadItem, Batch, Plan, Shard
@@ -31,7 +30,7 @@ from opacc_ray.lake.pools import read_rows
 from opacc_ray.lake.read_ahead import in_order
 from opacc_ray.lake.row_examples import ids_of, uris_of
 from opacc_ray.pool import LAYERS
-from opacc_ray.spec import ModelSpec, PoolSpec, Spec
+from opacc_ray.spec import ModelSpec, PoolSpec, Spec, open_pool, rules_of
 
 THREADS = 4
 """Shards that are read at a time."""

@@ -14,10 +14,9 @@ from opacc_ray.extract.inference import check_hidden, columns_of, load_model, ru
 from opacc_ray.extract.inputs import Batch, load_transform, transformed
 from opacc_ray.extract.machine import resident_bytes
 from opacc_ray.extract.shards import Columns, FeatureShard, encode_shard, joined, not_finite
-from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.lake.examples import BadItem, Example, Plan, Shard
 from opacc_ray.lake.pools import read_examples
-from opacc_ray.spec import PoolSpec, Spec
+from opacc_ray.spec import PoolSpec, Spec, open_pool, rules_of
 
 if TYPE_CHECKING:
     from opacc_ray.extract.inference import FunctionModel

@@ -13,13 +13,13 @@ from shlex import quote
 import numpy as np
 
 from opacc_ray.errors import DataError, StorageError
-from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.labels.formats import file_names
 from opacc_ray.labels.messages import quoted
 from opacc_ray.labels.picture_rendering import Picture, render, render_array
 from opacc_ray.lake.examples import Example, Plan
 from opacc_ray.lake.pools import plan_shards, read_chosen
 from opacc_ray.runs.run import Run
+from opacc_ray.spec import open_pool, rules_of
 
 NO_PICTURES = (
     "the pool has features, but no pictures; label with `opacc manifest RUN --to csv`, with links by manifest.link"

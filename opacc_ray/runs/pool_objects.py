@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from opacc_ray.errors import DataError, OpaccError, shortened
-from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.lake.arrow_columns import numbers, texts
 from opacc_ray.lake.parquet_io import encode, read_bytes
 from opacc_ray.lake.pools import digest_of, newest_version
@@ -20,6 +19,7 @@ from opacc_ray.lake.store import Entry
 from opacc_ray.runs.draws import Chosen
 from opacc_ray.runs.estimate_documents import ChangedObjects
 from opacc_ray.runs.run import Run
+from opacc_ray.spec import open_pool, rules_of
 
 log = logging.getLogger(__name__)
 
