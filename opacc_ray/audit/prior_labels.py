@@ -12,6 +12,7 @@ from pydantic import Field
 from opacc_ray.documents import Part
 from opacc_ray.errors import DataError, OpaccError, SpecError, counted
 from opacc_ray.extract import reference
+from opacc_ray.extract.content_digest import model_of
 from opacc_ray.extract.features import Features
 from opacc_ray.extract.shards import Columns
 from opacc_ray.extract.stored_features import read_prior, try_prior
@@ -237,7 +238,7 @@ def _labelled_rounds(other: Run) -> list[LabelledRound]:
 def _earlier(run: Run) -> Iterator[Run]:
     """Yield the other runs under the output whose model has the same weights and code, as far as known."""
     _digest_of_weights(run.spec)
-    own, code, output = reference.model_of(run.spec), run.header.code, open_store(run.uri.rpartition("/")[0])
+    own, code, output = model_of(run.spec), run.header.code, open_store(run.uri.rpartition("/")[0])
     for key in sorted(entry.key for entry in output.list() if entry.key.count("/") == 1):
         name, _, file = key.partition("/")
         if file != HEADER or name == run.name:
@@ -249,7 +250,7 @@ def _earlier(run: Run) -> Iterator[Run]:
             continue
         theirs = other.header.code
         same_code = code is None or theirs is None or code.files == theirs.files
-        if reference.model_of(other.spec) != own or not same_code:
+        if model_of(other.spec) != own or not same_code:
             continue
         if _asks(other.spec) != _asks(run.spec):
             log.warning("history: %s is left out: it has other classes or another task", other.uri)

@@ -16,9 +16,18 @@ from typing import NamedTuple
 
 from opacc_ray.errors import DataError
 from opacc_ray.extract import reference, stored_features
+from opacc_ray.extract.content_digest import describe
 from opacc_ray.extract.extractor import Base, Extraction, refusal
-from opacc_ray.extract.feature_set import ALL, describe, loses, write_description
-from opacc_ray.extract.index import INDEX, Index, IndexedShard, check_shard, read_index
+from opacc_ray.extract.feature_set import (
+    ALL,
+    INDEX,
+    Index,
+    IndexedShard,
+    check_shard,
+    loses,
+    read_index,
+    write_description,
+)
 from opacc_ray.extract.shards import ShardReport, check_plan, read_report
 from opacc_ray.lake.examples import BadItem, Plan, Shard
 from opacc_ray.lake.read_ahead import in_order

@@ -5,20 +5,22 @@ Files are read and decoded on a few threads, some ahead, and only the requested 
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from itertools import chain, islice, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.extract.derived import ROWS, Derived
-from opacc_ray.extract.index import Index, IndexedShard
 from opacc_ray.extract.shards import read_table
 from opacc_ray.lake.arrow_columns import numbers, texts, to_numpy
 from opacc_ray.lake.read_ahead import in_order
 from opacc_ray.lake.store_uris import Store
 from opacc_ray.parts.view import Call, Located, add_up, answers, locate, starts_of
 from opacc_ray.pool import COLUMNS, FEATURES, Pool
+
+if TYPE_CHECKING:
+    from opacc_ray.extract.feature_set import Index
 
 MOST_THREADS = 16
 EXAMPLES_AT_A_TIME = 1 << 18
@@ -27,11 +29,6 @@ large ones, since each takes memory. Twice as many decoded files may wait."""
 
 MOST_PARTS = 128
 """Parts of a pool, at most; more files are grouped."""
-
-DERIVED = "derived"
-"""The folder of values derived from all features."""
-
-TEXTS = ("id", "uri")
 
 PIECE = 1 << 13
 """Examples of a small file, at most, for which a request costs more than its bytes."""
@@ -66,22 +63,29 @@ class Features:
     derived: Derived | None = field(default=None, compare=False, repr=False)  # None for a part of a pool
 
     @classmethod
-    def of(cls, store: Store, index: Index) -> "Features":
+    def of(cls, store: Store, index: "Index") -> "Features":
         """Return the files of a folder that contain examples."""
-        files = tuple(_file_of(shard) for shard in index.shards if shard.examples)
-        return cls(store, files, derived=_derived(store.store(DERIVED), files))
+        return cls(store, _files_of(index))._as_pool()
+
+    def _as_pool(self) -> "Features":
+        """Return the features of a whole pool: a derived value depends on the files of its feature, or else on all."""
+
+        def digests(name: str) -> list[str | None]:
+            return [dict(file.added).get(name, file).sha256 for file in self.files]
+
+        return replace(self, derived=Derived(self.store.store("derived"), sum(self.sizes), digests))
 
     def holding(self) -> "Features":
         """Return the same features, with the footer of each file read once."""
         return replace(self, footers={})
 
-    def with_added(self, name: str, place: str, index: Index) -> "Features":
+    def with_added(self, name: str, place: str, index: "Index") -> "Features":
         """Return the same features with one more, whose files are in the folder ``place``."""
-        held = (_file_of(shard) for shard in index.shards if shard.examples)
-        own = [file._replace(name=f"{place}/{file.name}") for file in held]
+        own = [file._replace(name=f"{place}/{file.name}") for file in _files_of(index)]
         files = zip(self.files, own, strict=True)
-        found = tuple(file._replace(added=(*file.added, (name, each))) for file, each in files)
-        return replace(self, files=found, derived=_derived(self.store.store(DERIVED), found))
+        return replace(
+            self, files=tuple(file._replace(added=(*file.added, (name, new))) for file, new in files)
+        )._as_pool()
 
     @property
     def sizes(self) -> list[int]:
@@ -105,10 +109,6 @@ class Features:
         """Return features of some of the files."""
         return replace(self, files=files, derived=None)
 
-    def pools(self, names: Sequence[str]) -> list[Pool]:
-        """Return each file's examples with the named features, without ids."""
-        return list(self._each(lambda table: Pool(**_arrays(table, names)), names))
-
     def column(self, name: str) -> NDArray[Any]:
         """Return one number per example of the pool, (N,)."""
         return self.joined(self.each(name))
@@ -126,15 +126,13 @@ class Features:
         return iter(found)
 
     def joined(self, values: Iterator[NDArray[Any]]) -> NDArray[Any]:
-        """Join the next ``values`` of all files in one array, (N, ...)."""
+        """Join the next ``values`` of all files in one array, (N, ...), with one of them in memory in addition."""
         first = next(values)
         if len(self.files) == 1:
             return first
         whole = np.empty((sum(self.sizes), *first.shape[1:]), dtype=first.dtype)
-        whole[: len(first)] = first
-        place = len(first)
-        for _ in self.files[1:]:
-            part = next(values)
+        place = 0
+        for part in chain([first], islice(values, len(self.files) - 1)):
             whole[place : place + len(part)] = part
             place += len(part)
         return whole
@@ -143,45 +141,45 @@ class Features:
         """Return the values of each name, which may be id and uri, for ``index`` (k,)."""
         located = locate(starts_of(self.sizes), index)
         if self.derived and self.are_many and len(located) > MOST_OF * len(self.files) and sum(self.sizes) <= ROWS:
-            return [self._whole(name).take(numbers(index)).to_pylist() for name in names]
+            return [self._whole(self.derived, name).take(numbers(index)).to_pylist() for name in names]
         found: list[list[Any]] = [[None] * len(index) for _ in names]
-
-        def read(own: Located) -> list[list[Any]]:
-            table = self._read(self.files[own.part], names).take(numbers(own.rows))
-            return [table[name].to_pylist() for name in names]
-
-        for own, rows in zip(located, in_order(read, located, self._threads), strict=True):
-            for values, some in zip(found, rows, strict=True):
+        for own, columns in self._rows(located, names, lambda column: column.to_pylist()):
+            for values, some in zip(found, columns, strict=True):
                 for place, value in zip(own.places, some, strict=True):
                     values[place] = value
         return found
 
-    def _whole(self, name: str) -> Any:
+    def _whole(self, derived: Derived, name: str) -> Any:
         """Return one column of all examples as an Arrow array, cached in one file."""
         import pyarrow as pa
 
-        assert self.derived is not None
-        if name not in TEXTS:
+        if name not in ("id", "uri"):
             return numbers(self.column(name))
-        found = self.derived.recall_texts(name)
+        found = derived.recall_texts(name)
         if found is None:
             found = pa.concat_arrays(self._each(lambda table: table[name].combine_chunks(), [name]))
-            self.derived.keep_texts(name, found)
+            derived.keep_texts(name, found)
         return found
 
     def rows(self, names: Sequence[str], index: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """Return the named features of the examples at ``index`` (k,), each (k, ...), in that order."""
-        located = locate(starts_of(self.sizes), index)
         found: dict[str, NDArray[Any]] = {}
-
-        def read(own: Located) -> dict[str, NDArray[Any]]:
-            return _arrays(self._read(self.files[own.part], names).take(numbers(own.rows)), names)
-
-        for own, arrays in zip(located, in_order(read, located, self._threads), strict=True):
-            for name, values in arrays.items():
+        for own, columns in self._rows(locate(starts_of(self.sizes), index), names, to_numpy):
+            for name, values in zip(names, columns, strict=True):
                 whole = found.setdefault(name, np.empty((len(index), *values.shape[1:]), values.dtype))
                 whole[own.places] = values
         return found
+
+    def _rows(
+        self, located: Sequence[Located], names: Sequence[str], convert: Callable[[Any], Result]
+    ) -> Iterator[tuple[Located, list[Result]]]:
+        """Yield the rows of each file at some places, with the converted columns of these rows."""
+
+        def read(own: Located) -> list[Result]:
+            table = self._read(self.files[own.part], names).take(numbers(own.rows))
+            return [convert(table[name]) for name in names]
+
+        return zip(located, in_order(read, located, self._threads), strict=True)
 
     def tables(self, names: Sequence[str]) -> Iterator[Any]:
         """Yield the named columns of the pool, part by part, as Arrow tables."""
@@ -216,9 +214,9 @@ class Features:
         import pyarrow as pa
 
         added = dict(file.added)
-        if not added.keys() & set(names):
-            return self._read_file(file, names)
         own = [name for name in names if name not in added]
+        if len(own) == len(names):
+            return self._read_file(file, names)
         tables = {name: self._read_file(added[name], [name]) for name in names if name in added}
         tables |= dict.fromkeys(own, self._read_file(file, own) if own else None)
         return pa.table({name: tables[name][name] for name in names})
@@ -234,6 +232,14 @@ class Features:
             sha256=file.sha256,
             footers=self.footers,
         )
+
+
+def _files_of(index: "Index") -> tuple[FeatureFile, ...]:
+    return tuple(
+        FeatureFile(shard.file, shard.examples, shard.bytes, shard.footer_bytes, shard.sha256)
+        for shard in index.shards
+        if shard.examples
+    )
 
 
 class TooLarge(Exception):
@@ -315,20 +321,3 @@ class StoredParts:
 
     def identify(self, index: NDArray[np.int64]) -> list[str]:
         return self._features.take(["id"], index)[0]
-
-
-def _file_of(shard: IndexedShard) -> FeatureFile:
-    return FeatureFile(shard.file, shard.examples, shard.bytes, shard.footer_bytes, shard.sha256)
-
-
-def _derived(folder: Store, files: Sequence[FeatureFile]) -> Derived:
-    """Return the cache of a pool; a value depends on the files of its feature, or else on all files."""
-
-    def digests(name: str) -> list[str | None]:
-        return [dict(file.added).get(name, file).sha256 for file in files]
-
-    return Derived(folder, sum(file.num_examples for file in files), digests)
-
-
-def _arrays(table: Any, names: Sequence[str]) -> dict[str, Any]:
-    return {name: to_numpy(table[name]) for name in names}

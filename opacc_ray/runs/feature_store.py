@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract.extractor import Extraction, refusal
-from opacc_ray.extract.feature_set import Complete
+from opacc_ray.extract.feature_set import Complete, Index, make_index, write_index
 from opacc_ray.extract.features import Features, StoredParts, TooLarge
-from opacc_ray.extract.index import Index, make_index, write_index
 from opacc_ray.extract.shards import ShardReport, check_plan, find_repeated, hashes_of, read_report
 from opacc_ray.extract.trial import left_nothing
 from opacc_ray.lake.examples import BadItem, Plan
