@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_INSTALLED = tuple(str(Path(place).resolve()) for place in {sysconfig.get_path(name) for name in ("stdlib", "purelib")})
-_OURS = str(Path(__file__).resolve().parents[1])
-
 
 class Activations(NamedTuple):
     """Activations of a model for a batch of B examples."""
@@ -50,15 +47,8 @@ def load_model(spec: Spec, device: str, coverage: CoverageSpec | None) -> "Model
         return FunctionModel(spec.model)
     from opacc_ray.extract.model import Model
 
-    extract = spec.extract
-    return Model(
-        spec.model,
-        device,
-        extract.precision,
-        extract.threads_per_actor,
-        coverage,
-        channels_last=extract.channels_last,
-    )
+    own = spec.extract
+    return Model(spec.model, device, own.precision, own.threads_per_actor, coverage, channels_last=own.channels_last)
 
 
 def check_hidden(names: Sequence[str], activations: Activations) -> None:
@@ -80,13 +70,7 @@ def run_model(model: "Model | FunctionModel", batch: NDArray[np.float32]) -> Act
 def columns_of(spec: Spec, activations: Activations) -> Columns:
     """Return the columns of a batch: hidden, if it is returned, output, prediction and, for classes, confidence."""
     hidden = {} if activations.hidden is None else {"hidden": activations.hidden}
-    return hidden | read_output(
-        activations.output,
-        task=spec.model.task,
-        kind=spec.model.output,
-        threshold=spec.model.threshold,
-        precision=spec.extract.precision,
-    )
+    return hidden | read_output(activations.output, spec.model, spec.extract.precision)
 
 
 def in_halves(run: Callable[[NDArray[np.float32]], Activations], batch: NDArray[np.float32]) -> Activations:
@@ -126,28 +110,22 @@ class FunctionModel:
         """Run one batch (B, ...)."""
         with user_code(f"{self._name}, given a batch of shape {batch.shape},"):
             returned = self._function(batch, **self._arguments)
-        hidden, output = _hidden_and_output(returned, self._name)
-        return Activations(
-            None if hidden is None else _rows(hidden, len(batch), f"hidden of {self._name}"),
-            _rows(output, len(batch), f"output of {self._name}"),
-            (),
-        )
+        hidden: Any = None
+        output = returned
+        if isinstance(returned, Mapping):
+            if "output" not in returned:
+                found = ", ".join(map(str, returned))
+                raise DataError(f"{self._name} returned a mapping with {found}; give it an 'output'")
+            hidden, output = returned.get("hidden"), returned["output"]
+        elif isinstance(returned, tuple | list) and len(returned) == 2:
+            hidden, output = returned
+        layer = None if hidden is None else _rows(hidden, len(batch), f"hidden of {self._name}")
+        return Activations(layer, _rows(output, len(batch), f"output of {self._name}"), ())
 
     @property
     def machine(self) -> Machine:
         """Kind of the machine that computes."""
         return Machine(processor=cpu_name(), capability="not known", torch="not used")
-
-
-def _hidden_and_output(returned: Any, name: str) -> tuple[Any, Any]:
-    """Split the return value of a function into the hidden layer, or None, and the output."""
-    if isinstance(returned, Mapping):
-        if "output" not in returned:
-            raise DataError(f"{name} returned a mapping with {', '.join(map(str, returned))}; give it an 'output'")
-        return returned.get("hidden"), returned["output"]
-    if isinstance(returned, tuple | list) and len(returned) == 2:
-        return returned[0], returned[1]
-    return None, returned
 
 
 def _rows(value: Any, length: int, what: str) -> NDArray[np.float32]:
@@ -179,19 +157,14 @@ def user_code(what: str, remedy: str = "") -> Iterator[None]:
     except (Exception, SystemExit) as error:  # the latter would end the process with the exit code of success
         reason = shortened(str(error))
         text = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
-        place = _place(error)
-        sentence = f"{what} raised {text}" + (f" at {place}" if place else "") + (f"; {remedy}" if remedy else "")
-        failure = DataError(sentence)
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(Path(frame.filename))]
+        place = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+        failure = DataError(f"{what} raised {text}{place}" + (f"; {remedy}" if remedy else ""))
         failure.details = "".join(traceback.format_exception(error))
         raise failure from None
 
 
-def _place(error: BaseException) -> str:
-    """Return file and line of the last frame that is neither installed nor of this package."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
-
-
-def _is_users(filename: str) -> bool:
-    path = str(Path(filename).resolve())
-    return Path(filename).exists() and not path.startswith((*_INSTALLED, f"{_OURS}/"))
+def _is_users(file: Path) -> bool:
+    """Return whether a file is neither installed nor of this package."""
+    others = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), Path(__file__).parents[1])
+    return file.exists() and not any(file.resolve().is_relative_to(Path(place).resolve()) for place in others)

@@ -13,14 +13,13 @@ meaningless confidences, so row sums are checked: shares must sum to 1, and scor
 Legend: B examples of a batch, C classes, σ the logistic function.
 """
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
-
-OutputKind = Literal["logits", "probabilities", "logit", "probability"]
+from opacc_ray.spec import ModelSpec
 
 Output = NDArray[np.float32]
 
@@ -28,14 +27,7 @@ _TOLERANCE = {"float32": 1e-3, "bfloat16": 3e-2, "float16": 5e-3}
 """Allowed distance of a sum of shares from 1, by precision."""
 
 
-def read_output(
-    output: Output,
-    *,
-    task: str,
-    kind: OutputKind = "logits",
-    threshold: float = 0.5,
-    precision: str = "float32",
-) -> dict[str, NDArray[Any]]:
+def read_output(output: Output, model: ModelSpec, precision: str) -> dict[str, NDArray[Any]]:
     """Return columns of a batch: output (B, C) float32, prediction (B,) and, for classes, confidence (B,) float64.
 
     Raises
@@ -43,20 +35,23 @@ def read_output(
     DataError
         The output does not have the form that the spec states; the message names what was found and the key to change.
     """
-    if task == "regression":
+    kind, tolerance = model.output, _TOLERANCE[precision]
+    if model.task == "regression":
         _check_width(output, output.shape[1] == 1, "a regression needs one value per example; return only that")
         return {"output": output, "prediction": output[:, 0].astype(np.float64)}
     if kind in ("logit", "probability"):
         plural = "logits" if kind == "logit" else "probabilities"
         remedy = f"model.output: {kind} is one value per example; for one per class, set model.output: {plural}"
         _check_width(output, output.shape[1] == 1, remedy)
-        return _binary(output, kind, threshold, _TOLERANCE[precision])
+        return _binary(output, kind, model.threshold, tolerance)
     several = "for a binary model with one value per example, set model.output: logit, or probability"
     _check_width(output, output.shape[1] >= 2, several)
-    _check_sums(output, kind, _TOLERANCE[precision])
+    _check_sums(output, kind, tolerance)
     prediction = output.argmax(axis=1)
     largest = output[np.arange(len(output)), prediction]
-    confidence = largest.astype(np.float64) if kind == "probabilities" else _softmax_of(largest, output)
+    confidence = largest.astype(np.float64)
+    if kind == "logits":  # the softmax of the largest
+        confidence = np.asarray(1.0 / np.exp(output.astype(np.float64) - largest[:, None]).sum(axis=1))
     return {"output": output, "prediction": prediction.astype(np.int64), "confidence": confidence}
 
 
@@ -71,22 +66,18 @@ def _binary(output: Output, kind: str, threshold: float, tolerance: float) -> di
         share = 1 / (1 + np.exp(-np.clip(value, -700, 700)))
         columns = np.stack([np.zeros_like(value), value], axis=1)
     else:
-        _check_shares(output, tolerance)
+        known = output[np.isfinite(output)]
+        bad = known[(known < -tolerance) | (known > 1 + tolerance)]
+        if len(bad):
+            raise DataError(
+                f"the model's output holds {bad[0]:g}, which is no probability; set model.output: logit, "
+                "or return its sigmoid"
+            )
         share = value
         columns = np.stack([1 - value, value], axis=1)
     prediction = (share >= threshold).astype(np.int64)
     confidence = np.where(prediction == 1, share, 1 - share)
     return {"output": columns.astype(np.float32), "prediction": prediction, "confidence": confidence}
-
-
-def _check_shares(output: Output, tolerance: float) -> None:
-    known = output[np.isfinite(output)]
-    bad = known[(known < -tolerance) | (known > 1 + tolerance)]
-    if len(bad):
-        raise DataError(
-            f"the model's output holds {bad[0]:g}, which is no probability; set model.output: logit, "
-            "or return its sigmoid"
-        )
 
 
 def _check_sums(output: Output, kind: str, tolerance: float) -> None:
@@ -120,9 +111,3 @@ def _are_shares(rows: Output, tolerance: float) -> NDArray[np.bool_]:
     values = rows.astype(np.float64)
     inside = ((values >= -tolerance) & (values <= 1 + tolerance)).all(axis=1)
     return np.asarray(inside & (np.abs(values.sum(axis=1) - 1) <= tolerance))
-
-
-def _softmax_of(largest: Output, output: Output) -> NDArray[np.float64]:
-    """Return the softmax probability of the ``largest`` (B,) of each row: (B, C) -> (B,)."""
-    shifted = output.astype(np.float64) - largest[:, None]
-    return np.asarray(1.0 / np.exp(shifted).sum(axis=1))

@@ -114,13 +114,7 @@ def _columns(job: Extraction, batch: Batch) -> Columns:
     model, stored = job.spec.model, job.source.columns.features
     columns: Columns = {name: _layer(batch, stored[name], name) for name in LAYERS if name in stored}
     if "output" in columns:
-        columns |= read_output(
-            columns["output"],
-            task=model.task,
-            kind=model.output,
-            threshold=model.threshold,
-            precision=job.spec.extract.precision,
-        )
+        columns |= read_output(columns["output"], model, job.spec.extract.precision)
     for name in stored:
         if name not in LAYERS:
             columns[name] = _MAKE[name](batch.columns[stored[name][0]].combine_chunks(), stored[name][0], model)
