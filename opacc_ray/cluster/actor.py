@@ -86,13 +86,6 @@ class Actor:
         del self.assigned[reference]
         return self.shards.pop(reference)
 
-    def take_all(self) -> list[Shard]:
-        """Remove and return all shards in flight."""
-        lost = list(self.shards.values())
-        self.shards.clear()
-        self.assigned.clear()
-        return lost
-
     def where(self) -> str:
         """Return in words which examples the worker is at; empty if it does not answer."""
         try:
@@ -101,9 +94,6 @@ class Actor:
             return ""
         own = [(shard, places[shard.number]) for shard in self.shards.values() if shard.number in places]
         return "; ".join(f"{shard.name} was at {first!r} .. {last!r}" for shard, (first, last) in own)
-
-    def kill(self) -> None:
-        ray.kill(self.handle)
 
 
 def wait_to_leave(actors: Sequence[Actor]) -> None:

@@ -66,9 +66,9 @@ def extract_shards(job: Extraction, shards: Sequence[Shard], on_done: OnDone) ->
     """
     placement = place(job.spec.extract, len(shards))
     log.info("%s with %s each", counted(placement.actors, "actor"), placement.needs)
-    pool = _ActorPool(job, placement, on_done)
+    pool = _ActorPool(job, deque(shards), placement, on_done)
     try:
-        pool.work(deque(shards))
+        pool.work()
     finally:
         pool.stop()
 
@@ -76,13 +76,10 @@ def extract_shards(job: Extraction, shards: Sequence[Shard], on_done: OnDone) ->
 class _ActorPool:
     """The actors, and the loop that assigns shards to them."""
 
-    def __init__(self, job: Extraction, placement: Placement, on_done: OnDone) -> None:
-        self._job = job
-        self._placement = placement
-        self._options = job.spec.extract
-        self._on_done = on_done
+    def __init__(self, job: Extraction, shards: deque[Shard], placement: Placement, on_done: OnDone) -> None:
+        self._job, self._options = job, job.spec.extract
+        self._pending, self._placement, self._on_done = shards, placement, on_done
         self._elsewhere = FinishedElsewhere(job.target, job.source.format)
-        self._pending: deque[Shard] = deque()
         self._done: set[int] = set()  # numbers of the finished shards
         self._copied: set[int] = set()  # numbers of those that were copied
         self._seconds: list[float] = []  # of each finished shard
@@ -95,11 +92,10 @@ class _ActorPool:
         """End the actors once they have written the files that they are at."""
         wait_to_leave(self._actors)
         for actor in self._actors:
-            actor.kill()
+            ray.kill(actor.handle)
 
-    def work(self, shards: deque[Shard]) -> None:
+    def work(self) -> None:
         """Assign shards to actors until every shard is finished."""
-        self._pending = shards
         while self._pending or self._unfinished():
             raise_if_ending()
             self._assign()
@@ -110,7 +106,10 @@ class _ActorPool:
             if ready:
                 self._last_event = time.monotonic()
             elif not in_flight and time.monotonic() - self._last_event > self._options.start_timeout:
-                raise self._no_start()
+                raise ClusterError(
+                    f"no actor with {self._placement.needs} started within {self._options.start_timeout:g} s; "
+                    "the cluster is full or cannot grow: ask for less, or raise extract.start_timeout"
+                )
             for reference in ready:
                 if reference in starting:
                     self._on_started(starting[reference])
@@ -155,10 +154,9 @@ class _ActorPool:
                 actor.assign(self._pending.popleft())
         num_starting = len(self._actors) - len(started)
         for actor in started:
-            if len(self._pending) > num_starting and len(actor.shards) < IN_FLIGHT:
-                suspects = [self._failures[shard.number] for shard in (self._pending[0], *actor.shards.values())]
-                if not any(suspects):
-                    actor.assign(self._pending.popleft())
+            has_room = len(self._pending) > num_starting and len(actor.shards) < IN_FLIGHT
+            if has_room and not any(self._failures[own.number] for own in (self._pending[0], *actor.shards.values())):
+                actor.assign(self._pending.popleft())
         if not self._pending:
             self._copy_slowest([actor for actor in started if not actor.shards])
 
@@ -167,12 +165,11 @@ class _ActorPool:
         if not idle or not self._seconds:
             return
         limit = time.monotonic() - max(SLOW_SECONDS, SLOW * statistics.median(self._seconds))
-        waiting = [(actor.assigned[ref], ref, actor) for actor in self._actors for ref in actor.shards]
-        for since, reference, slow in sorted(waiting, key=lambda item: item[0]):
+        waiting = [(own.assigned[ref], own.machine, shard) for own in self._actors for ref, shard in own.shards.items()]
+        for since, machine, shard in sorted(waiting, key=lambda item: item[0]):
             if since > limit:
                 return
-            shard = slow.shards[reference]
-            twin = next((actor for actor in idle if actor.machine == slow.machine), None)
+            twin = next((actor for actor in idle if actor.machine == machine), None)
             if twin and shard.number not in self._copied | self._done and not self._failures[shard.number]:
                 log.info("shard %s is slow; another actor extracts a copy", shard.name)
                 self._copied.add(shard.number)
@@ -239,16 +236,17 @@ class _ActorPool:
         elif size > max(room, self._placement.least) and not self._options.autoscaling:
             for actor in starting[: size - max(room, self._placement.least)]:
                 log.info("the cluster has room for %d actors; a pending one is cancelled", room)
-                actor.kill()
+                ray.kill(actor.handle)
                 self._actors.remove(actor)
 
     def _replace(self, actor: Actor) -> None:
-        actor.kill()  # it may still run, hung or disconnected
+        ray.kill(actor.handle)  # it may still run, hung or disconnected
         self._actors[self._actors.index(actor)] = self._start()
 
     def _discard(self, actor: Actor, error: Exception | None = None) -> None:
         """Replace an actor and requeue its shards; without an error that is no failed attempt."""
-        lost = actor.take_all()
+        lost = list(actor.shards.values())
+        actor.shards.clear()
         self._replace(actor)
         self._requeue(lost, error)
 
@@ -266,34 +264,20 @@ class _ActorPool:
             if shard.number not in copied:
                 self._pending.appendleft(shard)
 
-    def _no_start(self) -> ClusterError:
-        return ClusterError(
-            f"no actor with {self._placement.needs} started within {self._options.start_timeout:g} s; "
-            "the cluster is full or cannot grow: ask for less, or raise extract.start_timeout"
-        )
-
 
 def _reason(error: Exception) -> str:
     if ran_out_of_memory(error):
-        return (
-            "memory ran out; lower extract.batch_size, or use fewer actors on a node "
-            f"({shortened(str(getattr(error, 'cause', error)))})"
-        )
+        why = shortened(str(getattr(error, "cause", error)))
+        return f"memory ran out; lower extract.batch_size, or use fewer actors on a node ({why})"
     often = " (often memory runs out: lower extract.batch_size)" if isinstance(error, RayActorError) else ""
     return f"{shortened(str(error))}{often}"
 
 
 class FinishedElsewhere:
-    """Finds the shards in a folder of features that another command on the same run has finished.
+    """Finds the shards in a folder of features that another command on the same run has finished."""
 
-    Parameters
-    ----------
-    target : the folder
-    kind : format of the pool
-    """
-
-    def __init__(self, target: Store, kind: str) -> None:
-        self._target, self._kind = target, kind
+    def __init__(self, target: Store, format: str) -> None:
+        self._target, self._format = target, format  # of the pool
         self._before = {entry.key: entry.tag for entry in target.list()}  # damaged files among them
         self._last_listing = time.monotonic()
 
@@ -304,8 +288,10 @@ class FinishedElsewhere:
         self._last_listing = time.monotonic()
         try:
             found = {entry.key: entry for entry in self._target.list()}
-            new = [shard for shard in pending if shard.file in found and self._is_new(found[shard.file].tag, shard)]
-            taken = [(shard, self._report(shard, found[shard.file].size)) for shard in new]
+            new = [own for own in pending if own.file in found and self._before.get(own.file) != found[own.file].tag]
+            taken = [(shard, read_report(self._target, shard.file, found[shard.file].size)) for shard in new]
+            for shard, report in taken:
+                check_plan(self._target, self._format, shard, report)
         except OpaccError as error:  # nothing is lost
             log.warning("%s; the shards are extracted here", error)
             return []
@@ -314,11 +300,3 @@ class FinishedElsewhere:
         if taken:
             log.info("another command on this run has finished %d of the remaining shards", len(taken))
         return taken
-
-    def _report(self, shard: Shard, size: int) -> ShardReport:
-        report = read_report(self._target, shard.file, size)
-        check_plan(self._target, self._kind, shard, report)
-        return report
-
-    def _is_new(self, tag: str, shard: Shard) -> bool:
-        return self._before.get(shard.file) != tag

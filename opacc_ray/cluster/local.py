@@ -147,13 +147,8 @@ def _private_folder() -> str:
     return tempfile.mkdtemp(prefix="opacc-", dir=place or "/tmp")
 
 
-class _Ahead:
-    """The Ray that was started ahead, until it is taken."""
-
-    ray: LocalRay | None = None
-
-
-_AHEAD: ContextVar[_Ahead | None] = ContextVar("ahead", default=None)
+_AHEAD: ContextVar[list[LocalRay] | None] = ContextVar("ahead", default=None)
+"""The Ray that was started ahead, until it is taken; None outside :func:`ahead`."""
 
 
 @contextlib.contextmanager
@@ -162,14 +157,14 @@ def ahead() -> Iterator[None]:
     if _AHEAD.get() is not None:
         yield
         return
-    own = _Ahead()
+    own: list[LocalRay] = []
     token = _AHEAD.set(own)
     try:
         yield
     finally:
         _AHEAD.reset(token)
-        if own.ray is not None:
-            own.ray.end(wait=False)
+        for ray in own:
+            ray.end(wait=False)
 
 
 def begin() -> None:
@@ -178,8 +173,8 @@ def begin() -> None:
     Nothing happens outside :func:`ahead`, or if a cluster is named or joined already.
     """
     own = _AHEAD.get()
-    if own is not None and own.ray is None and named_address() == "local" and not is_joined():
-        own.ray = LocalRay()
+    if own == [] and named_address() == "local" and not is_joined():
+        own.append(LocalRay())
 
 
 def is_joined() -> bool:
@@ -191,8 +186,8 @@ def is_joined() -> bool:
 @contextlib.contextmanager
 def started() -> Iterator[str]:
     """Yield the address of the Ray that was started ahead, or of one that starts now; it ends with the block."""
-    own = _AHEAD.get() or _Ahead()
-    found, own.ray = own.ray or LocalRay(), None
+    own = _AHEAD.get()
+    found = own.pop() if own else LocalRay()
     try:
         import ray  # noqa: F401  while it starts, since the caller needs both
 
@@ -238,7 +233,8 @@ def main() -> None:
         with contextlib.suppress(BrokenPipeError):  # the process at the other end is gone already
             print(f"ray at {ray.get_runtime_context().gcs_address}", flush=True)
             lost = ""
-            while not _input_has_ended(TICK):  # the others run on until then: calls to a GCS that is gone take a minute
+            while not (select.select([0], [], [], TICK)[0] and not os.read(0, 1)):
+                # the others run on until then: calls to a GCS that is gone take a minute
                 if not lost and (lost := _lost_process()):
                     print(lost, flush=True)
         threading.Timer(END_WITHIN, _end_all).start()
@@ -247,11 +243,6 @@ def main() -> None:
         traceback.print_exc()
     finally:
         _end_all()
-
-
-def _input_has_ended(seconds: float) -> bool:
-    ready, _, _ = select.select([0], [], [], seconds)
-    return bool(ready) and not os.read(0, 1)
 
 
 def _lost_process() -> str:

@@ -76,7 +76,7 @@ class Shared:
         """Wait for the cluster; return whether it was started here."""
         self._wanted.set()
         while not self._tried.wait(TICK):
-            raise_if_ending()
+            self.raise_if_ending()
         if self._error is not None:
             raise ClusterError(str(self._error))
         return self._is_ours
@@ -94,9 +94,9 @@ class Shared:
         """End the work of all threads as if each were interrupted: finished work is kept."""
         self._ending.set()
 
-    @property
-    def is_ending(self) -> bool:
-        return self._ending.is_set()
+    def raise_if_ending(self) -> None:
+        if self._ending.is_set():
+            raise KeyboardInterrupt
 
     def __enter__(self) -> Self:
         return self
@@ -112,8 +112,8 @@ _SHARED: ContextVar[Shared | None] = ContextVar("shared", default=None)
 def raise_if_ending() -> None:
     """Raise KeyboardInterrupt in a thread that shares a cluster and is to end its work: signals do not reach it."""
     shared = _SHARED.get()
-    if shared is not None and shared.is_ending:
-        raise KeyboardInterrupt
+    if shared is not None:
+        shared.raise_if_ending()
 
 
 @contextlib.contextmanager
@@ -130,25 +130,15 @@ def _cluster() -> Iterator[bool]:
         import ray  # after a local one was locked
 
         try:
-            with _signals_held():
+            with _signals_held(), tempfile.TemporaryDirectory(prefix="opacc-") as empty:
+                # Workers of a local one begin in an empty folder: they would else look for modules in the driver's
+                # current folder first, and find what was left there instead of what is installed.
+                own: dict[str, Any] = {"runtime_env": {"working_dir": empty}} if is_ours else {}
                 until.callback(ray.shutdown)
-                _join(address, is_ours)
+                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **own)
         except (ConnectionError, RuntimeError, OSError) as error:
             raise ClusterError(f"no Ray cluster could be reached: {shortened(str(error))}") from None
         yield is_ours
-
-
-def _join(address: str, is_ours: bool) -> None:
-    """Join a cluster.
-
-    Workers of a local one begin in an empty folder: they would else look for modules in the driver's current folder
-    first, and find what was left there instead of what is installed. See ``see_modules`` for the user's modules.
-    """
-    import ray
-
-    with tempfile.TemporaryDirectory(prefix="opacc-") as empty:
-        options: dict[str, Any] = {"runtime_env": {"working_dir": empty}} if is_ours else {}
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
 
 
 @contextlib.contextmanager

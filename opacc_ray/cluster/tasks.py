@@ -110,8 +110,12 @@ def refuse_unseen(paths: Mapping[str, str]) -> None:
     StorageError
         One does not; the message names the first, and the node.
     """
-    nodes = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
-    asked = {_ask(node, dict(paths)): address for node, address in nodes.items() if paths}
+    asked = {}
+    for node in ray.nodes() if paths else []:
+        if node["Alive"]:
+            there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            remote = ray.remote(_unseen).options(num_cpus=0, scheduling_strategy=there)
+            asked[remote.remote(dict(paths))] = node["NodeManagerAddress"]
     ready, late = ray.wait(list(asked), num_returns=len(asked), timeout=PATIENCE) if asked else ([], [])
     for reference in ready:
         try:
@@ -125,11 +129,6 @@ def refuse_unseen(paths: Mapping[str, str]) -> None:
             )
     if late:
         log.warning("%d nodes did not answer within %g s whether the run's folders exist there", len(late), PATIENCE)
-
-
-def _ask(node: str, paths: dict[str, str]) -> Any:
-    strategy = NodeAffinitySchedulingStrategy(node, soft=False)
-    return ray.remote(_unseen).options(num_cpus=0, scheduling_strategy=strategy).remote(paths)
 
 
 def _unseen(paths: dict[str, str]) -> list[str]:
