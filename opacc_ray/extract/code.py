@@ -24,7 +24,6 @@ from opacc_ray.spec import Spec, modules_of, sources_of
 LIBRARIES = ("flax", "jax", "keras", "onnxruntime", "tensorflow", "timm", "torch", "torchvision", "transformers")
 """Libraries that build or run models; they count if the user's files import them."""
 
-
 LIBRARY_OF = {"timm": "timm", "hf": "transformers"}
 """Package of each kind of library's model; our extra has the name of the kind."""
 
@@ -49,21 +48,13 @@ def code_of(spec: Spec) -> Code | None:
     libraries = {name for name in found.installed if name in LIBRARIES or name in named}
     if spec.model.function is None:
         libraries.add("torch")
-    if spec.model.factory and (library := library_of(spec.model.factory)):
-        libraries.add(library)
-    return Code(
-        files=_digests(found.files),
-        libraries={name: _version(name) for name in sorted(libraries)},
-    )
+    if spec.model.factory and (hub := hub_of(spec.model.factory)):
+        libraries.add(LIBRARY_OF[hub[0]])
+    return Code(files=_digests(found.files), libraries={name: _version(name) for name in sorted(libraries)})
 
 
 def check_unchanged(code: Code, spec: Spec, folder: str) -> None:
-    """Raise DataError if a file of the code differs on this machine, or has changed.
-
-    Parameters
-    ----------
-    folder : of modules that are not installed
-    """
+    """Raise DataError if a file of the code differs on this machine; modules not installed are in ``folder``."""
     there = sources_of(modules_of(spec), folder).files
     now = _digests({name: file for name, file in there.items() if name in code.files})
     other = next((name for name, found in now.items() if found != code.files[name]), None)
@@ -92,12 +83,6 @@ def hub_of(factory: str) -> tuple[str, str] | None:
     """Return the kind and the name of a library's model, or None for ``module:function``."""
     kind, _, name = factory.partition(":")
     return (kind, name) if kind in LIBRARY_OF else None
-
-
-def library_of(factory: str) -> str | None:
-    """Return the package that makes a model, or None for ``module:function``."""
-    hub = hub_of(factory)
-    return LIBRARY_OF[hub[0]] if hub else None
 
 
 def _digests(files: Mapping[str, Path]) -> dict[str, str]:

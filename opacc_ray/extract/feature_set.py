@@ -289,13 +289,7 @@ def feature_set(run: Store, link: FeatureLink | None) -> FeatureSet:
 
 
 class FeatureReader:
-    """Reads features, and again only if they have changed.
-
-    Parameters
-    ----------
-    read : such as :meth:`FeatureSet.read`
-    tags : returns a value that changes with the features
-    """
+    """Reads features by ``read``, and again only if ``tags`` returns another value, which changes with them."""
 
     def __init__(self, read: Callable[[], Complete | None], tags: Callable[[], object]) -> None:
         self._read, self._tags = read, tags

@@ -40,6 +40,8 @@ _UNSEALED = _SEAL.format("0" * 64).encode()
 Columns = dict[str, NDArray[Any]]
 """Values by feature: one number per example (B,), or one row of them (B, width)."""
 
+_ONE_WIDTH = "the model, or the column of the pool, must have the same number for each, at least one"
+
 Hashes = NDArray[np.uint64]
 """8 bytes of a hash for each id, (N,)."""
 
@@ -75,38 +77,30 @@ def encode_shard(shard: FeatureShard, machine: Machine | None = None) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns: dict[str, Any] = {"id": texts(shard.ids)}
-    if shard.uris is not None:
-        columns["uri"] = texts(shard.uris)
-    for name, values in shard.columns.items():
-        columns[name] = numbers(values)
-    table = pa.table(columns)
+    columns = {"id": texts(shard.ids)} | ({} if shard.uris is None else {"uri": texts(shard.uris)})
+    table = pa.table(columns | {name: numbers(values) for name, values in shard.columns.items()})
+    predicted, prediction = None, shard.columns.get("prediction")
+    if prediction is not None and prediction.dtype.kind in "iu":
+        classes, counts = np.unique(prediction, return_counts=True)
+        predicted = dict(zip(classes.tolist(), counts.tolist(), strict=True))
     sink = io.BytesIO()
     options = {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True}
     with pq.ParquetWriter(sink, table.schema, **options) as writer:
         writer.write_table(table, row_group_size=max(len(table), 1))
-        report = _describe(shard.ids, shard.columns.get("prediction"), shard.bad) | {
+        report = {
+            "ids": digest_of(shard.ids),
+            "predicted": predicted,
+            "bad": [item._asdict() for item in shard.bad],
             "own_ids": shard.own_ids,
             "machine": machine.model_dump() if machine else None,
             "data_sha256": hashlib.sha256(sink.getvalue()).hexdigest(),
             "end_sha256": "0" * 64,
         }
         writer.add_key_value_metadata({_KEY: json.dumps(report)})
-    return _sealed(sink.getvalue())
-
-
-def _sealed(data: bytes) -> bytes:
-    """Insert the digest of the footer."""
+    data = sink.getvalue()
     end = footer_of(data).data
     seal = _SEAL.format(hashlib.sha256(end).hexdigest()).encode()
     return data[: -len(end)] + end.replace(_UNSEALED, seal)
-
-
-def _check_seal(footer: Footer) -> None:
-    digest = _header(footer)["end_sha256"]
-    unsealed = footer.data.replace(_SEAL.format(digest).encode(), _UNSEALED)
-    if hashlib.sha256(unsealed).hexdigest() != digest:
-        raise ValueError("its end does not match the digest in it")
 
 
 def report_on(shard: FeatureShard, data: bytes, source: str) -> ShardReport:
@@ -130,7 +124,10 @@ def read_report(store: Store, file: str, size: int, *, whole: bool = False) -> S
     """
     with _readable(store.uri_of(file)):
         footer = read_footer(store, file, size=size)
-        _check_seal(footer)
+        digest = _header(footer)["end_sha256"]
+        unsealed = footer.data.replace(_SEAL.format(digest).encode(), _UNSEALED)
+        if hashlib.sha256(unsealed).hexdigest() != digest:
+            raise ValueError("its end does not match the digest in it")
         if whole:
             before = store.read(file)[: -len(footer.data)]
             _check(hashlib.sha256(footer.data).hexdigest(), footer, before)
@@ -193,21 +190,11 @@ def finished_shards(folder: Store) -> set[str]:
     return {key.removesuffix(".parquet") for key in keys if key.endswith(".parquet")}
 
 
-def _describe(ids: Sequence[str], prediction: NDArray[Any] | None, bad: Sequence[BadItem]) -> dict[str, Any]:
-    """Return the part of a report that depends on values."""
-    predicted = None
-    if prediction is not None and prediction.dtype.kind in "iu":
-        classes, counts = np.unique(prediction, return_counts=True)
-        predicted = dict(zip(classes.tolist(), counts.tolist(), strict=True))
-    return {"ids": digest_of(ids), "predicted": predicted, "bad": [item._asdict() for item in bad]}
-
-
 def _header(footer: Footer) -> dict[str, Any]:
     return dict(json.loads(footer.described(_KEY.encode()) or b"null"))
 
 
 def _parse(footer: Footer, size: int) -> ShardReport:
-    """Return the report in a footer."""
     header = _header(footer)
     machine, predicted = header.get("machine"), header["predicted"]
     return ShardReport(
@@ -245,22 +232,12 @@ def _readable(source: str) -> Iterator[None]:
 
 
 def check_plan(folder: Store, kind: str, shard: Shard, report: ShardReport) -> None:
-    """Raise DataError if a shard's file does not hold the examples that the plan has for it.
-
-    Parameters
-    ----------
-    folder : of the file
-    kind : format of the pool
-    """
+    """Raise DataError if a shard's file in a folder does not hold the examples of a plan for a pool of that kind."""
     planned = planned_ids(kind, shard)
     if planned is None:
         return
     bad = {item.id for item in report.bad}
-    if bad:
-        is_planned = bad <= set(planned) and digest_of(name for name in planned if name not in bad) == report.ids
-    else:
-        is_planned = digest_of(planned) == report.ids
-    if not is_planned:
+    if bad.difference(planned) or digest_of(name for name in planned if name not in bad) != report.ids:
         raise DataError(
             f"{folder.uri_of(shard.file)} holds {report.num_examples} examples and names {len(bad)} that could not "
             f"be used, which are not the {len(planned)} of its plan; delete it and run the spec again"
@@ -320,9 +297,6 @@ def joined(batches: Sequence[Columns]) -> Columns:
         if widths == [0]:
             raise DataError(f"{name} has no value for any example; {_ONE_WIDTH}")
     return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]} if batches else {}
-
-
-_ONE_WIDTH = "the model, or the column of the pool, must have the same number for each, at least one"
 
 
 def not_finite(columns: Columns) -> dict[int, str]:

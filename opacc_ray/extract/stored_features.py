@@ -69,11 +69,11 @@ def _extract(job: Extraction, shard: Shard, loaded: reference.Loaded) -> ShardRe
     whole = FeatureShard(
         [name for part in parts for name in part.ids],
         [uri for part in parts for uri in part.uris or ()],
-        columns | surprise_of(job, loaded, columns),
+        columns | surprise_of(job, loaded, columns, job.names),
         [item for part in parts for item in part.bad],
         own_ids=job.source.columns.id is not None,
     )
-    whole = kept_rows(job, loaded, whole)
+    whole = kept_rows(job, loaded, whole, job.names)
     data = encode_shard(whole)
     job.target.write(shard.file, data)
     return report_on(whole, data, job.target.uri_of(shard.file))
@@ -115,9 +115,14 @@ def _columns(job: Extraction, batch: Batch) -> Columns:
     columns: Columns = {name: _layer(batch, stored[name], name) for name in LAYERS if name in stored}
     if "output" in columns:
         columns |= read_output(columns["output"], model, job.spec.extract.precision)
-    for name in stored:
-        if name not in LAYERS:
-            columns[name] = _MAKE[name](batch.columns[stored[name][0]].combine_chunks(), stored[name][0], model)
+    for feature, (name, *_) in stored.items():
+        column = batch.columns[name].combine_chunks()
+        if feature == "prediction":
+            columns[feature] = _prediction(column, name, model)
+        elif feature == "confidence":
+            columns[feature] = _confidence(column, name)
+        elif feature not in LAYERS:
+            columns[feature] = _numbers(column, name).astype(np.float32)
     return {name: columns[name] for name in columns if name in (*job.names, "prediction", "hidden")}
 
 
@@ -145,7 +150,15 @@ def _prediction(column: Any, name: str, model: ModelSpec) -> NDArray[Any]:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        return _named_classes(column.to_pylist(), name, model)
+        found = column.to_pylist()
+        codes = {text: number for number, text in enumerate(model.classes or ())}
+        unknown = next((text for text in found if text not in codes), None)
+        if unknown is not None:
+            there = f"has {', '.join(map(shown, codes))}" if codes else "is missing"
+            raise DataError(
+                f"the prediction ({name!r}) holds {shown(unknown)}, and model.classes {there}; name all classes"
+            )
+        return np.array([codes[text] for text in found], dtype=np.int64)
     values = _numbers(column, name)
     if model.task == "regression":
         return values.astype(np.float64)
@@ -157,18 +170,7 @@ def _prediction(column: Any, name: str, model: ModelSpec) -> NDArray[Any]:
     return whole
 
 
-def _named_classes(texts: Sequence[str], name: str, model: ModelSpec) -> NDArray[np.int64]:
-    numbers = {text: number for number, text in enumerate(model.classes or ())}
-    unknown = next((text for text in texts if text not in numbers), None)
-    if unknown is not None:
-        there = f"has {', '.join(map(shown, numbers))}" if numbers else "is missing"
-        raise DataError(
-            f"the prediction ({name!r}) holds {shown(unknown)}, and model.classes {there}; name all classes"
-        )
-    return np.array([numbers[text] for text in texts], dtype=np.int64)
-
-
-def _confidence(column: Any, name: str, model: ModelSpec) -> NDArray[np.float64]:
+def _confidence(column: Any, name: str) -> NDArray[np.float64]:
     values = _numbers(column, name).astype(np.float64)
     unfit = np.flatnonzero((values < -_ROUNDING) | (values > 1 + _ROUNDING))
     if len(unfit):
@@ -178,23 +180,11 @@ def _confidence(column: Any, name: str, model: ModelSpec) -> NDArray[np.float64]
     return np.clip(values, 0, 1)
 
 
-def _surprise(column: Any, name: str, model: ModelSpec) -> NDArray[np.float32]:
-    return _numbers(column, name).astype(np.float32)
-
-
 def _numbers(column: Any, name: str) -> NDArray[Any]:
     found = numbers_of(column, name)
     if found is None or found.ndim != 1:
         raise DataError(f"the column {name!r} is {column.type}; name a column with one number per row")
     return found
-
-
-_MAKE: dict[str, Callable[[Any, str, ModelSpec], NDArray[Any]]] = {
-    "prediction": _prediction,
-    "confidence": _confidence,
-    "dsa": _surprise,
-    "lsa": _surprise,
-}
 
 
 def read_prior(pool: PoolSpec, plan: Plan, there: Complete) -> NDArray[np.float64]:

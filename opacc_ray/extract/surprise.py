@@ -55,15 +55,21 @@ class Reference:
     """
 
     def __init__(self, traces: ArrayLike, predicted: ArrayLike | None = None, arrays: Arrays = HOST) -> None:
-        rows = _checked_traces(traces)
+        rows = np.asarray(traces, dtype=np.float32)
+        if rows.ndim != 2 or rows.size == 0:
+            raise DataError(
+                f"the reference traces have shape {rows.shape}; give one row of neurons per training example"
+            )
+        if not (finite := _are_finite(rows)).all():
+            raise DataError(f"reference trace {finite.argmin()} is not finite; remove that example or repair the model")
         labels = _checked_classes(predicted, len(rows))
         order = np.argsort(labels, kind="stable")
         self.traces = rows[order]  # (M, m) float32, class after class
         self.classes, starts = np.unique(labels[order], return_index=True)
         self._bounds = np.append(starts, len(rows))  # (classes + 1,) where each class begins
         self._arrays = arrays
-        self._gaps = np.full(len(rows), np.nan)  # (M,) dist_b of each trace; NaN: not needed so far
         self._kernels: dict[tuple[int, bool], _Kernel] = {}
+        self._gaps = np.full(len(rows), np.nan)  # (M,) dist_b of each trace; NaN: not needed so far
 
     def dsa(self, hidden: ArrayLike, predicted: ArrayLike | None = None) -> NDArray[np.float32]:
         """Return the distance-based surprise of each example: hidden (B, m), predicted (B,) -> (B,).
@@ -254,15 +260,6 @@ class _Spread(NamedTuple):
                 "data or because neurons depend on one another; give more data, record another layer, or use dsa"
             )
         return _Kernel.of(traces, self.pooled)
-
-
-def _checked_traces(traces: ArrayLike) -> NDArray[np.float32]:
-    rows = np.asarray(traces, dtype=np.float32)
-    if rows.ndim != 2 or rows.size == 0:
-        raise DataError(f"the reference traces have shape {rows.shape}; give one row of neurons per training example")
-    if not (finite := _are_finite(rows)).all():
-        raise DataError(f"reference trace {finite.argmin()} is not finite; remove that example or repair the model")
-    return rows
 
 
 def _checked_classes(predicted: ArrayLike | None, size: int) -> NDArray[np.int64]:

@@ -3,13 +3,13 @@
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, counted
-from opacc_ray.extract.extractor import Extraction, Extractor, refusal
+from opacc_ray.extract.extractor import Extraction, Extractor, refusal, take_rows
 from opacc_ray.extract.inference import check_hidden, columns_of, load_model, run_model
 from opacc_ray.extract.inputs import Batch, load_transform, transformed
 from opacc_ray.extract.machine import resident_bytes
@@ -17,10 +17,6 @@ from opacc_ray.extract.shards import Columns, FeatureShard, encode_shard, joined
 from opacc_ray.lake.examples import BadItem, Example, Plan, Shard
 from opacc_ray.lake.pools import read_examples
 from opacc_ray.spec import PoolSpec, Spec, open_pool, rules_of
-
-if TYPE_CHECKING:
-    from opacc_ray.extract.inference import FunctionModel
-    from opacc_ray.extract.model import Model
 
 TRIED, PLACES = 64, 8
 """Number of examples, at most, and of evenly spread places of the pool that they are read from."""
@@ -69,7 +65,11 @@ def try_examples(spec: Spec, plan: Plan) -> Trial:
         batch = Batch(max(1, len(examples)))
         for example in examples:
             batch.add(example, transformed(transform, example))
-        columns = _run(spec, model, batch.inputs) if examples else {}
+        columns: Columns = {}
+        if examples:
+            activations = run_model(model, batch.inputs)
+            check_hidden(spec.features(), activations)
+            columns = columns_of(spec, activations)
         unfit = not_finite(columns)
         bad += [*unread, *(BadItem(examples[row].id, f"NaN or infinity in {name}") for row, name in unfit.items())]
         if bad and spec.extract.on_bad_item == "error":
@@ -80,11 +80,13 @@ def try_examples(spec: Spec, plan: Plan) -> Trial:
             parts.append({name: values[sound] for name, values in columns.items()})
             inputs += [batch.inputs[row] for row in sound]
     if first is None:
-        raise _none_left(spec, bad)
+        raise DataError(
+            f"none of {counted(len(bad), 'example')} tried from {spec.pool.uri} can be used, the first because of "
+            f"{bad[0].id}: {bad[0].reason}; check the model and the transform"
+        )
     whole = joined(parts)
     hidden = whole["hidden"].shape[1] if "hidden" in whole else 0
-    note = getattr(model, "note", None)
-    return Trial(first, inputs[0].shape, hidden, whole, measures_of(inputs), len(bad), note)
+    return Trial(first, inputs[0].shape, hidden, whole, measures_of(inputs), len(bad), getattr(model, "note", None))
 
 
 def try_inputs(spec: Spec, source: PoolSpec, plan: Plan) -> NDArray[np.float64]:
@@ -107,13 +109,6 @@ def measures_of(inputs: Sequence[NDArray[np.float32]]) -> NDArray[np.float64]:
         return whole
     channels = whole.shape[1] if whole.ndim == 4 and whole.shape[1] <= MOST_MEASURES else 1
     return np.asarray(whole.reshape(len(whole), channels, -1).mean(axis=2))
-
-
-def _run(spec: Spec, model: "Model | FunctionModel", batch: NDArray[np.float32]) -> Columns:
-    """Return hidden layer, output, prediction and confidence of a batch, as in extraction."""
-    activations = run_model(model, batch)
-    check_hidden(spec.features(), activations)
-    return columns_of(spec, activations)
 
 
 def _batches(spec: Spec, source: PoolSpec, plan: Plan) -> Iterator[tuple[list[Example], list[BadItem]]]:
@@ -164,13 +159,6 @@ def _cut(shard: Shard, offset: int, parts: int) -> list[Shard]:
     most = rows if parts == 1 else TRIED // PLACES
     cuts = [piece._replace(start=a, stop=min(b, a + most)) for a, b in pairwise([*starts, piece.stop])]
     return [shard._replace(entries=(cut.entry,), pieces=(cut,)) for cut in cuts if cut.start < cut.stop]
-
-
-def _none_left(spec: Spec, bad: Sequence[BadItem]) -> DataError:
-    return DataError(
-        f"none of {counted(len(bad), 'example')} tried from {spec.pool.uri} can be used, the first because of "
-        f"{bad[0].id}: {bad[0].reason}; check the model and the transform"
-    )
 
 
 def _first_sound(spec: Spec, source: PoolSpec, plan: Plan) -> Example:
@@ -232,34 +220,30 @@ def measure_pace(job: Extraction, shards: Sequence[Shard], num_batches: int, dev
     if not timed:
         reason = f"{bad[0].id}: {bad[0].reason}" if bad else "it is empty"
         raise DataError(f"no example of {job.source.uri} could be read, the first because of {reason}; check the pool")
-    num = sum(len(item.batch.ids) for item in timed)
-    whole = timed[0].features
-    encoded, half = (len(encode_shard(part, extractor.prepare().machine)) for part in (whole, _first_half(whole)))
-    per_example = (encoded - half) / max(1, len(whole.ids) - len(whole.ids) // 2)
+    num = sum(len(batch.ids) for batch, _, _ in timed)
+    read, read_cpu, compute = np.sum([seconds for _, _, seconds in timed], axis=0) / num
+    batch, columns, _ = timed[0]
+    whole = FeatureShard(batch.ids, batch.uris, columns, [], batch.own_ids)
+    half = take_rows(whole, range(len(batch.ids) // 2), list(columns))  # shows the bytes per row
+    num_bytes, of_half = (len(encode_shard(part, extractor.prepare().machine)) for part in (whole, half))
+    per_example = (num_bytes - of_half) / max(1, len(whole.ids) - len(half.ids))
     return Pace(
         examples=num,
-        read=sum(item.read for item in timed) / num,
-        read_cpu=sum(item.read_cpu for item in timed) / num,
-        compute=sum(item.compute for item in timed) / num,
-        input_bytes=timed[0].batch.inputs[0].nbytes,
-        example_bytes=max(item.batch.largest for item in timed),
+        read=float(read),
+        read_cpu=float(read_cpu),
+        compute=float(compute),
+        input_bytes=batch.inputs[0].nbytes,
+        example_bytes=max(batch.largest for batch, _, _ in timed),
         feature_bytes=max(1, round(per_example)),
-        file_bytes=max(0, round(encoded - per_example * len(whole.ids))),
+        file_bytes=max(0, round(num_bytes - per_example * len(whole.ids))),
         process_bytes=resident_bytes(),
     )
 
 
-class _Timed(NamedTuple):
-    """A batch, its times in seconds, and its features."""
-
-    batch: Batch
-    read: float
-    read_cpu: float
-    compute: float
-    features: FeatureShard
-
-
-def _timed(extractor: Extractor, shard: Shard, bad: list[BadItem]) -> Iterator[_Timed]:
+def _timed(
+    extractor: Extractor, shard: Shard, bad: list[BadItem]
+) -> Iterator[tuple[Batch, Columns, tuple[float, float, float]]]:
+    """Yield each batch with its columns, and the seconds to read it, of the CPU to read it, and to compute."""
     batches = extractor.read_batches(shard, bad)
     while True:
         begun, cpu = time.monotonic(), time.process_time()
@@ -269,13 +253,4 @@ def _timed(extractor: Extractor, shard: Shard, bad: list[BadItem]) -> Iterator[_
         read, cpu = time.monotonic() - begun, time.process_time() - cpu
         begun = time.monotonic()
         columns, _ = extractor.compute(batch)
-        compute = time.monotonic() - begun
-        features = FeatureShard(batch.ids, batch.uris, columns, [], batch.own_ids)
-        yield _Timed(batch, read, cpu, compute, features)
-
-
-def _first_half(shard: FeatureShard) -> FeatureShard:
-    """Return the first half of a shard, whose file shows the bytes per row."""
-    half = len(shard.ids) // 2
-    columns = {name: values[:half] for name, values in shard.columns.items()}
-    return shard._replace(ids=shard.ids[:half], uris=shard.uris and shard.uris[:half], columns=columns)
+        yield batch, columns, (read, cpu, time.monotonic() - begun)
