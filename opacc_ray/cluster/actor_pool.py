@@ -13,22 +13,26 @@ Two commands may work on one run, since they write the same bytes: a shard that 
 """
 
 import logging
+import os
+import signal
 import statistics
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from opacc_ray.cluster.actor import Actor, Worker, wait_to_leave
 from opacc_ray.cluster.local import raise_if_lost
 from opacc_ray.cluster.placement import Placement, place
 from opacc_ray.cluster.session import raise_if_ending
-from opacc_ray.cluster.tasks import LOST, cause_of, ran_out_of_memory
+from opacc_ray.cluster.tasks import LOST, cause_of, enter_folder, ran_out_of_memory
 from opacc_ray.errors import ClusterError, OpaccError, StorageError, counted, shortened
-from opacc_ray.extract.extractor import Extraction, Interrupted
+from opacc_ray.extract.extractor import Extraction, Extractor, Interrupted
+from opacc_ray.extract.machine import Machine, tune_allocation
 from opacc_ray.extract.shards import ShardReport, check_plan, read_report
 from opacc_ray.lake.examples import Shard
 from opacc_ray.lake.store_uris import Store
@@ -53,16 +57,91 @@ LIST_EVERY = 20.0
 SLOW, SLOW_SECONDS = 2.0, 3.0
 """A shard is slow if it takes ``SLOW`` times the median of the finished ones, and at least ``SLOW_SECONDS``."""
 
+GRACE = 20.0
+"""Seconds from SIGTERM to the end of an actor's process, in which it may finish a batch."""
+
+ANSWER_WITHIN = 5.0
+"""Seconds in which a worker that finishes nothing must report its current examples."""
+
+LEAVE_WITHIN = 2.0
+"""Seconds in which actors that are no longer needed may finish the file that they write."""
+
+
+class Worker(Extractor):
+    """Extractor in an actor: uses the device that Ray assigned, and ends cleanly on SIGTERM."""
+
+    def __init__(self, job: Extraction, readers: int) -> None:
+        tune_allocation()
+        enter_folder(job.modules)
+        gpus = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
+        super().__init__(job, "cuda" if gpus else "cpu", readers)
+        signal.signal(signal.SIGTERM, self._on_sigterm)  # an actor is made in its process's main thread
+
+    def machine(self) -> Machine:
+        """Load the model, and return the kind of the machine that it is on."""
+        return self.prepare().machine
+
+    def _on_sigterm(self, *_: object) -> None:
+        """End the shards in flight after their batch; the driver ends the process, or else it ends itself."""
+        self.interrupt()
+        end = threading.Timer(GRACE, os._exit, [128 + signal.SIGTERM])
+        end.daemon = True
+        end.start()
+
+
+@dataclass(eq=False)
+class Actor:
+    """The driver's handle to a worker."""
+
+    handle: Any
+    starting: Any = field(init=False)  # reference of machine(); None once the model is loaded
+    machine: Machine | None = None  # known once the model is loaded
+    shards: dict[Any, Shard] = field(default_factory=dict)  # reference -> shard in flight
+    assigned: dict[Any, float] = field(default_factory=dict)  # reference -> monotonic seconds of its assignment
+    last_sign: float = 0.0  # monotonic seconds when it last finished a shard, or got one while idle
+
+    def __post_init__(self) -> None:
+        self.starting = self.handle.machine.remote()
+
+    def assign(self, shard: Shard) -> None:
+        """Add a shard to those that it extracts."""
+        now = time.monotonic()
+        if not self.shards:
+            self.last_sign = now
+        reference = self.handle.extract.remote(shard)
+        self.shards[reference], self.assigned[reference] = shard, now
+
+    def take(self, reference: Any) -> Shard:
+        """Remove and return the shard of a call that has ended."""
+        self.last_sign = time.monotonic()
+        del self.assigned[reference]
+        return self.shards.pop(reference)
+
+    def where(self) -> str:
+        """Return in words which examples the worker is at; empty if it does not answer."""
+        try:
+            places = ray.get(self.handle.places.remote(), timeout=ANSWER_WITHIN)
+        except RayError:  # it is dead, or the code that hangs blocks all threads
+            return ""
+        own = [(shard, places[shard.number]) for shard in self.shards.values() if shard.number in places]
+        return "; ".join(f"{shard.name} was at {first!r} .. {last!r}" for shard, (first, last) in own)
+
+
+def wait_to_leave(actors: Sequence[Actor]) -> None:
+    """Let actors finish the files that they write, without a further batch, for LEAVE_WITHIN seconds in all."""
+    busy = [actor for actor in actors if actor.shards]
+    for actor in busy:
+        actor.handle.interrupt.remote()
+    in_flight = [reference for actor in busy for reference in actor.shards]
+    if in_flight:
+        ray.wait(in_flight, num_returns=len(in_flight), timeout=LEAVE_WITHIN)
+
 
 def extract_shards(job: Extraction, shards: Sequence[Shard], on_done: OnDone) -> None:
     """Extract the shards on actors; ``on_done`` is called with each one and its report as it finishes, in any order.
 
-    Raises
-    ------
-    ClusterError
-        No room for the actors, or a shard that failed ``attempts`` times.
-    OpaccError
-        Raised by the work itself.
+    Raises ClusterError if there is no room for the actors, or a shard failed ``attempts`` times, and each OpaccError of
+    the work itself.
     """
     placement = place(job.spec.extract, len(shards))
     log.info("%s with %s each", counted(placement.actors, "actor"), placement.needs)

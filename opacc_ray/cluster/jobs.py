@@ -78,12 +78,8 @@ class JobServer:
     Ray stores ``environment``, variables for jobs and their workers, with the job. No text from this class holds their
     values.
 
-    Raises
-    ------
-    SpecError
-        Neither names a cluster: none is searched for, since it could belong to another user.
-    ClusterError
-        It cannot be reached, or refuses the token.
+    Raises SpecError if neither names a cluster: none is searched for, since it could belong to another user. Raises
+    ClusterError if it cannot be reached, or refuses the token.
     """
 
     def __init__(self, address: str | None = None, environment: Mapping[str, str] | None = None) -> None:

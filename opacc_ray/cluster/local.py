@@ -62,10 +62,7 @@ def lock() -> None:
 
     The token is random, and only in the environment of this process, which its workers inherit.
 
-    Raises
-    ------
-    ClusterError
-        Ray was imported before without token mode, which it reads once.
+    Raises ClusterError if Ray was imported before without token mode, which it reads once.
     """
     if "ray" in sys.modules and os.environ.get("RAY_AUTH_MODE") != "token":
         raise ClusterError(

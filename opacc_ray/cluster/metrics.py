@@ -104,10 +104,7 @@ class Metrics:
     def state(self, labels_awaited: int, stated: tuple[float, float, float] | None) -> None:
         """Report the state of a run at the end of its driver, and wait for the board.
 
-        Parameters
-        ----------
-        labels_awaited : labels that the newest round waits for
-        stated : the last estimate, and low and high of its interval; None if there is none
+        ``stated`` is the last estimate, and low and high of its interval; None if there is none.
         """
         self._gauges |= {"opacc_labels_awaited": labels_awaited}
         if stated is not None:

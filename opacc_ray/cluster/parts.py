@@ -33,12 +33,6 @@ class ActorParts(StoredParts):
     """Parts of a view in actors, each with consecutive ones: see :mod:`opacc_ray.parts.view`.
 
     An actor reads a feature at its first use. The driver reads ids, and columns for itself, from storage.
-
-    Parameters
-    ----------
-    features : the run's features
-    names : features of a part
-    num_actors : that share the parts
     """
 
     def __init__(self, features: Features, names: Sequence[str], num_actors: int) -> None:

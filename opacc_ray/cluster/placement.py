@@ -64,10 +64,7 @@ class Placement:
 def place(extract: ExtractSpec, num_shards: int) -> Placement:
     """Return the placement that the spec asks for.
 
-    Raises
-    ------
-    ClusterError
-        The cluster is too small, and would otherwise be waited for without end.
+    Raises ClusterError if the cluster is too small, and would otherwise be waited for without end.
     """
     nodes = ray.nodes()
     needs = _needs(extract, nodes)

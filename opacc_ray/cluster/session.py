@@ -31,13 +31,9 @@ CONNECTED_IN = 5.0
 def connected() -> Iterator[bool]:
     """Join the cluster that RAY_ADDRESS or an enclosing ``ray.init`` names, else start a local one and end it after.
 
-    Workers of a local cluster inherit this process's environment and module path. On a cluster that is joined they
-    use their own credentials: those of the driver are never sent, since Ray would show them to every user.
-
-    Yields
-    ------
-    bool
-        Whether the cluster was started here.
+    Yields whether it was started here. Workers of a local cluster inherit this process's environment and module path.
+    On a cluster that is joined they use their own credentials: those of the driver are never sent, since Ray would show
+    them to every user.
     """
     shared = _SHARED.get()
     if shared is not None:

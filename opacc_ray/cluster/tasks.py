@@ -56,14 +56,8 @@ def map_tasks(
 ) -> Iterator[tuple[Item, Result]]:
     """Run ``function(item)`` for every item in tasks of one CPU, ``workers`` at a time (default: all CPUs).
 
-    Yields each item with its result as it finishes, in any order. A task whose worker dies is retried.
-
-    Raises
-    ------
-    ClusterError
-        The worker of an item, which is named, died more than ``TASK_RETRIES`` times.
-    OpaccError
-        Raised by the function itself.
+    Yields each item with its result as it finishes, in any order. A task whose worker dies is retried. Raises
+    ClusterError if it dies more than ``TASK_RETRIES`` times, and each OpaccError of the function itself.
     """
     at_once = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
     remote, folder = ray.remote(_call).options(num_cpus=1, max_retries=TASK_RETRIES), os.getcwd()
@@ -103,13 +97,7 @@ def enter_folder(folder: str) -> None:
 
 
 def refuse_unseen(paths: Mapping[str, str]) -> None:
-    """Check on every node that the paths exist there; ``paths`` are by their keys in the spec.
-
-    Raises
-    ------
-    StorageError
-        One does not; the message names the first, and the node.
-    """
+    """Raise StorageError if a node lacks one of the paths, which are by their keys in the spec; it names the first."""
     asked = {}
     for node in ray.nodes() if paths else []:
         if node["Alive"]:

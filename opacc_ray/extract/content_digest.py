@@ -58,11 +58,7 @@ def plan_set(spec: Spec, planned: Plan, compared: Plan | None, code: Code | None
 
     A set with more features of the forward pass is used if it is complete and excludes no example.
 
-    Parameters
-    ----------
-    spec : with the digest of its weights
-    planned, compared : the shards of pool and reference
-    code : that computes the features
+    The spec has the digest of its weights; ``planned`` and ``compared`` are the shards of pool and reference.
     """
     if spec.model.weights is None:
         return None

@@ -39,11 +39,7 @@ _LAYOUT = "bytes"  # part of the digest, so that another layout has other file n
 class Derived:
     """A cache of one row of numbers, or one text, per example; a lost or damaged value is computed again.
 
-    Parameters
-    ----------
-    folder : of the features
-    size : of the pool
-    digests : returns those of the files that a value is derived from, by its name; None for an unknown one
+    ``digests`` returns those of the files that a value is derived from, by its name; None for an unknown one.
     """
 
     def __init__(self, folder: Store, size: int, digests: Callable[[str], Sequence[str | None]]) -> None:

@@ -113,9 +113,8 @@ class Extractor:
         """End all shards after the current batch, with Interrupted, and begin no other."""
         self._interrupted.set()
 
-    @property
     def places(self) -> dict[int, tuple[str, str]]:
-        """First and last id of the current batch of each shard in work, by the shard's number."""
+        """Return the first and last id of the current batch of each shard in work, by the shard's number."""
         return {number: batch.span for number, batch in (self._reading | self._computed).items()}
 
     def prepare(self) -> "Device | FunctionModel":
@@ -331,16 +330,9 @@ def take_rows(shard: FeatureShard, rows: Sequence[int], names: Sequence[str]) ->
 
 
 def _rows_of(found: FeatureShard, ids: Sequence[str], bad: list[BadItem]) -> FeatureShard:
-    """Return all columns of the examples with these ids.
-
-    Raises
-    ------
-    DataError
-        One of them could not be read.
-    """
+    """Return all columns of the examples with these ids; raises DataError if one of them could not be read."""
     places = {name: row for row, name in enumerate(found.ids)}
-    lost = [name for name in ids if name not in places]
-    if lost:
+    if lost := [name for name in ids if name not in places]:
         raise DataError(f"example {lost[0]!r} cannot be read now, and could be before; restore it and run again")
     rows = take_rows(found, [places[name] for name in ids], list(found.columns))
     return rows._replace(uris=None, bad=bad, own_ids=False)

@@ -105,10 +105,7 @@ def make_index(
 ) -> Index:
     """Return the index of files, in the order of the pool, from their reports; ``others`` are by content.
 
-    Raises
-    ------
-    DataError
-        A feature has more values per example in some files than in others.
+    Raises DataError if a feature has more values per example in some files than in others.
     """
     machines = sorted({report.machine for report in reports if report.machine}, key=str)
     features: dict[str, int] = {}
@@ -238,10 +235,7 @@ class FeatureSet(NamedTuple):
     def read(self) -> Complete | None:
         """Return the features, or None while they are not complete.
 
-        Raises
-        ------
-        DataError
-            An index is damaged, or that of an added feature has other examples.
+        Raises DataError if an index is damaged, or that of an added feature has other examples.
         """
         indices = self._indices()
         if indices is None:
@@ -265,13 +259,8 @@ class FeatureSet(NamedTuple):
         return [entry.tag if entry else None for entry in found]
 
     def _indices(self) -> list[Index] | None:
-        found = []
-        for folder in self.folders:
-            index = read_index(folder)
-            if index is None:
-                return None
-            found.append(index)
-        return found
+        found = [index for folder in self.folders if (index := read_index(folder))]
+        return found if len(found) == len(self.folders) else None
 
 
 def _complete(features: Features, index: Index, indices: Sequence[Index]) -> Complete:

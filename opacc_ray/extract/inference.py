@@ -74,13 +74,7 @@ def columns_of(spec: Spec, activations: Activations) -> Columns:
 
 
 def in_halves(run: Callable[[NDArray[np.float32]], Activations], batch: NDArray[np.float32]) -> Activations:
-    """Run a batch (B, ...), or recursively its halves where memory runs out.
-
-    Raises
-    ------
-    MemoryError
-        Memory runs out for a single example.
-    """
+    """Run a batch (B, ...), or recursively its halves; raises MemoryError if memory runs out for a single example."""
     try:
         return run(batch)
     except MemoryError as error:
@@ -145,10 +139,7 @@ def _rows(value: Any, length: int, what: str) -> NDArray[np.float32]:
 def user_code(what: str, remedy: str = "") -> Iterator[None]:
     """Convert errors of the user's code in the block to DataError; errors of this package and MemoryError pass.
 
-    Parameters
-    ----------
-    what : names the function and its key in the spec, such as ``model.factory 'mypkg:net'``
-    remedy : what to do, for errors with a usual cause
+    ``what`` names the function and its key in the spec, such as ``model.factory 'mypkg:net'``.
     """
     try:
         yield

@@ -30,10 +30,7 @@ _TOLERANCE = {"float32": 1e-3, "bfloat16": 3e-2, "float16": 5e-3}
 def read_output(output: Output, model: ModelSpec, precision: str) -> dict[str, NDArray[Any]]:
     """Return columns of a batch: output (B, C) float32, prediction (B,) and, for classes, confidence (B,) float64.
 
-    Raises
-    ------
-    DataError
-        The output does not have the form that the spec states; the message names what was found and the key to change.
+    Raises DataError if the output does not have the form that the spec states.
     """
     kind, tolerance = model.output, _TOLERANCE[precision]
     if model.task == "regression":

@@ -43,13 +43,7 @@ NONE = Loaded(None, None)
 
 
 def plan(spec: Spec) -> Plan | None:
-    """Return the shards of the reference, or None if the spec does not use it.
-
-    Raises
-    ------
-    DataError
-        There is no example.
-    """
+    """Return the shards of the reference, or None if the spec does not use it; raises as :func:`plan_pool`."""
     source = spec.reference
     if source is None or not spec.reads_reference:
         return None

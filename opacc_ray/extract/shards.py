@@ -113,14 +113,7 @@ def report_on(shard: FeatureShard, data: bytes, source: str) -> ShardReport:
 def read_report(store: Store, file: str, size: int, *, whole: bool = False) -> ShardReport:
     """Return the report at the end of a file.
 
-    Parameters
-    ----------
-    whole : compare all bytes with their digest, not only the end
-
-    Raises
-    ------
-    DataError
-        The file is not a shard of features, or it is damaged.
+    Raises DataError if it is not a shard of features, or damaged: ``whole``, anywhere; else at its end.
     """
     with _readable(store.uri_of(file)):
         footer = read_footer(store, file, size=size)
@@ -145,7 +138,7 @@ def read_table(
     sha256: str | None = None,
     footers: dict[str, bytes] | None = None,
 ) -> Any:
-    """Return some columns of a file as an Arrow table, or all.
+    """Return some columns of a file as an Arrow table, or all; raises DataError if it is damaged, or another file.
 
     With ``sha256`` the footer is checked, which identifies the file. The pages that are read are checked by their own
     checksums, and all bytes by their digest, if all were read.
@@ -154,11 +147,6 @@ def read_table(
     ----------
     size, footer_size, num_examples, sha256 : of the file in the index, as far as known
     footers : those that were read before, by file; that of this file is added
-
-    Raises
-    ------
-    DataError
-        The file is damaged, or not the one of the index.
     """
 
     def check(footer: Footer, before: bytes | None) -> None:
@@ -262,10 +250,7 @@ def find_repeated(hashes: Sequence[Hashes], ids_of: Callable[[int], Sequence[str
 
     Ids with equal hashes are compared, so the result is exact. Memory: 16 bytes per example.
 
-    Parameters
-    ----------
-    hashes : of the ids of each shard, in the order of the pool
-    ids_of : returns the ids of a shard by its place; called only for shards that share a hash
+    ``hashes`` are of each shard, in the order of the pool; ``ids_of`` is called only for shards that share one.
     """
     ordered = np.concatenate(hashes)
     ordered.sort()
@@ -283,13 +268,7 @@ def find_repeated(hashes: Sequence[Hashes], ids_of: Callable[[int], Sequence[str
 
 
 def joined(batches: Sequence[Columns]) -> Columns:
-    """Concatenate the columns of batches.
-
-    Raises
-    ------
-    DataError
-        A feature has more values for some examples than for others, or none.
-    """
+    """Concatenate the columns of batches; raises DataError if a feature has another number of values in some, or none."""
     for name in batches[0] if batches else ():
         widths = sorted({batch[name].shape[1] for batch in batches if batch[name].ndim > 1})
         if len(widths) > 1:

@@ -41,10 +41,8 @@ _ROUNDING = 1e-5  # by which a confidence in float32 may exceed [0, 1]
 def extract_shards(job: Extraction, shards: Sequence[Shard], on_done: Callable[[Shard, ShardReport], None]) -> None:
     """Write the features of shards; ``on_done`` is called with each one and its report, in their order.
 
-    Raises
-    ------
-    DataError
-        A column does not have the form that the spec states, or an example is unusable and not excluded.
+    Raises DataError if a column does not have the form that the spec states, or an example is unusable and not
+    excluded.
     """
     loaded = reference.NONE if job.reference is None else reference.load(job.reference, job.spec, HOST)
     reports = in_order(lambda shard: _extract(job, shard, loaded), shards, THREADS)
@@ -188,13 +186,7 @@ def _numbers(column: Any, name: str) -> NDArray[Any]:
 
 
 def read_prior(pool: PoolSpec, plan: Plan, there: Complete) -> NDArray[np.float64]:
-    """Return the prior of every example with features, (N,), in their order.
-
-    Raises
-    ------
-    DataError
-        The column is missing, does not hold numbers, or lacks one for an example.
-    """
+    """Return the prior of every example with features, (N,), in their order; raises DataError if it lacks one."""
     held = [shard for shard, own in zip(plan.shards, there.index.shards, strict=True) if own.examples]
     parts = in_order(lambda part: _of_shard(pool, held[part], there.features.ids(part)), range(len(held)), THREADS)
     return np.concatenate(list(parts))

@@ -12,7 +12,7 @@ predicts as class c, and c the class that it predicts for x:
     LSA(x) = -log (1/n) Σ_t φ(h(x) - h(t))  over the n examples t in T_c                likelihood-based surprise
 
 φ is the Gaussian density with covariance n^(-2/(d+4)) · Σ_c: Scott's factor times the covariance of T_c over the d
-neurons that count. A neuron counts if its variance is at least 1e-5 in every class, or in class c with ``per_class``.
+neurons that count. A neuron counts if its variance is at least 1e-5 in every class.
 
 Deviations, only where the paper gives no value. T_c may be too small for a covariance: such a class is ignored in the
 choice of neurons, and its kernel uses the covariance within classes, pooled over all of them. An example of a predicted
@@ -68,7 +68,7 @@ class Reference:
         self.classes, starts = np.unique(labels[order], return_index=True)
         self._bounds = np.append(starts, len(rows))  # (classes + 1,) where each class begins
         self._arrays = arrays
-        self._kernels: dict[tuple[int, bool], _Kernel] = {}
+        self._kernels: dict[int, _Kernel] = {}  # by number of the class
         self._gaps = np.full(len(rows), np.nan)  # (M,) dist_b of each trace; NaN: not needed so far
 
     def dsa(self, hidden: ArrayLike, predicted: ArrayLike | None = None) -> NDArray[np.float32]:
@@ -101,14 +101,8 @@ class Reference:
         surprise[place] = np.divide(dist_a, dist_b, out=np.full(len(rows), np.inf), where=dist_b > 0)
         return surprise.astype(np.float32)
 
-    def lsa(
-        self, hidden: ArrayLike, predicted: ArrayLike | None = None, *, per_class: bool = False
-    ) -> NDArray[np.float32]:
+    def lsa(self, hidden: ArrayLike, predicted: ArrayLike | None = None) -> NDArray[np.float32]:
         """Return the likelihood-based surprise of each example: hidden (B, m), predicted (B,) -> (B,).
-
-        Parameters
-        ----------
-        per_class : choose the neurons class by class; densities of two classes are then over different neurons
 
         Returns
         -------
@@ -125,7 +119,9 @@ class Reference:
         rows, group, place, surprise = self._prepare(hidden, predicted)
         for number in np.unique(group):
             part = group == number
-            surprise[place[part]] = self._kernel(number, per_class).surprise(rows[part])
+            if number not in self._kernels:
+                self._kernels[number] = self._spread.kernel(number)
+            surprise[place[part]] = self._kernels[number].surprise(rows[part])
         return surprise.astype(np.float32)
 
     def _prepare(
@@ -161,12 +157,6 @@ class Reference:
     @cached_property
     def _spread(self) -> "_Spread":
         return _Spread.of([self.traces[start:stop] for start, stop in pairwise(self._bounds)])
-
-    def _kernel(self, group: int, per_class: bool) -> "_Kernel":
-        if (group, per_class) not in self._kernels:
-            traces = self.traces[self._bounds[group] : self._bounds[group + 1]]
-            self._kernels[group, per_class] = self._spread.kernel(traces, group, per_class)
-        return self._kernels[group, per_class]
 
 
 class _Whitening(NamedTuple):
@@ -227,14 +217,13 @@ class _Kernel(NamedTuple):
 class _Spread(NamedTuple):
     """How traces vary within classes: which neurons count, and a covariance for classes that have none of their own."""
 
-    varying: NDArray[np.bool_]  # (classes, m) variance of at least MIN_VARIANCE
-    enough: NDArray[np.bool_]  # (classes,) more traces than varying neurons
+    parts: list[NDArray[np.float32]]  # the traces of each class
+    enough: NDArray[np.bool_]  # (classes,) more traces than neurons with a variance of at least MIN_VARIANCE
     neurons: NDArray[np.int64]  # (d,) those that count for all classes
     pooled: _Whitening | None  # from the covariance within classes; None if it is singular
 
     @classmethod
     def of(cls, parts: list[NDArray[np.float32]]) -> "_Spread":
-        """``parts``: the traces of each class."""
         m, sizes = parts[0].shape[1], np.array([len(part) for part in parts])
         total = np.zeros((m, m))
         varying = np.empty((len(parts), m), dtype=bool)
@@ -245,13 +234,13 @@ class _Spread(NamedTuple):
         enough = (sizes > varying.sum(axis=1)) & varying.any(axis=1)
         covariance = total / max(sizes.sum() - len(parts), 1)
         neurons = np.flatnonzero(varying[enough].all(axis=0) & (np.diag(covariance) >= MIN_VARIANCE))
-        return cls(varying, enough, neurons, _Whitening.of(neurons, covariance[np.ix_(neurons, neurons)]))
+        return cls(parts, enough, neurons, _Whitening.of(neurons, covariance[np.ix_(neurons, neurons)]))
 
-    def kernel(self, traces: NDArray[np.float32], group: int, per_class: bool) -> _Kernel:
+    def kernel(self, group: int) -> _Kernel:
         """Return the kernel of one class: with its own covariance if it has one, else with the pooled one."""
+        traces = self.parts[group]
         if self.enough[group]:
-            neurons = np.flatnonzero(self.varying[group]) if per_class else self.neurons
-            own = _Whitening.of(neurons, _scatter(traces[:, neurons]) / (len(traces) - 1))
+            own = _Whitening.of(self.neurons, _scatter(traces[:, self.neurons]) / (len(traces) - 1))
             if own is not None:
                 return _Kernel.of(traces, own)
         if self.pooled is None:

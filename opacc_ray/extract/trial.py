@@ -48,11 +48,8 @@ class Trial(NamedTuple):
 def try_examples(spec: Spec, plan: Plan) -> Trial:
     """Build the model and run some examples from several places of the pool.
 
-    Raises
-    ------
-    SpecError, DataError, StorageError
-        The errors of extraction: functions that cannot be imported, weights that do not fit, an unknown layer, a
-        transform or model that raises, an output of another form than the spec states or not finite.
+    Raises the errors of extraction, SpecError, DataError or StorageError: functions that cannot be imported, weights
+    that do not fit, a transform or model that raises, an output of another form than the spec states or not finite.
     """
     transform = load_transform(spec)
     covered = spec.extract.coverage if "coverage" in spec.features() else None
@@ -204,10 +201,7 @@ class Pace(NamedTuple):
 def measure_pace(job: Extraction, shards: Sequence[Shard], num_batches: int, device: str = "cpu") -> Pace:
     """Measure the first batches of some shards, after one that opens connections and compiles; nothing is written.
 
-    Raises
-    ------
-    DataError
-        The shards hold no example that can be used.
+    Raises DataError if they hold no example that can be used.
     """
     extractor = Extractor(job, device)
     extractor.prepare()

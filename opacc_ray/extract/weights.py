@@ -154,12 +154,7 @@ def misfit(state: Mapping[str, Any], own: Mapping[str, Any]) -> str:
 def create(kind: str, name: str, arguments: Mapping[str, Any], *, pretrained: bool) -> Any:
     """Return a model of a library.
 
-    Raises
-    ------
-    SpecError
-        The library is not installed.
-    DataError
-        It has no such model, or cannot download it.
+    Raises SpecError if the library is not installed, DataError if it has no such model or cannot download it.
     """
     try:
         library = importlib.import_module(LIBRARY_OF[kind])
