@@ -42,29 +42,17 @@ log = logging.getLogger(__name__)
 OnDone = Callable[[Shard, ShardReport], None]
 """Called with each finished shard and its report."""
 
-IN_FLIGHT = 2
-"""Shards per actor: one that computes, one that is read."""
-
-TICK = 1.0
-"""Seconds between two checks of the actors if nothing happens."""
-
-RESIZE_EVERY = 5.0
-"""Seconds between two checks for how many actors the cluster has room."""
-
-LIST_EVERY = 20.0
-"""Seconds between two listings of the features."""
+IN_FLIGHT = 2  # shards per actor: one that computes, one that is read
+TICK = 1.0  # seconds between two checks of the actors if nothing happens
+RESIZE_EVERY = 5.0  # seconds between two checks for how many actors the cluster has room
+LIST_EVERY = 20.0  # seconds between two listings of the features
 
 SLOW, SLOW_SECONDS = 2.0, 3.0
 """A shard is slow if it takes ``SLOW`` times the median of the finished ones, and at least ``SLOW_SECONDS``."""
 
-GRACE = 20.0
-"""Seconds from SIGTERM to the end of an actor's process, in which it may finish a batch."""
-
-ANSWER_WITHIN = 5.0
-"""Seconds in which a worker that finishes nothing must report its current examples."""
-
-LEAVE_WITHIN = 2.0
-"""Seconds in which actors that are no longer needed may finish the file that they write."""
+GRACE = 20.0  # seconds from SIGTERM to the end of an actor's process, in which it may finish a batch
+ANSWER_WITHIN = 5.0  # seconds in which a worker that finishes nothing must report its current examples
+LEAVE_WITHIN = 2.0  # seconds in which actors that are no longer needed may finish the file that they write
 
 
 class Worker(Extractor):

@@ -28,14 +28,9 @@ ADDRESSES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
 _LOGGERS = ("ray.dashboard.modules.job.sdk", "ray.dashboard.modules.dashboard_sdk")
 """Loggers of Ray's client, which report its progress."""
 
-POLL_EVERY = 0.5
-"""Seconds between two requests for a job's status."""
-
-RECONNECTS = 5
-"""Reconnections to a job's log, after which only its status is polled."""
-
-LAST_LINES, MOST_SHOWN = 3, 600
-"""Lines and characters of a job's log in an error."""
+POLL_EVERY = 0.5  # seconds between two requests for a job's status
+RECONNECTS = 5  # reconnections to a job's log, after which only its status is polled
+LAST_LINES, MOST_SHOWN = 3, 600  # lines and characters of a job's log in an error
 
 log = logging.getLogger(__name__)
 

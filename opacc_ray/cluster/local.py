@@ -30,8 +30,7 @@ from opacc_ray.errors import ClusterError
 
 log = logging.getLogger(__name__)
 
-OBJECT_STORE = 200 << 20
-"""Bytes: only reports of shards and parts of a draw pass through it."""
+OBJECT_STORE = 200 << 20  # bytes: only reports of shards and parts of a draw pass through it
 
 SETTINGS = {
     "RAY_enable_metrics_collection": "0",  # the port of its metrics answers everyone, without the token
@@ -39,17 +38,10 @@ SETTINGS = {
 }
 """Environment variables that set options of Ray."""
 
-LONGEST = 24
-"""Bytes of the longest path for Ray's folder: its sockets add some 80, and the limit is 107 (macOS: 103)."""
-
-TICK = 0.2
-"""Seconds between two checks that Ray's processes run."""
-
-END_WITHIN = 10.0
-"""Seconds in which Ray's processes must have ended by themselves."""
-
-PATIENCE = 30.0
-"""Seconds to wait for the end of the process that keeps Ray."""
+LONGEST = 24  # bytes of the longest path for Ray's folder: its sockets add some 80, and the limit is 107 (macOS: 103)
+TICK = 0.2  # seconds between two checks that Ray's processes run
+END_WITHIN = 10.0  # seconds in which Ray's processes must have ended by themselves
+PATIENCE = 30.0  # seconds to wait for the end of the process that keeps Ray
 
 
 def named_address() -> str:
@@ -73,8 +65,7 @@ def lock() -> None:
     os.environ.pop("RAY_AUTH_TOKEN_PATH", None)
 
 
-_TOKEN = secrets.token_hex(32)
-"""One token for all that this process starts, since Ray reads it once."""
+_TOKEN = secrets.token_hex(32)  # one token for all that this process starts, since Ray reads it once
 
 
 class LocalRay:

@@ -40,14 +40,9 @@ COUNTERS = {
     "opacc_feature_bytes": "bytes of features that were written",
 }
 
-BOARD = "opacc-metrics-2"
-"""Name of the actor; it changes with the actor's methods, since old jobs may find a new actor."""
-
-REPEAT = 1.0
-"""Seconds between two settings of the gauges: Ray's shortest interval between reports."""
-
-PATIENCE = 20.0
-"""Seconds in which the board must start and take the last metrics of a run."""
+BOARD = "opacc-metrics-2"  # name of the actor; it changes with the actor's methods, since old jobs may find a new actor
+REPEAT = 1.0  # seconds between two settings of the gauges: Ray's shortest interval between reports
+PATIENCE = 20.0  # seconds in which the board must start and take the last metrics of a run
 
 
 class Board:

@@ -11,11 +11,10 @@ from ray.exceptions import RayTaskError
 
 from opacc_ray.cluster.tasks import LOST, cause_of
 from opacc_ray.errors import ClusterError, counted, shortened
-from opacc_ray.extract.features import Features, StoredParts, stored_pools
-from opacc_ray.parts.view import Call, add_up, answers
+from opacc_ray.extract.features import Features, StoredParts
+from opacc_ray.parts.view import Call, add_up
 
-RESTARTS = 3
-"""Restarts of an actor that holds features."""
+RESTARTS = 3  # restarts of an actor that holds features
 
 
 @contextlib.contextmanager
@@ -37,13 +36,16 @@ class ActorParts(StoredParts):
 
     def __init__(self, features: Features, names: Sequence[str], num_actors: int) -> None:
         super().__init__(features, names)
-        own = features.parts()
+        own = self._parts
         bounds = [len(own) * i // num_actors for i in range(num_actors + 1)]
         self._home = [
             (actor, part - start) for actor, (start, stop) in enumerate(pairwise(bounds)) for part in range(start, stop)
         ]
-        remote = ray.remote(_Holder).options(num_cpus=0, max_restarts=RESTARTS, max_task_retries=RESTARTS)
-        self._actors = [remote.remote(own[start:stop], list(names)) for start, stop in pairwise(bounds)]
+        remote = ray.remote(StoredParts).options(num_cpus=0, max_restarts=RESTARTS, max_task_retries=RESTARTS)
+        self._actors = []
+        for start, stop in pairwise(bounds):
+            files = tuple(file for part in own[start:stop] for file in part.files)
+            self._actors.append(remote.remote(features.part(files), list(names), (), own[start:stop]))
 
     def call(self, calls: Sequence[Call]) -> list[Any]:
         """Return the answer to each call; each actor gets one message."""
@@ -83,16 +85,3 @@ class ActorParts(StoredParts):
     def close(self) -> None:
         for actor in self._actors:
             ray.kill(actor)
-
-
-class _Holder:
-    """The features of some parts, in an actor."""
-
-    def __init__(self, parts: Sequence[Features], names: Sequence[str]) -> None:
-        self._pools = stored_pools(parts, names)
-
-    def call(self, calls: Sequence[Call]) -> list[Any]:
-        return list(answers(self._pools, calls))
-
-    def total(self, calls: Sequence[Call]) -> Any:
-        return add_up(answers(self._pools, calls))

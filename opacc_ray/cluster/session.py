@@ -20,11 +20,8 @@ from opacc_ray.lake.redaction import redacted
 
 log = logging.getLogger(__name__)
 
-TICK = 0.2
-"""Seconds between two checks whether a thread that waits for a cluster is to end its work."""
-
-CONNECTED_IN = 5.0
-"""Seconds in which a cluster must answer: Ray itself would try for minutes."""
+TICK = 0.2  # seconds between two checks whether a thread that waits for a cluster is to end its work
+CONNECTED_IN = 5.0  # seconds in which a cluster must answer: Ray itself would try for minutes
 
 
 @contextlib.contextmanager

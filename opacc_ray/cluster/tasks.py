@@ -23,11 +23,8 @@ from opacc_ray.errors import ClusterError, OpaccError, StorageError, shortened
 
 log = logging.getLogger(__name__)
 
-TASK_RETRIES = 3
-"""Retries of a task whose worker died."""
-
-PATIENCE = 120.0
-"""Seconds that the nodes may take to answer."""
+TASK_RETRIES = 3  # retries of a task whose worker died
+PATIENCE = 120.0  # seconds that the nodes may take to answer
 
 LOST = (RayActorError, WorkerCrashedError, NodeDiedError, OutOfMemoryError, ObjectLostError)
 """Errors of Ray for work that was lost with its process, its node or its result, and not by a fault of its own.

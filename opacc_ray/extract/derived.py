@@ -27,11 +27,8 @@ from opacc_ray.lake.store_uris import Store
 
 log = logging.getLogger(__name__)
 
-ROWS = 1 << 19
-"""Examples per file, so that memory is bounded."""
-
-HELD_BYTES = 1 << 20
-"""A file up to this size stays in memory."""
+ROWS = 1 << 19  # examples per file, so that memory is bounded
+HELD_BYTES = 1 << 20  # a file up to this size stays in memory
 
 _LAYOUT = "bytes"  # part of the digest, so that another layout has other file names
 

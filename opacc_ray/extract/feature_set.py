@@ -40,8 +40,7 @@ FORWARD = ("hidden", "output", "confidence", "prediction")
 ALL = (*FORWARD[:-1], *SURPRISE, "coverage", "prediction")
 """All features, in the order of their columns."""
 
-HOME, DESCRIPTION = "features", "set.json"
-"""The folder of all sets of an output, and the file that describes a set."""
+HOME, DESCRIPTION = "features", "set.json"  # the folder of all sets of an output, and the file that describes a set
 
 Folder = Annotated[str, Field(pattern="^[a-z]+-[0-9a-f]{16}$")]
 

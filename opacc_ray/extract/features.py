@@ -27,17 +27,10 @@ EXAMPLES_AT_A_TIME = 1 << 18
 """Files that are read at a time, and the examples in them: many small files, since each waits for its server, but few
 large ones, since each takes memory. Twice as many decoded files may wait."""
 
-MOST_PARTS = 128
-"""Parts of a pool, at most; more files are grouped."""
-
-PIECE = 1 << 13
-"""Examples of a small file, at most, for which a request costs more than its bytes."""
-
-MOST_OF = 0.75
-"""Share of the files above which a column is read from all of them, and cached in one file."""
-
-KEPT_BYTES = 64 << 20
-"""A column up to this size stays in memory."""
+MOST_PARTS = 128  # parts of a pool, at most; more files are grouped
+PIECE = 1 << 13  # examples of a small file, at most, for which a request costs more than its bytes
+MOST_OF = 0.75  # share of the files above which a column is read from all of them, and cached in one file
+KEPT_BYTES = 64 << 20  # a column up to this size stays in memory
 
 Result = TypeVar("Result")
 
@@ -269,40 +262,35 @@ class StoredPool(Pool):
         return self.__dict__[name]
 
 
-def stored_pools(
-    parts: Sequence[Features], names: Sequence[str], too_large: Sequence[str] = (), whole: Features | None = None
-) -> list[Pool]:
-    """Return consecutive parts of a pool with the named features; each feature is read for all parts at once.
-
-    The use of one that is ``too_large`` raises :class:`TooLarge`. ``whole`` is the pool, if these are all of its parts.
-    """
-    together = whole or parts[0].part(tuple(file for part in parts for file in part.files))
-
-    def load(name: str) -> None:
-        if name in too_large:
-            raise TooLarge(name)
-        values = together.each(name)
-        for pool, part in zip(pools, parts, strict=True):
-            setattr(pool, name, part.joined(values))
-
-    pools: list[Pool] = [StoredPool(sum(part.sizes), names, load) for part in parts]
-    return pools
-
-
 class StoredParts:
     """Parts of a view over stored features: see :mod:`opacc_ray.parts.view`.
 
-    A feature is read at its first use, ids only for the requested rows.
+    A feature is read at its first use, for all parts at once, and ids only for the requested rows. The use of a feature
+    that is ``too_large`` raises :class:`TooLarge`. The parts are those of the features, unless they are given.
     """
 
-    def __init__(self, features: Features, names: Sequence[str], too_large: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        features: Features,
+        names: Sequence[str],
+        too_large: Sequence[str] = (),
+        parts: Sequence[Features] | None = None,
+    ) -> None:
         self.fields = frozenset(names)
         self.named = True
-        self._features = features
-        self._names = tuple(names)
-        self._pools = stored_pools(features.parts(), names, too_large, features)
+        self._features, self._names, self._too_large = features, tuple(names), too_large
+        self._parts = features.parts() if parts is None else parts
+        self._pools = [StoredPool(sum(part.sizes), names, self._load) for part in self._parts]
         self.sizes = [pool.size for pool in self._pools]
         self._columns: dict[str, NDArray[Any]] = {}
+
+    def _load(self, name: str) -> None:
+        """Set a feature of all pools."""
+        if name in self._too_large:
+            raise TooLarge(name)
+        values = self._features.each(name)
+        for pool, part in zip(self._pools, self._parts, strict=True):
+            setattr(pool, name, part.joined(values))
 
     def call(self, calls: Sequence[Call]) -> list[Any]:
         return list(answers(self._pools, calls))

@@ -28,8 +28,7 @@ FEATURES_FORMAT = 2
 
 REMEDY = "run the spec again, which extracts a damaged shard anew"
 
-MOST_FOOTERS = 1 << 12
-"""Footers in memory for the next read of their file, of about 2 kB each."""
+MOST_FOOTERS = 1 << 12  # footers in memory for the next read of their file, of about 2 kB each
 
 _KEY = "opacc"  # key of the report in the file's metadata
 
@@ -174,8 +173,8 @@ def _check(sha256: str, footer: Footer, before: bytes | None) -> None:
 
 def finished_shards(folder: Store) -> set[str]:
     """Return the names of the shards whose features are in a folder, not in folders below it."""
-    keys = [entry.key for entry in folder.list() if "/" not in entry.key]
-    return {key.removesuffix(".parquet") for key in keys if key.endswith(".parquet")}
+    keys = [entry.key for entry in folder.list()]
+    return {key.removesuffix(".parquet") for key in keys if key.endswith(".parquet") and "/" not in key}
 
 
 def _header(footer: Footer) -> dict[str, Any]:
@@ -268,7 +267,7 @@ def find_repeated(hashes: Sequence[Hashes], ids_of: Callable[[int], Sequence[str
 
 
 def joined(batches: Sequence[Columns]) -> Columns:
-    """Concatenate the columns of batches; raises DataError if a feature has another number of values in some, or none."""
+    """Concatenate the columns of batches; raises DataError if a feature has another number of values in some."""
     for name in batches[0] if batches else ():
         widths = sorted({batch[name].shape[1] for batch in batches if batch[name].ndim > 1})
         if len(widths) > 1:

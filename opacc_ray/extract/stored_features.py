@@ -32,8 +32,7 @@ from opacc_ray.lake.row_examples import ids_of, uris_of
 from opacc_ray.pool import LAYERS
 from opacc_ray.spec import ModelSpec, PoolSpec, Spec, open_pool, rules_of
 
-THREADS = 4
-"""Shards that are read at a time."""
+THREADS = 4  # shards that are read at a time
 
 _ROUNDING = 1e-5  # by which a confidence in float32 may exceed [0, 1]
 
@@ -195,22 +194,21 @@ def read_prior(pool: PoolSpec, plan: Plan, there: Complete) -> NDArray[np.float6
 def try_prior(pool: PoolSpec, plan: Plan) -> str:
     """Describe the prior of the first row; raises DataError like :func:`read_prior`."""
     for shard in plan.shards:
-        for ids, values in _rows(pool, shard):
-            if ids:
-                return f"{pool.columns.prior} of {ids[0]!r} is {values[0]:g}"
+        for name, value in _rows(pool, shard):
+            return f"{pool.columns.prior} of {name!r} is {value:g}"
     return f"{pool.columns.prior} of no row"
 
 
 def _of_shard(pool: PoolSpec, shard: Shard, ids: list[str]) -> NDArray[np.float64]:
-    found = {name: value for names, values in _rows(pool, shard) for name, value in zip(names, values, strict=True)}
+    found = dict(_rows(pool, shard))
     lost = next((name for name in ids if name not in found), None)
     if lost is not None:
         raise DataError(f"{pool.uri} has no row of {lost!r} any more; restore the pool, or run the spec on it as it is")
     return np.array([found[name] for name in ids], dtype=np.float64)
 
 
-def _rows(pool: PoolSpec, shard: Shard) -> Iterator[tuple[list[str], list[float]]]:
-    """Yield ids and priors of the rows with an id, batch by batch."""
+def _rows(pool: PoolSpec, shard: Shard) -> Iterator[tuple[str, float]]:
+    """Yield id and prior of each row with an id."""
     name = pool.columns.prior
     assert name is not None
     rules = rules_of(pool)
@@ -232,5 +230,4 @@ def _rows(pool: PoolSpec, shard: Shard) -> Iterator[tuple[list[str], list[float]
         bad = np.flatnonzero(~np.isfinite(values.astype(np.float64)))
         if len(bad):
             raise DataError(f"{source}: {name} of {ids[bad[0]]!r} is {values[bad[0]]}; give each example a number")
-        sound = [row for row, own in enumerate(ids) if isinstance(own, str)]
-        yield [str(ids[row]) for row in sound], [float(values[row]) for row in sound]
+        yield from ((own, float(value)) for own, value in zip(ids, values, strict=True) if isinstance(own, str))

@@ -18,17 +18,10 @@ from opacc_ray.lake.examples import BadItem, Example, Plan, Shard
 from opacc_ray.lake.pools import read_examples
 from opacc_ray.spec import PoolSpec, Spec, open_pool, rules_of
 
-TRIED, PLACES = 64, 8
-"""Number of examples, at most, and of evenly spread places of the pool that they are read from."""
-
-SECONDS = 10.0
-"""Time after which no further place is read."""
-
-SHARDS_TRIED = 8
-"""Shards that are searched for an example that decodes, if none of the places has one."""
-
-MOST_MEASURES = 4096
-"""Values of an input that are compared one by one."""
+TRIED, PLACES = 64, 8  # number of examples, at most, and of evenly spread places of the pool that they are read from
+SECONDS = 10.0  # time after which no further place is read
+SHARDS_TRIED = 8  # shards that are searched for an example that decodes, if none of the places has one
+MOST_MEASURES = 4096  # values of an input that are compared one by one
 
 _BY_ROW = ("npy", "lance")  # formats that can read some rows of a piece
 
