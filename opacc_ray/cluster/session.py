@@ -11,7 +11,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlsplit
 
 from opacc_ray.cluster import local
@@ -42,7 +42,7 @@ def connected() -> Iterator[bool]:
             yield is_ours
 
 
-class Shared:
+class Shared(contextlib.ExitStack):
     """One cluster for the runs of several threads; a context of the main thread, which ends it.
 
     It starts when the first run needs it. The main thread starts it, by calling :meth:`start_if_wanted` now and then:
@@ -50,7 +50,7 @@ class Shared:
     """
 
     def __init__(self) -> None:
-        self._until = contextlib.ExitStack()
+        super().__init__()
         self._wanted, self._tried, self._ending = threading.Event(), threading.Event(), threading.Event()
         self._is_ours = False
         self._error: ClusterError | None = None
@@ -60,7 +60,7 @@ class Shared:
         if not self._wanted.is_set() or self._tried.is_set():
             return
         try:
-            self._is_ours = False if local.is_joined() else self._until.enter_context(_cluster())
+            self._is_ours = False if local.is_joined() else self.enter_context(_cluster())
         except ClusterError as error:
             self._error = error
         self._tried.set()
@@ -90,12 +90,6 @@ class Shared:
     def raise_if_ending(self) -> None:
         if self._ending.is_set():
             raise KeyboardInterrupt
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._until.close()
 
 
 _SHARED: ContextVar[Shared | None] = ContextVar("shared", default=None)

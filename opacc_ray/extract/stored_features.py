@@ -19,8 +19,8 @@ from opacc_ray.errors import DataError, SpecError, shown
 from opacc_ray.extract import reference
 from opacc_ray.extract.extractor import Extraction, kept_rows, surprise_of
 from opacc_ray.extract.feature_set import Complete
+from opacc_ray.extract.inference import read_output
 from opacc_ray.extract.neighbours import HOST
-from opacc_ray.extract.outputs import read_output
 from opacc_ray.extract.shards import Columns, FeatureShard, ShardReport, encode_shard, joined, report_on
 from opacc_ray.extract.trial import left_nothing
 from opacc_ray.lake.arrow_columns import is_list, numbers, numbers_of, to_numpy

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import expit, softmax
 
 from opacc_ray.errors import DataError
-from opacc_ray.extract.outputs import read_output
+from opacc_ray.extract.inference import read_output
 from opacc_ray.spec import ModelSpec
 
 RNG = np.random.default_rng(0)
