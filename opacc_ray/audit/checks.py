@@ -290,6 +290,6 @@ def _without_surprise(spec: Spec) -> tuple[str, ...]:
 
 def _device() -> str:
     """Return the device for measuring: a GPU if this machine has one."""
-    from opacc_ray.extract.model import has_gpu
+    from opacc_ray.extract.torch_model import has_gpu
 
     return "cuda" if has_gpu() else "cpu"

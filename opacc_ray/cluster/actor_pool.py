@@ -188,7 +188,6 @@ class _ActorPool:
                 self._finish(shard, report)
 
     def _unfinished(self) -> dict[int, Shard]:
-        """Return the shards in flight that no actor has finished, by number."""
         shards = {shard.number: shard for actor in self._actors for shard in actor.shards.values()}
         return {number: shard for number, shard in shards.items() if number not in self._done}
 
@@ -244,7 +243,6 @@ class _ActorPool:
                 return
 
     def _collect(self, actor: Actor, reference: Any) -> None:
-        """Take the result of a call that has ended."""
         if reference not in actor.shards:  # its actor is lost, and it is back in the queue
             return
         try:

@@ -61,7 +61,6 @@ class ActorParts(StoredParts):
         return add_up(self._ask("total", self._places(calls), calls))
 
     def _places(self, calls: Sequence[Call]) -> dict[int, list[int]]:
-        """Return the places of the calls, by actor."""
         places = defaultdict(list)
         for place, (part, _, _) in enumerate(calls):
             places[self._home[part][0]].append(place)

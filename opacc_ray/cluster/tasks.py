@@ -117,5 +117,4 @@ def refuse_unseen(paths: Mapping[str, str]) -> None:
 
 
 def _unseen(paths: dict[str, str]) -> list[str]:
-    """Return the keys of the paths that do not exist here."""
     return [key for key, path in paths.items() if not os.path.exists(path)]

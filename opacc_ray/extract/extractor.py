@@ -15,7 +15,7 @@ import numpy as np
 
 from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
-from opacc_ray.extract.code import Code, check_unchanged
+from opacc_ray.extract.content_digest import Code, check_unchanged
 from opacc_ray.extract.inference import check_hidden, columns_of, in_halves, load_model, run_model
 from opacc_ray.extract.inputs import Batch, load_transform, transformed
 from opacc_ray.extract.machine import yield_to_others
@@ -41,7 +41,7 @@ from opacc_ray.spec import SURPRISE, PoolSpec, Spec, open_pool, rules_of, see_mo
 
 if TYPE_CHECKING:
     from opacc_ray.extract.inference import Activations, FunctionModel
-    from opacc_ray.extract.model import Device, Model
+    from opacc_ray.extract.torch_model import Device, Model
 
 _COVERED = "covered layers"  # a column that is never written: NaN if a value of these layers is not finite
 
@@ -131,7 +131,7 @@ class Extractor:
 
     def _load(self, job: Extraction) -> "Device | FunctionModel":
         if not job.needs_model:
-            from opacc_ray.extract.model import Device
+            from opacc_ray.extract.torch_model import Device
 
             return Device(self._device_name, job.spec.extract.threads_per_actor)
         see_modules(job.modules)
@@ -185,7 +185,6 @@ class Extractor:
         return FeatureShard(ids, None, {name: to_numpy(table[name]) for name in names[1:]}, report.bad, own_ids=False)
 
     def _added(self, name: str, base: FeatureShard) -> FeatureShard:
-        """Compute one feature from the columns of a base."""
         columns = base.columns if base.ids else {}
         with self._computing:
             self.prepare()

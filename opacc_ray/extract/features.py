@@ -203,7 +203,6 @@ class Features:
         return min(MOST_THREADS, max(2, EXAMPLES_AT_A_TIME // max(self.sizes)))
 
     def _read(self, file: FeatureFile, names: Sequence[str]) -> Any:
-        """Return a table with these columns, from their files."""
         import pyarrow as pa
 
         added = dict(file.added)
@@ -285,7 +284,6 @@ class StoredParts:
         self._columns: dict[str, NDArray[Any]] = {}
 
     def _load(self, name: str) -> None:
-        """Set a feature of all pools."""
         if name in self._too_large:
             raise TooLarge(name)
         values = self._features.each(name)

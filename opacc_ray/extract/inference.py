@@ -41,7 +41,7 @@ from opacc_ray.extract.shards import Columns
 from opacc_ray.spec import SURPRISE, CoverageSpec, ModelSpec, Spec, load_function
 
 if TYPE_CHECKING:
-    from opacc_ray.extract.model import Model
+    from opacc_ray.extract.torch_model import Model
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ def load_model(spec: Spec, device: str, coverage: CoverageSpec | None) -> "Model
     """Load the spec's model; raises SpecError or DataError if it cannot be loaded."""
     if spec.model.function is not None:
         return FunctionModel(spec.model)
-    from opacc_ray.extract.model import Model
+    from opacc_ray.extract.torch_model import Model
 
     own = spec.extract
     return Model(spec.model, device, own.precision, own.threads_per_actor, coverage, channels_last=own.channels_last)

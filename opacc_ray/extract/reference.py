@@ -6,9 +6,8 @@
     references/DIGEST/index.json               written last: its presence means that it is complete
 
 DSA and LSA need traces, some coverage needs ranges, and a labelled reference needs confidence. DIGEST covers all that
-determines the content: the listing of the data, the model and the transform with their code
-(:mod:`opacc_ray.extract.code`), and the extraction. Without weights in the spec, the factory may return another model
-each time; then the reference is in the run's own prefix, and no other run uses it.
+decides the content (:mod:`opacc_ray.extract.content_digest`). Without weights in the spec, the factory may return
+another model each time; then the reference is in the run's own prefix, and no other run uses it.
 """
 
 from collections.abc import Sequence
@@ -17,8 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from opacc_ray.errors import DataError
-from opacc_ray.extract.code import Code
-from opacc_ray.extract.content_digest import decided_by, digest_of
+from opacc_ray.extract.content_digest import Code, decided_by, digest_of
 from opacc_ray.extract.feature_set import Index, read_index, read_other
 from opacc_ray.extract.features import Features
 from opacc_ray.extract.neighbours import Arrays

@@ -1,8 +1,8 @@
 """Comparison of stored features with those of today's code: a few examples are extracted again.
 
-The digest of features covers the code that import statements lead to (:mod:`opacc_ray.extract.code`). This check covers
-the rest: a data file, an environment variable, another version of a library. Examples from shards spread over the pool
-run one by one on the CPU. Their outputs are compared; if none is stored, hidden layers, confidence and predictions.
+The digest of features covers the code that import statements lead to. This check covers the rest: a data file, an
+environment variable, another version of a library. Examples from shards spread over the pool run one by one on the CPU.
+Their outputs are compared; if none is stored, hidden layers, confidence and predictions.
 
 An example differs if ``‖today - stored‖ > TOLERANCE · (spread + magnitude / 10)``, where the spread is the root mean
 square distance of the stored rows from their mean, and the magnitude their root mean square norm. So a score that is
@@ -107,7 +107,6 @@ def _stored(plan: Plan, folder: Store) -> Iterator[_Rows]:
 
 
 def _rows_of(folder: Store, shard: Shard) -> _Rows:
-    """Return all rows of a shard with the compared features."""
     size = folder.size(shard.file)
     report = read_report(folder, shard.file, size)
     compared = ["output"] if "output" in report.widths else ["hidden", "confidence", "prediction"]

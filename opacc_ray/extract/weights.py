@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from opacc_ray.errors import DataError, SpecError, shortened
-from opacc_ray.extract.code import LIBRARY_OF, hub_of
+from opacc_ray.extract.content_digest import LIBRARY_OF, hub_of
 from opacc_ray.extract.inference import user_code
 from opacc_ray.lake.store_uris import read_uri
 from opacc_ray.spec import ModelSpec, load_function
@@ -42,7 +42,7 @@ def build(spec: ModelSpec) -> torch.nn.Module:
 def load_program(spec: ModelSpec) -> torch.nn.Module:
     """Return the program of a file, which is run as code: the spec trusts it."""
     assert spec.program is not None
-    data, _ = _read(spec.program, spec.sha256)
+    data = _read(spec.program, spec.sha256)
     try:
         if spec.program.endswith(".pt2"):
             return torch.export.load(io.BytesIO(data)).module()
@@ -55,15 +55,15 @@ def load_program(spec: ModelSpec) -> torch.nn.Module:
         ) from None
 
 
-def _read(uri: str, expected: str | None) -> tuple[bytes, str]:
-    """Return the bytes of weights or a program, and their digest; raises DataError if it is not the expected one."""
+def _read(uri: str, expected: str | None) -> bytes:
+    """Return the bytes of weights or a program; raises DataError if their digest is not the expected one."""
     data = read_uri(uri)
     digest = hashlib.sha256(data).hexdigest()
     if expected not in (None, digest):
         raise DataError(
             f"model.sha256: {uri} has digest {digest}, and the spec expects {expected}; restore it, or correct the spec"
         )
-    return data, digest
+    return data
 
 
 def random_parameters(spec: ModelSpec) -> list[str]:
@@ -84,12 +84,11 @@ def _fingerprints(module: torch.nn.Module) -> dict[str, bytes]:
     }
 
 
-def load_weights(module: torch.nn.Module, spec: ModelSpec) -> tuple[str, str | None]:
-    """Load the weights; return their digest, and a note if their keys were changed."""
+def load_weights(module: torch.nn.Module, spec: ModelSpec) -> str | None:
+    """Load the weights; return a note if their keys were changed."""
     assert spec.weights is not None
-    data, digest = _read(spec.weights, spec.sha256)
     own = module.state_dict()
-    state, prefix = without_prefix(_state_dict(spec.weights, data), own)
+    state, prefix = without_prefix(_state_dict(spec.weights, _read(spec.weights, spec.sha256)), own)
     try:
         module.load_state_dict(state)
     except RuntimeError as error:
@@ -98,8 +97,7 @@ def load_weights(module: torch.nn.Module, spec: ModelSpec) -> tuple[str, str | N
             f"model.weights: {spec.weights} does not fit the module of {spec.factory}: {why}; give weights of this "
             "model, or correct model.factory and model.arguments"
         ) from None
-    note = f"the weights were read without the prefix {prefix!r} that all of their keys have" if prefix else None
-    return digest, note
+    return f"the weights were read without the prefix {prefix!r} that all of their keys have" if prefix else None
 
 
 def _state_dict(uri: str, data: bytes) -> dict[str, Any]:

@@ -86,12 +86,11 @@ class Model(Device):
     ) -> None:
         super().__init__(device, threads)
         self.dtype = _DTYPES[precision]
-        self.digest: str | None = None
         self.note: str | None = None  # how the keys of the weights were changed, if they were
         self._is_program = spec.program is not None
         module = load_program(spec) if self._is_program else build(spec).eval()
         if spec.weights is not None:
-            self.digest, self.note = load_weights(module, spec)
+            self.note = load_weights(module, spec)
         self._format = torch.channels_last if channels_last else torch.contiguous_format
         self.module = module.to(self.device, self.dtype)
         if channels_last:
@@ -177,7 +176,6 @@ class Model(Device):
         self._seen[name] = _neurons(value, last, channels)
 
     def _layer(self, name: str, key: str) -> torch.nn.Module:
-        """Return the layer that the spec names under ``key``."""
         layers = dict(self.module.named_modules())
         if name not in layers or not name:
             raise DataError(f"{key}: the model has no layer {name!r}; it has {self._layers}")
@@ -188,7 +186,6 @@ class Model(Device):
 
     @property
     def _layers(self) -> str:
-        """The names of all layers."""
         return ", ".join(name for name, _ in self.module.named_modules() if name)
 
 
