@@ -39,8 +39,7 @@ from opacc_ray.lake.store_uris import Store
 
 log = logging.getLogger(__name__)
 
-OnDone = Callable[[Shard, ShardReport], None]
-"""Called with each finished shard and its report."""
+OnDone = Callable[[Shard, ShardReport], None]  # called with each finished shard and its report
 
 IN_FLIGHT = 2  # shards per actor: one that computes, one that is read
 TICK = 1.0  # seconds between two checks of the actors if nothing happens

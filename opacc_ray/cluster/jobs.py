@@ -22,8 +22,7 @@ from opacc_ray.cluster.session import check_address
 from opacc_ray.errors import ClusterError, SpecError, shortened
 from opacc_ray.lake.redaction import redacted, without_values
 
-ADDRESSES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
-"""Variables that name the cluster, in the order in which Ray reads them."""
+ADDRESSES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")  # variables that name the cluster, as Ray reads them
 
 _LOGGERS = ("ray.dashboard.modules.job.sdk", "ray.dashboard.modules.dashboard_sdk")
 """Loggers of Ray's client, which report its progress."""
@@ -34,8 +33,7 @@ LAST_LINES, MOST_SHOWN = 3, 600  # lines and characters of a job's log in an err
 
 log = logging.getLogger(__name__)
 
-OnText = Callable[[str], None]
-"""Called with the output of a job since the last call."""
+OnText = Callable[[str], None]  # called with the output of a job since the last call
 
 
 class Job(NamedTuple):

@@ -4,9 +4,8 @@ Ray takes seconds to start, and a run has other work first: a trial of the model
 audit opens :func:`ahead`; code that finds that actors will be needed calls :func:`begin`; code that needs them takes
 :func:`started`.
 
-The process is this module: it starts Ray by ``ray.init``, prints its address, and
-later the name of a process of Ray that has ended. It ends all of them when its input ends, which also happens when the
-process at the other end dies.
+The process is this module: it starts Ray by ``ray.init``, prints its address, and later the name of a process of Ray
+that has ended. It ends all of them when its input ends, which also happens when the process at the other end dies.
 """
 
 import contextlib
@@ -188,8 +187,7 @@ def started() -> Iterator[str]:
         found.end()
 
 
-_USED: list[LocalRay] = []
-"""Those that threads of this process use now."""
+_USED: list[LocalRay] = []  # those that threads of this process use now
 
 
 def raise_if_lost() -> None:

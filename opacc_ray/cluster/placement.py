@@ -11,9 +11,7 @@ from opacc_ray.errors import ClusterError
 from opacc_ray.spec import ActorRange, ExtractSpec
 
 MAX_READERS = 16
-
-Node = Mapping[str, Any]
-"""One entry of ``ray.nodes()``."""
+Node = Mapping[str, Any]  # one entry of ``ray.nodes()``
 
 
 @dataclass(frozen=True)

@@ -92,8 +92,7 @@ class Shared(contextlib.ExitStack):
             raise KeyboardInterrupt
 
 
-_SHARED: ContextVar[Shared | None] = ContextVar("shared", default=None)
-"""The cluster that this thread shares with others."""
+_SHARED: ContextVar[Shared | None] = ContextVar("shared", default=None)  # what this thread shares with others
 
 
 def raise_if_ending() -> None:

@@ -30,8 +30,7 @@ from opacc_ray.spec import PLACEMENT, SURPRISE, PoolSpec, Spec, modules_of, sour
 LIBRARIES = ("flax", "jax", "keras", "onnxruntime", "tensorflow", "timm", "torch", "torchvision", "transformers")
 """Libraries that build or run models; they count if the user's files import them."""
 
-LIBRARY_OF = {"timm": "timm", "hf": "transformers"}
-"""Package of each kind of library's model; our extra has the name of the kind."""
+LIBRARY_OF = {"timm": "timm", "hf": "transformers"}  # package by kind of library's model, which names our extra
 
 _OF_MODEL = {"factory", "arguments", "sha256", "hidden_layer", "task"}
 _NOT_OF_MODEL = {"weights", "classes", "error_scale"}
@@ -166,11 +165,12 @@ def plan_set(spec: Spec, planned: Plan, compared: Plan | None, code: Code | None
 def _link(spec: Spec, planned: Plan, compared: Plan | None, code: Code | None, features: list[str]) -> FeatureLink:
     own = describe(spec, planned, features, code).model_dump(exclude={"format", "sha256"})
     added = {name: _added(spec, compared, code, name) for name in spec.features() if name not in FORWARD}
+    whole = {"features": sorted(spec.features()), "added": added}
     return FeatureLink(
-        folder=f"../{HOME}/{_short(own)}",
+        folder=f"../{HOME}/{digest_of(own)[:16]}",
         features=features,
-        added={name: f"{name}-{_short(content)}" for name, content in added.items()},
-        whole=f"all-{_short({'features': sorted(spec.features()), 'added': added})}",
+        added={name: f"{name}-{digest_of(content)[:16]}" for name, content in added.items()},
+        whole=f"all-{digest_of(whole)[:16]}",
     )
 
 
@@ -191,7 +191,3 @@ def _added(spec: Spec, compared: Plan | None, code: Code | None, name: str) -> d
         "reference": decided_by(spec, source, compared, code) if compares and source and compared else None,
         "coverage": coverage.model_dump() if name == "coverage" else None,
     }
-
-
-def _short(content: dict[str, Any]) -> str:
-    return digest_of(content)[:16]

@@ -83,8 +83,10 @@ class Derived:
 
     def keep_texts(self, name: str, values: Any) -> None:
         """Write a column of texts, (N,) in Arrow, for a pool of up to `ROWS` examples."""
+        import pyarrow as pa
+
         for key in self._keys(name):
-            self._write(key, _encode_texts(key, values))
+            self._write(key, _packed(pa.table({"text": values}), {"sha256": digest_of([key, *values.to_pylist()])}))
 
     def _write(self, key: str, data: bytes) -> bool:
         self._held.pop(key, None)
@@ -157,12 +159,6 @@ def _decode(key: str, data: bytes) -> NDArray[Any]:
 
 def _digest(key: str, values: NDArray[Any]) -> str:
     return hashlib.sha256(f"{key} {values.dtype.str} {values.shape} ".encode() + values.tobytes()).hexdigest()
-
-
-def _encode_texts(key: str, values: Any) -> bytes:
-    import pyarrow as pa
-
-    return _packed(pa.table({"text": values}), {"sha256": digest_of([key, *values.to_pylist()])})
 
 
 def _decode_texts(key: str, data: bytes) -> Any:

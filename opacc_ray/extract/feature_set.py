@@ -34,12 +34,8 @@ from opacc_ray.spec import SURPRISE
 
 INDEX = "index.json"
 
-FORWARD = ("hidden", "output", "confidence", "prediction")
-"""Features of the forward pass, in the order of their columns."""
-
-ALL = (*FORWARD[:-1], *SURPRISE, "coverage", "prediction")
-"""All features, in the order of their columns."""
-
+FORWARD = ("hidden", "output", "confidence", "prediction")  # features of the forward pass, in the order of columns
+ALL = (*FORWARD[:-1], *SURPRISE, "coverage", "prediction")  # all features, in the order of columns
 HOME, DESCRIPTION = "features", "set.json"  # the folder of all sets of an output, and the file that describes a set
 
 Folder = Annotated[str, Field(pattern="^[a-z]+-[0-9a-f]{16}$")]

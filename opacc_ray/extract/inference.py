@@ -47,8 +47,7 @@ log = logging.getLogger(__name__)
 
 Output = NDArray[np.float32]
 
-_TOLERANCE = {"float32": 1e-3, "bfloat16": 3e-2, "float16": 5e-3}
-"""Allowed distance of a sum of shares from 1, by precision."""
+_TOLERANCE = {"float32": 1e-3, "bfloat16": 3e-2, "float16": 5e-3}  # allowed distance of a sum from 1
 
 
 class Activations(NamedTuple):

@@ -36,13 +36,9 @@ _SEAL = '"end_sha256": "{}"'  # in the report: the digest of the footer with zer
 _UNSEALED = _SEAL.format("0" * 64).encode()
 
 
-Columns = dict[str, NDArray[Any]]
-"""Values by feature: one number per example (B,), or one row of them (B, width)."""
-
+Columns = dict[str, NDArray[Any]]  # values by feature: one number per example (B,), or one row of them (B, width)
 _ONE_WIDTH = "the model, or the column of the pool, must have the same number for each, at least one"
-
-Hashes = NDArray[np.uint64]
-"""8 bytes of a hash for each id, (N,)."""
+Hashes = NDArray[np.uint64]  # 8 bytes of a hash for each id, (N,)
 
 
 class FeatureShard(NamedTuple):

@@ -36,11 +36,8 @@ from opacc_ray.spec import PoolSpec, Spec, open_pool, rules_of
 log = logging.getLogger(__name__)
 
 EXAMPLES = 8
-
 MOST_OTHER_CLASSES = 0.25  # share of examples whose class may differ, if neither output nor hidden layer is stored
-
-TOLERANCE = {"float32": 1e-3, "float16": 1e-2, "bfloat16": 1e-1}
-"""Largest distance of an example from its stored values, by precision."""
+TOLERANCE = {"float32": 1e-3, "float16": 1e-2, "bfloat16": 1e-1}  # largest distance from stored values
 
 
 class Difference(NamedTuple):

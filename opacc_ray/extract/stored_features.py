@@ -40,8 +40,7 @@ _ROUNDING = 1e-5  # by which a confidence in float32 may exceed [0, 1]
 def extract_shards(job: Extraction, shards: Sequence[Shard], on_done: Callable[[Shard, ShardReport], None]) -> None:
     """Write the features of shards; ``on_done`` is called with each one and its report, in their order.
 
-    Raises DataError if a column does not have the form that the spec states, or an example is unusable and not
-    excluded.
+    Raises DataError if a column has another form than the spec states, or an example is unusable and not excluded.
     """
     loaded = reference.NONE if job.reference is None else reference.load(job.reference, job.spec, HOST)
     reports = in_order(lambda shard: _extract(job, shard, loaded), shards, THREADS)

@@ -179,25 +179,18 @@ class _Whitening(NamedTuple):
         return cls(neurons, np.linalg.inv(factor).T, float(np.log(pivots).sum()))
 
 
-class _Kernel(NamedTuple):
+class _Kernel:
     """Kernel density of one class, in coordinates in which its kernel is the standard normal density."""
 
-    whitening: _Whitening
-    mean: NDArray[np.float64]  # (d,)
-    bandwidth: float
-    points: NDArray[np.float64]  # (n, d)
-    half_squares: NDArray[np.float64]  # (n,)
-    log_scale: float  # log of n over the kernel's height
-
-    @classmethod
-    def of(cls, traces: NDArray[np.float32], whitening: _Whitening) -> "_Kernel":
+    def __init__(self, traces: NDArray[np.float32], whitening: _Whitening) -> None:
         n, d = len(traces), len(whitening.neurons)
-        bandwidth = n ** (-1 / (d + 4))
+        self.whitening, self.bandwidth = whitening, n ** (-1 / (d + 4))
         values = traces[:, whitening.neurons].astype(np.float64)
-        mean = values.mean(axis=0)
-        points = (values - mean) @ whitening.matrix / bandwidth
-        log_scale = np.log(n) + d * np.log(2 * np.pi) / 2 + d * np.log(bandwidth) + whitening.log_volume
-        return cls(whitening, mean, bandwidth, points, squares(points) / 2, float(log_scale))
+        self.mean = values.mean(axis=0)  # (d,)
+        self.points = (values - self.mean) @ whitening.matrix / self.bandwidth  # (n, d)
+        self.half_squares = squares(self.points) / 2  # (n,)
+        scale = np.log(n) + d * np.log(2 * np.pi) / 2 + d * np.log(self.bandwidth) + whitening.log_volume
+        self.log_scale = float(scale)  # log of n over the kernel's height
 
     def surprise(self, hidden: NDArray[np.float32]) -> NDArray[np.float64]:
         """Return -log density, (k, m) -> (k,)."""
@@ -242,13 +235,13 @@ class _Spread(NamedTuple):
         if self.enough[group]:
             own = _Whitening.of(self.neurons, _scatter(traces[:, self.neurons]) / (len(traces) - 1))
             if own is not None:
-                return _Kernel.of(traces, own)
+                return _Kernel(traces, own)
         if self.pooled is None:
             raise DataError(
                 f"LSA: the covariance of the {len(self.neurons)} neurons that vary is singular, for lack of reference "
                 "data or because neurons depend on one another; give more data, record another layer, or use dsa"
             )
-        return _Kernel.of(traces, self.pooled)
+        return _Kernel(traces, self.pooled)
 
 
 def _checked_classes(predicted: ArrayLike | None, size: int) -> NDArray[np.int64]:

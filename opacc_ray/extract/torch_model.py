@@ -24,12 +24,9 @@ _HIDDEN = ""  # key of the last hidden layer; no layer has an empty name
 
 
 class Device:
-    """The device on which an actor computes.
+    """The device on which an actor computes, "cpu" or "cuda".
 
-    Parameters
-    ----------
-    name : "cpu" or "cuda"
-    threads : CPU threads, fixed so that results do not depend on the machine's load
+    The number of CPU threads is fixed, so that results do not depend on the machine's load.
     """
 
     def __init__(self, name: str, threads: int = 1) -> None:

@@ -67,9 +67,7 @@ def _read(uri: str, expected: str | None) -> bytes:
 
 
 def random_parameters(spec: ModelSpec) -> list[str]:
-    """Return the parameters that differ when the model is built twice; empty if the spec names weights."""
-    if spec.factory is None or spec.weights is not None:
-        return []
+    """Return the parameters that differ when the model is built twice, by its factory without weights."""
     first, second = _fingerprints(build(spec)), _fingerprints(build(spec))
     return [name for name, digest in first.items() if second.get(name) != digest]
 
