@@ -16,7 +16,7 @@ import numpy as np
 from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
 from opacc_ray.extract.content_digest import Code, check_unchanged
-from opacc_ray.extract.inference import check_hidden, columns_of, in_halves, load_model, run_model
+from opacc_ray.extract.inference import columns_of, in_halves, load_model, run_model
 from opacc_ray.extract.inputs import Batch, load_transform, transformed
 from opacc_ray.extract.machine import yield_to_others
 from opacc_ray.extract.shards import (
@@ -272,8 +272,7 @@ class Extractor:
     def _measure(self, activations: "Activations") -> Columns:
         """Return the columns of a batch: the named ones, and those for surprise and for NaN in covered layers."""
         job, spec = self._job, self._job.spec
-        check_hidden(job.names, activations)
-        columns = columns_of(spec, activations)
+        columns = columns_of(spec, activations, job.names)
         if activations.layers:
             sound = np.all([np.isfinite(values).all(axis=1) for values in activations.layers], axis=0)  # (B,)
             columns[_COVERED] = np.where(sound, 0.0, np.nan)

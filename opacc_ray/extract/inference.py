@@ -68,15 +68,6 @@ def load_model(spec: Spec, device: str, coverage: CoverageSpec | None) -> "Model
     return Model(spec.model, device, own.precision, own.threads_per_actor, coverage, channels_last=own.channels_last)
 
 
-def check_hidden(names: Sequence[str], activations: Activations) -> None:
-    """Raise DataError if the hidden layer is among the features, and the model returns its output alone."""
-    if activations.hidden is None and {"hidden", *SURPRISE} & set(names):
-        raise DataError(
-            "the hidden layer is required, and the model returns its output alone; return both, hidden first, or "
-            "leave hidden out: extract.features: [output, confidence], with a method that does not use it"
-        )
-
-
 def run_model(model: "Model | FunctionModel", batch: NDArray[np.float32]) -> Activations:
     """Run a batch (B, ...); raises DataError if the user's model fails."""
     remedy = "set transform to a function that makes the input it was trained on"
@@ -84,8 +75,16 @@ def run_model(model: "Model | FunctionModel", batch: NDArray[np.float32]) -> Act
         return model(batch)
 
 
-def columns_of(spec: Spec, activations: Activations) -> Columns:
-    """Return the columns of a batch: hidden, if it is returned, output, prediction and, for classes, confidence."""
+def columns_of(spec: Spec, activations: Activations, required: Sequence[str] = ()) -> Columns:
+    """Return the columns of a batch: hidden, if it is returned, output, prediction and, for classes, confidence.
+
+    Raises DataError if a required feature needs the hidden layer, and the model returns its output alone.
+    """
+    if activations.hidden is None and {"hidden", *SURPRISE} & set(required):
+        raise DataError(
+            "the hidden layer is required, and the model returns its output alone; return both, hidden first, or "
+            "leave hidden out: extract.features: [output, confidence], with a method that does not use it"
+        )
     hidden = {} if activations.hidden is None else {"hidden": activations.hidden}
     return hidden | read_output(activations.output, spec.model, spec.extract.precision)
 

@@ -156,7 +156,7 @@ class Reference:
 
     @cached_property
     def _spread(self) -> "_Spread":
-        return _Spread.of([self.traces[start:stop] for start, stop in pairwise(self._bounds)])
+        return _Spread([self.traces[start:stop] for start, stop in pairwise(self._bounds)])
 
 
 class _Whitening(NamedTuple):
@@ -207,16 +207,11 @@ class _Kernel:
         return result
 
 
-class _Spread(NamedTuple):
+class _Spread:
     """How traces vary within classes: which neurons count, and a covariance for classes that have none of their own."""
 
-    parts: list[NDArray[np.float32]]  # the traces of each class
-    enough: NDArray[np.bool_]  # (classes,) more traces than neurons with a variance of at least MIN_VARIANCE
-    neurons: NDArray[np.int64]  # (d,) those that count for all classes
-    pooled: _Whitening | None  # from the covariance within classes; None if it is singular
-
-    @classmethod
-    def of(cls, parts: list[NDArray[np.float32]]) -> "_Spread":
+    def __init__(self, parts: list[NDArray[np.float32]]) -> None:
+        self.parts = parts  # the traces of each class
         m, sizes = parts[0].shape[1], np.array([len(part) for part in parts])
         total = np.zeros((m, m))
         varying = np.empty((len(parts), m), dtype=bool)
@@ -224,10 +219,10 @@ class _Spread(NamedTuple):
             scatter = _scatter(part)
             total += scatter
             varying[group] = np.diag(scatter) / len(part) >= MIN_VARIANCE
-        enough = (sizes > varying.sum(axis=1)) & varying.any(axis=1)
-        covariance = total / max(sizes.sum() - len(parts), 1)
-        neurons = np.flatnonzero(varying[enough].all(axis=0) & (np.diag(covariance) >= MIN_VARIANCE))
-        return cls(parts, enough, neurons, _Whitening.of(neurons, covariance[np.ix_(neurons, neurons)]))
+        self.enough = (sizes > varying.sum(axis=1)) & varying.any(axis=1)  # (classes,) more traces than varying neurons
+        within = total / max(sizes.sum() - len(parts), 1)  # (m, m) covariance within classes
+        self.neurons = np.flatnonzero(varying[self.enough].all(axis=0) & (np.diag(within) >= MIN_VARIANCE))  # (d,)
+        self.pooled = _Whitening.of(self.neurons, within[np.ix_(self.neurons, self.neurons)])  # None if singular
 
     def kernel(self, group: int) -> _Kernel:
         """Return the kernel of one class: with its own covariance if it has one, else with the pooled one."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, counted
 from opacc_ray.extract.extractor import Extraction, Extractor, refusal, take_rows
-from opacc_ray.extract.inference import check_hidden, columns_of, load_model, run_model
+from opacc_ray.extract.inference import columns_of, load_model, run_model
 from opacc_ray.extract.inputs import Batch, load_transform, transformed
 from opacc_ray.extract.machine import resident_bytes
 from opacc_ray.extract.shards import Columns, FeatureShard, encode_shard, joined, not_finite
@@ -55,11 +55,7 @@ def try_examples(spec: Spec, plan: Plan) -> Trial:
         batch = Batch(max(1, len(examples)))
         for example in examples:
             batch.add(example, transformed(transform, example))
-        columns: Columns = {}
-        if examples:
-            activations = run_model(model, batch.inputs)
-            check_hidden(spec.features(), activations)
-            columns = columns_of(spec, activations)
+        columns = columns_of(spec, run_model(model, batch.inputs), spec.features()) if examples else {}
         unfit = not_finite(columns)
         bad += [*unread, *(BadItem(examples[row].id, f"NaN or infinity in {name}") for row, name in unfit.items())]
         if bad and spec.extract.on_bad_item == "error":
@@ -81,10 +77,8 @@ def try_examples(spec: Spec, plan: Plan) -> Trial:
 
 def try_inputs(spec: Spec, source: PoolSpec, plan: Plan) -> NDArray[np.float64]:
     """Return measures (n, k) of some inputs, such as those of the reference; bad examples are skipped."""
-    transform = load_transform(spec)
-    return measures_of(
-        [transformed(transform, example) for examples, _ in _batches(spec, source, plan) for example in examples]
-    )
+    transform, batches = load_transform(spec), _batches(spec, source, plan)
+    return measures_of([transformed(transform, example) for examples, _ in batches for example in examples])
 
 
 def measures_of(inputs: Sequence[NDArray[np.float32]]) -> NDArray[np.float64]:
