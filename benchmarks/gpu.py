@@ -17,8 +17,8 @@ import throughput_model
 import torch
 from numpy.typing import NDArray
 
-from opacc_ray.extract.model import Model
 from opacc_ray.extract.surprise import Reference
+from opacc_ray.extract.torch_model import Model
 from opacc_ray.spec import ModelSpec
 
 TOLERANCE = 1e-3

@@ -9,12 +9,11 @@ import numpy as np
 from opacc_ray.audit.stages import index_features
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, encode_shard, report_on
-from opacc_ray.extract.source import plan_pool
 from opacc_ray.lake.examples import Plan, Shard
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.identity import header_of
 from opacc_ray.runs.run import Run
-from opacc_ray.spec import parse_spec
+from opacc_ray.spec import parse_spec, plan_pool
 
 
 def write_features(

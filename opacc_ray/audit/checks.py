@@ -22,14 +22,13 @@ from opacc_ray.documents import Document, Part
 from opacc_ray.errors import OpaccError, SpecError, counted
 from opacc_ray.extract import reference
 from opacc_ray.extract.extractor import Extraction
-from opacc_ray.extract.source import plan_pool
 from opacc_ray.extract.trial import Pace, measure_pace
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.formats.images import DECODED_BYTES, READ_BYTES
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.identity import checked_weights, located
 from opacc_ray.samplers import parse_parameters
-from opacc_ray.spec import SURPRISE, ActorRange, Spec
+from opacc_ray.spec import SURPRISE, ActorRange, Spec, plan_pool
 
 Found = TypeVar("Found")
 
@@ -205,7 +204,7 @@ def plan_run(spec: Spec, source: str, actors: int | None = None, num_batches: in
     compares = (*SURPRISE, *(("coverage",) if "ranges" in spec.compares_with() else ()))
     names = tuple(name for name in spec.features() if name not in compares)  # those that need no reference
     job = Extraction(spec, spec.pool, names, open_store(spec.output))
-    from opacc_ray.extract.model import has_gpu  # imports torch
+    from opacc_ray.extract.torch_model import has_gpu  # imports torch
 
     device = "cuda" if has_gpu() else "cpu"
     pace = measure_pace(job, pool.shards, num_batches, device)

@@ -23,9 +23,9 @@ from pydantic import Field
 from opacc_ray.documents import Part, SealedDocument
 from opacc_ray.errors import DataError, OpaccError, SpecError, counted, shortened
 from opacc_ray.extract import reference
+from opacc_ray.extract.content_digest import model_of
 from opacc_ray.extract.features import Features
 from opacc_ray.extract.shards import Columns
-from opacc_ray.extract.source import plan_pool
 from opacc_ray.extract.stored_features import read_prior, try_prior
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.labels.formats.label_formats import parse
@@ -48,7 +48,7 @@ from opacc_ray.lake.store_uris import open_store, read_uri
 from opacc_ray.pool import Pool
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import HEADER, Run
-from opacc_ray.spec import ReferenceSpec, Spec
+from opacc_ray.spec import ReferenceSpec, Spec, plan_pool
 
 log = logging.getLogger(__name__)
 
@@ -334,7 +334,7 @@ def _is_of_same_model(run: Run, other: Run) -> bool:
     """Return whether another run's model has the same weights, classes and code, as far as known."""
     code, theirs = run.header.code, other.header.code
     same_code = code is None or theirs is None or code.files == theirs.files
-    if reference.model_of(other.spec) != reference.model_of(run.spec) or not same_code:
+    if model_of(other.spec) != model_of(run.spec) or not same_code:
         return False
     same = _asks(other.spec) == _asks(run.spec)
     if not same:

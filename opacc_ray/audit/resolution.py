@@ -14,8 +14,8 @@ from opacc_ray.audit.checks import check_pool
 from opacc_ray.audit.several_models import check_models
 from opacc_ray.errors import DataError
 from opacc_ray.extract import reference
-from opacc_ray.extract.code import Code, changes, code_of
-from opacc_ray.extract.feature_set import HOME, feature_set, plan_set
+from opacc_ray.extract.content_digest import Code, changes, code_of, decided_by, plan_set
+from opacc_ray.extract.feature_set import HOME, feature_set
 from opacc_ray.extract.shards import finished_shards
 from opacc_ray.extract.spot_check import difference
 from opacc_ray.lake.examples import Plan
@@ -131,4 +131,4 @@ def _changed(resolved: Resolved) -> str | None:
 
 def _decided(header: RunHeader, plan: Plan) -> tuple[str, dict[str, object]]:
     """Return everything that decides the features of a run, apart from its code."""
-    return header.pool.digest, reference.decided_by(header.spec, header.spec.pool, plan, None)
+    return header.pool.digest, decided_by(header.spec, header.spec.pool, plan, None)

@@ -77,7 +77,8 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
         elif not spec.pool.holds_features:
             local.begin()
         if there is None and trial:
-            log.info("trying %s", "one row of the pool" if spec.pool.holds_features else "the model on some examples")
+            read_only = spec.pool.holds_features
+            log.info("reading the first rows of the pool" if read_only else "trying the model on some examples")
             found, doubts = check_model(spec, plan, compared)
             log.info("%s", found)
     run = Run.create(uri, header)

@@ -22,7 +22,7 @@ from opacc_ray.audit import status as failure
 from opacc_ray.cli import method_list, spec_keys
 from opacc_ray.demo import documents as demo_documents
 from opacc_ray.documents import Document
-from opacc_ray.extract import feature_set, index
+from opacc_ray.extract import feature_set
 from opacc_ray.fleet import fleet_documents
 from opacc_ray.fleet.fleet_spec import FleetSpec
 from opacc_ray.labels import label_documents
@@ -50,7 +50,6 @@ MODULES = (
     run_documents,
     prior_knowledge,
     feature_set,
-    index,
     feature_sets,
     label_budget,
     label_documents,

@@ -43,13 +43,11 @@ def run_spec(spec: str, no_trial: bool, exit_file: str | None, **options: Any) -
     from opacc_ray.cluster import local
     from opacc_ray.spec.predictions_table import load_spec_or_table
 
-    with (
-        run_answers.exit_file(exit_file) as note,
-        Progress("extract", "shards") as extracting,
-        _selecting() as selecting,
-        local.ahead(),
-    ):
-        run = verbs.run(load_spec_or_table(spec, **options), extracting, selecting, trial=not no_trial)
+    with run_answers.exit_file(exit_file) as note, local.ahead():
+        given = load_spec_or_table(spec, **options)
+        verb = "read" if given.pool.holds_features else "extract"
+        with Progress(verb, "shards") as extracting, _selecting() as selecting:
+            run = verbs.run(given, extracting, selecting, trial=not no_trial)
         note(run)
         run_names.remember(run.uri)
         return run_answers.drawn(run)

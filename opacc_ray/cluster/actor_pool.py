@@ -13,62 +13,128 @@ Two commands may work on one run, since they write the same bytes: a shard that 
 """
 
 import logging
+import os
+import signal
 import statistics
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from opacc_ray.cluster.actor import Actor, Worker, wait_to_leave
 from opacc_ray.cluster.local import raise_if_lost
 from opacc_ray.cluster.placement import Placement, place
 from opacc_ray.cluster.session import raise_if_ending
-from opacc_ray.cluster.tasks import LOST, cause_of, ran_out_of_memory
+from opacc_ray.cluster.tasks import LOST, cause_of, enter_folder, ran_out_of_memory
 from opacc_ray.errors import ClusterError, OpaccError, StorageError, counted, shortened
-from opacc_ray.extract.extractor import Extraction, Interrupted
+from opacc_ray.extract.extractor import Extraction, Extractor, Interrupted
+from opacc_ray.extract.machine import Machine, tune_allocation
 from opacc_ray.extract.shards import ShardReport, check_plan, read_report
 from opacc_ray.lake.examples import Shard
 from opacc_ray.lake.store_uris import Store
 
 log = logging.getLogger(__name__)
 
-OnDone = Callable[[Shard, ShardReport], None]
-"""Called with each finished shard and its report."""
+OnDone = Callable[[Shard, ShardReport], None]  # called with each finished shard and its report
 
-IN_FLIGHT = 2
-"""Shards per actor: one that computes, one that is read."""
-
-TICK = 1.0
-"""Seconds between two checks of the actors if nothing happens."""
-
-RESIZE_EVERY = 5.0
-"""Seconds between two checks for how many actors the cluster has room."""
-
-LIST_EVERY = 20.0
-"""Seconds between two listings of the features."""
+IN_FLIGHT = 2  # shards per actor: one that computes, one that is read
+TICK = 1.0  # seconds between two checks of the actors if nothing happens
+RESIZE_EVERY = 5.0  # seconds between two checks for how many actors the cluster has room
+LIST_EVERY = 20.0  # seconds between two listings of the features
 
 SLOW, SLOW_SECONDS = 2.0, 3.0
 """A shard is slow if it takes ``SLOW`` times the median of the finished ones, and at least ``SLOW_SECONDS``."""
+
+GRACE = 20.0  # seconds from SIGTERM to the end of an actor's process, in which it may finish a batch
+ANSWER_WITHIN = 5.0  # seconds in which a worker that finishes nothing must report its current examples
+LEAVE_WITHIN = 2.0  # seconds in which actors that are no longer needed may finish the file that they write
+
+
+class Worker(Extractor):
+    """Extractor in an actor: uses the device that Ray assigned, and ends cleanly on SIGTERM."""
+
+    def __init__(self, job: Extraction, readers: int) -> None:
+        tune_allocation()
+        enter_folder(job.modules)
+        gpus = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
+        super().__init__(job, "cuda" if gpus else "cpu", readers)
+        signal.signal(signal.SIGTERM, self._on_sigterm)  # an actor is made in its process's main thread
+
+    def machine(self) -> Machine:
+        """Load the model, and return the kind of the machine that it is on."""
+        return self.prepare().machine
+
+    def _on_sigterm(self, *_: object) -> None:
+        """End the shards in flight after their batch; the driver ends the process, or else it ends itself."""
+        self.interrupt()
+        end = threading.Timer(GRACE, os._exit, [128 + signal.SIGTERM])
+        end.daemon = True
+        end.start()
+
+
+@dataclass(eq=False)
+class Actor:
+    """The driver's handle to a worker."""
+
+    handle: Any
+    starting: Any = field(init=False)  # reference of machine(); None once the model is loaded
+    machine: Machine | None = None  # known once the model is loaded
+    shards: dict[Any, Shard] = field(default_factory=dict)  # reference -> shard in flight
+    assigned: dict[Any, float] = field(default_factory=dict)  # reference -> monotonic seconds of its assignment
+    last_sign: float = 0.0  # monotonic seconds when it last finished a shard, or got one while idle
+
+    def __post_init__(self) -> None:
+        self.starting = self.handle.machine.remote()
+
+    def assign(self, shard: Shard) -> None:
+        """Add a shard to those that it extracts."""
+        now = time.monotonic()
+        if not self.shards:
+            self.last_sign = now
+        reference = self.handle.extract.remote(shard)
+        self.shards[reference], self.assigned[reference] = shard, now
+
+    def take(self, reference: Any) -> Shard:
+        """Remove and return the shard of a call that has ended."""
+        self.last_sign = time.monotonic()
+        del self.assigned[reference]
+        return self.shards.pop(reference)
+
+    def where(self) -> str:
+        """Return in words which examples the worker is at; empty if it does not answer."""
+        try:
+            places = ray.get(self.handle.places.remote(), timeout=ANSWER_WITHIN)
+        except RayError:  # it is dead, or the code that hangs blocks all threads
+            return ""
+        own = [(shard, places[shard.number]) for shard in self.shards.values() if shard.number in places]
+        return "; ".join(f"{shard.name} was at {first!r} .. {last!r}" for shard, (first, last) in own)
+
+
+def wait_to_leave(actors: Sequence[Actor]) -> None:
+    """Let actors finish the files that they write, without a further batch, for LEAVE_WITHIN seconds in all."""
+    busy = [actor for actor in actors if actor.shards]
+    for actor in busy:
+        actor.handle.interrupt.remote()
+    in_flight = [reference for actor in busy for reference in actor.shards]
+    if in_flight:
+        ray.wait(in_flight, num_returns=len(in_flight), timeout=LEAVE_WITHIN)
 
 
 def extract_shards(job: Extraction, shards: Sequence[Shard], on_done: OnDone) -> None:
     """Extract the shards on actors; ``on_done`` is called with each one and its report as it finishes, in any order.
 
-    Raises
-    ------
-    ClusterError
-        No room for the actors, or a shard that failed ``attempts`` times.
-    OpaccError
-        Raised by the work itself.
+    Raises ClusterError if there is no room for the actors, or a shard failed ``attempts`` times, and each OpaccError of
+    the work itself.
     """
     placement = place(job.spec.extract, len(shards))
     log.info("%s with %s each", counted(placement.actors, "actor"), placement.needs)
-    pool = _ActorPool(job, placement, on_done)
+    pool = _ActorPool(job, deque(shards), placement, on_done)
     try:
-        pool.work(deque(shards))
+        pool.work()
     finally:
         pool.stop()
 
@@ -76,13 +142,10 @@ def extract_shards(job: Extraction, shards: Sequence[Shard], on_done: OnDone) ->
 class _ActorPool:
     """The actors, and the loop that assigns shards to them."""
 
-    def __init__(self, job: Extraction, placement: Placement, on_done: OnDone) -> None:
-        self._job = job
-        self._placement = placement
-        self._options = job.spec.extract
-        self._on_done = on_done
+    def __init__(self, job: Extraction, shards: deque[Shard], placement: Placement, on_done: OnDone) -> None:
+        self._job, self._options = job, job.spec.extract
+        self._pending, self._placement, self._on_done = shards, placement, on_done
         self._elsewhere = FinishedElsewhere(job.target, job.source.format)
-        self._pending: deque[Shard] = deque()
         self._done: set[int] = set()  # numbers of the finished shards
         self._copied: set[int] = set()  # numbers of those that were copied
         self._seconds: list[float] = []  # of each finished shard
@@ -95,11 +158,10 @@ class _ActorPool:
         """End the actors once they have written the files that they are at."""
         wait_to_leave(self._actors)
         for actor in self._actors:
-            actor.kill()
+            ray.kill(actor.handle)
 
-    def work(self, shards: deque[Shard]) -> None:
+    def work(self) -> None:
         """Assign shards to actors until every shard is finished."""
-        self._pending = shards
         while self._pending or self._unfinished():
             raise_if_ending()
             self._assign()
@@ -110,7 +172,10 @@ class _ActorPool:
             if ready:
                 self._last_event = time.monotonic()
             elif not in_flight and time.monotonic() - self._last_event > self._options.start_timeout:
-                raise self._no_start()
+                raise ClusterError(
+                    f"no actor with {self._placement.needs} started within {self._options.start_timeout:g} s; "
+                    "the cluster is full or cannot grow: ask for less, or raise extract.start_timeout"
+                )
             for reference in ready:
                 if reference in starting:
                     self._on_started(starting[reference])
@@ -122,7 +187,6 @@ class _ActorPool:
                 self._finish(shard, report)
 
     def _unfinished(self) -> dict[int, Shard]:
-        """Return the shards in flight that no actor has finished, by number."""
         shards = {shard.number: shard for actor in self._actors for shard in actor.shards.values()}
         return {number: shard for number, shard in shards.items() if number not in self._done}
 
@@ -155,10 +219,9 @@ class _ActorPool:
                 actor.assign(self._pending.popleft())
         num_starting = len(self._actors) - len(started)
         for actor in started:
-            if len(self._pending) > num_starting and len(actor.shards) < IN_FLIGHT:
-                suspects = [self._failures[shard.number] for shard in (self._pending[0], *actor.shards.values())]
-                if not any(suspects):
-                    actor.assign(self._pending.popleft())
+            has_room = len(self._pending) > num_starting and len(actor.shards) < IN_FLIGHT
+            if has_room and not any(self._failures[own.number] for own in (self._pending[0], *actor.shards.values())):
+                actor.assign(self._pending.popleft())
         if not self._pending:
             self._copy_slowest([actor for actor in started if not actor.shards])
 
@@ -167,12 +230,11 @@ class _ActorPool:
         if not idle or not self._seconds:
             return
         limit = time.monotonic() - max(SLOW_SECONDS, SLOW * statistics.median(self._seconds))
-        waiting = [(actor.assigned[ref], ref, actor) for actor in self._actors for ref in actor.shards]
-        for since, reference, slow in sorted(waiting, key=lambda item: item[0]):
+        waiting = [(own.assigned[ref], own.machine, shard) for own in self._actors for ref, shard in own.shards.items()]
+        for since, machine, shard in sorted(waiting, key=lambda item: item[0]):
             if since > limit:
                 return
-            shard = slow.shards[reference]
-            twin = next((actor for actor in idle if actor.machine == slow.machine), None)
+            twin = next((actor for actor in idle if actor.machine == machine), None)
             if twin and shard.number not in self._copied | self._done and not self._failures[shard.number]:
                 log.info("shard %s is slow; another actor extracts a copy", shard.name)
                 self._copied.add(shard.number)
@@ -180,7 +242,6 @@ class _ActorPool:
                 return
 
     def _collect(self, actor: Actor, reference: Any) -> None:
-        """Take the result of a call that has ended."""
         if reference not in actor.shards:  # its actor is lost, and it is back in the queue
             return
         try:
@@ -239,16 +300,17 @@ class _ActorPool:
         elif size > max(room, self._placement.least) and not self._options.autoscaling:
             for actor in starting[: size - max(room, self._placement.least)]:
                 log.info("the cluster has room for %d actors; a pending one is cancelled", room)
-                actor.kill()
+                ray.kill(actor.handle)
                 self._actors.remove(actor)
 
     def _replace(self, actor: Actor) -> None:
-        actor.kill()  # it may still run, hung or disconnected
+        ray.kill(actor.handle)  # it may still run, hung or disconnected
         self._actors[self._actors.index(actor)] = self._start()
 
     def _discard(self, actor: Actor, error: Exception | None = None) -> None:
         """Replace an actor and requeue its shards; without an error that is no failed attempt."""
-        lost = actor.take_all()
+        lost = list(actor.shards.values())
+        actor.shards.clear()
         self._replace(actor)
         self._requeue(lost, error)
 
@@ -266,34 +328,20 @@ class _ActorPool:
             if shard.number not in copied:
                 self._pending.appendleft(shard)
 
-    def _no_start(self) -> ClusterError:
-        return ClusterError(
-            f"no actor with {self._placement.needs} started within {self._options.start_timeout:g} s; "
-            "the cluster is full or cannot grow: ask for less, or raise extract.start_timeout"
-        )
-
 
 def _reason(error: Exception) -> str:
     if ran_out_of_memory(error):
-        return (
-            "memory ran out; lower extract.batch_size, or use fewer actors on a node "
-            f"({shortened(str(getattr(error, 'cause', error)))})"
-        )
+        why = shortened(str(getattr(error, "cause", error)))
+        return f"memory ran out; lower extract.batch_size, or use fewer actors on a node ({why})"
     often = " (often memory runs out: lower extract.batch_size)" if isinstance(error, RayActorError) else ""
     return f"{shortened(str(error))}{often}"
 
 
 class FinishedElsewhere:
-    """Finds the shards in a folder of features that another command on the same run has finished.
+    """Finds the shards in a folder of features that another command on the same run has finished."""
 
-    Parameters
-    ----------
-    target : the folder
-    kind : format of the pool
-    """
-
-    def __init__(self, target: Store, kind: str) -> None:
-        self._target, self._kind = target, kind
+    def __init__(self, target: Store, format: str) -> None:
+        self._target, self._format = target, format  # of the pool
         self._before = {entry.key: entry.tag for entry in target.list()}  # damaged files among them
         self._last_listing = time.monotonic()
 
@@ -304,8 +352,10 @@ class FinishedElsewhere:
         self._last_listing = time.monotonic()
         try:
             found = {entry.key: entry for entry in self._target.list()}
-            new = [shard for shard in pending if shard.file in found and self._is_new(found[shard.file].tag, shard)]
-            taken = [(shard, self._report(shard, found[shard.file].size)) for shard in new]
+            new = [own for own in pending if own.file in found and self._before.get(own.file) != found[own.file].tag]
+            taken = [(shard, read_report(self._target, shard.file, found[shard.file].size)) for shard in new]
+            for shard, report in taken:
+                check_plan(self._target, self._format, shard, report)
         except OpaccError as error:  # nothing is lost
             log.warning("%s; the shards are extracted here", error)
             return []
@@ -314,11 +364,3 @@ class FinishedElsewhere:
         if taken:
             log.info("another command on this run has finished %d of the remaining shards", len(taken))
         return taken
-
-    def _report(self, shard: Shard, size: int) -> ShardReport:
-        report = read_report(self._target, shard.file, size)
-        check_plan(self._target, self._kind, shard, report)
-        return report
-
-    def _is_new(self, tag: str, shard: Shard) -> bool:
-        return self._before.get(shard.file) != tag

@@ -16,31 +16,24 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ray.exceptions import AuthenticationError
-from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
+from ray.job_submission import JobStatus, JobSubmissionClient
 
 from opacc_ray.cluster.session import check_address
 from opacc_ray.errors import ClusterError, SpecError, shortened
 from opacc_ray.lake.redaction import redacted, without_values
 
-ADDRESSES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
-"""Variables that name the cluster, in the order in which Ray reads them."""
+ADDRESSES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")  # variables that name the cluster, as Ray reads them
 
 _LOGGERS = ("ray.dashboard.modules.job.sdk", "ray.dashboard.modules.dashboard_sdk")
 """Loggers of Ray's client, which report its progress."""
 
-POLL_EVERY = 0.5
-"""Seconds between two requests for a job's status."""
-
-RECONNECTS = 5
-"""Reconnections to a job's log, after which only its status is polled."""
-
-LAST_LINES, MOST_SHOWN = 3, 600
-"""Lines and characters of a job's log in an error."""
+POLL_EVERY = 0.5  # seconds between two requests for a job's status
+RECONNECTS = 5  # reconnections to a job's log, after which only its status is polled
+LAST_LINES, MOST_SHOWN = 3, 600  # lines and characters of a job's log in an error
 
 log = logging.getLogger(__name__)
 
-OnText = Callable[[str], None]
-"""Called with the output of a job since the last call."""
+OnText = Callable[[str], None]  # called with the output of a job since the last call
 
 
 class Job(NamedTuple):
@@ -63,8 +56,7 @@ class Job(NamedTuple):
         Ray's own line about the start of the job, which may be the last one, is left out.
         """
         found = (" ".join(line.split()) for line in self.message.splitlines())
-        lines = [line for line in found if line and "Running entrypoint for job " not in line]
-        whole = " / ".join(lines[-LAST_LINES:])
+        whole = " / ".join([line for line in found if line and "Running entrypoint for job " not in line][-LAST_LINES:])
         return whole if len(whole) <= MOST_SHOWN else f"...{whole[3 - MOST_SHOWN :]}"
 
     @property
@@ -74,20 +66,13 @@ class Job(NamedTuple):
 
 
 class JobServer:
-    """The job server of the cluster at an address, or else of the one in RAY_ADDRESS.
+    """The job server of the cluster whose dashboard has this address, or else of the one in RAY_ADDRESS.
 
-    Parameters
-    ----------
-    address : of its dashboard
-    environment : variables for jobs and their workers, which Ray stores with the job; no text from this class holds
-        their values
+    Ray stores ``environment``, variables for jobs and their workers, with the job. No text from this class holds their
+    values.
 
-    Raises
-    ------
-    SpecError
-        Neither names a cluster: none is searched for, since it could belong to another user.
-    ClusterError
-        It cannot be reached, or refuses the token.
+    Raises SpecError if neither names a cluster: none is searched for, since it could belong to another user. Raises
+    ClusterError if it cannot be reached, or refuses the token.
     """
 
     def __init__(self, address: str | None = None, environment: Mapping[str, str] | None = None) -> None:
@@ -107,7 +92,7 @@ class JobServer:
         """Return the last job that was submitted under a name."""
         with self._named_errors("the job server did not list its jobs"):
             found = self._client.list_jobs()
-        attempts = {attempt: job for job in found if (attempt := _attempt(job, name))}
+        attempts = {number: job for job in found if (number := _attempt(job.submission_id or "", name))}
         return self._job(attempts[max(attempts)]) if attempts else None
 
     def find(self, id: str) -> Job:
@@ -116,17 +101,12 @@ class JobServer:
             return self._job(self._client.get_job_info(id))
 
     def send(self, name: str, command: str, folder: Path, metadata: Mapping[str, str]) -> Job:
-        """Submit a job, with the next free id of its name.
+        """Submit a shell command, to run in a copy of the folder, as a job with the next free id of its name.
 
-        Parameters
-        ----------
-        name : of the job
-        command : for a shell, in the folder
-        folder : its files, all of which are uploaded
-        metadata : stored with the job, readable for everyone
+        The metadata are stored with the job, readable for everyone.
         """
         before = self.newest(name)
-        id = name if before is None else f"{name}-{1 + _number(before.id, name)}"
+        id = name if before is None else f"{name}-{1 + _attempt(before.id, name)}"
         runtime_env = {"working_dir": str(folder), "env_vars": self._environment}
         with self._named_errors(f"the job server did not take {id}"):
             try:
@@ -197,11 +177,7 @@ def _without_addresses(address: str | None) -> Iterator[None]:
         os.environ.update(before)
 
 
-def _number(id: str, name: str) -> int:
-    return int(id.removeprefix(name).removeprefix("-") or 1)
-
-
-def _attempt(job: JobDetails, name: str) -> int:
+def _attempt(id: str, name: str) -> int:
     """Return the number of a job among those of a name, from 1; 0 if it has another name."""
-    id = job.submission_id or ""
-    return _number(id, name) if re.fullmatch(rf"{re.escape(name)}(-[1-9]\d{{0,5}})?", id) else 0
+    found = re.fullmatch(rf"{re.escape(name)}(?:-([1-9]\d{{0,5}}))?", id)
+    return int(found[1] or 1) if found else 0

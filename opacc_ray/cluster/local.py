@@ -4,9 +4,8 @@ Ray takes seconds to start, and a run has other work first: a trial of the model
 audit opens :func:`ahead`; code that finds that actors will be needed calls :func:`begin`; code that needs them takes
 :func:`started`.
 
-The process is this module: it starts Ray by ``ray.init``, prints its address, and
-later the name of a process of Ray that has ended. It ends all of them when its input ends, which also happens when the
-process at the other end dies.
+The process is this module: it starts Ray by ``ray.init``, prints its address, and later the name of a process of Ray
+that has ended. It ends all of them when its input ends, which also happens when the process at the other end dies.
 """
 
 import contextlib
@@ -30,8 +29,7 @@ from opacc_ray.errors import ClusterError
 
 log = logging.getLogger(__name__)
 
-OBJECT_STORE = 200 << 20
-"""Bytes: only reports of shards and parts of a draw pass through it."""
+OBJECT_STORE = 200 << 20  # bytes: only reports of shards and parts of a draw pass through it
 
 SETTINGS = {
     "RAY_enable_metrics_collection": "0",  # the port of its metrics answers everyone, without the token
@@ -39,17 +37,10 @@ SETTINGS = {
 }
 """Environment variables that set options of Ray."""
 
-LONGEST = 24
-"""Bytes of the longest path for Ray's folder: its sockets add some 80, and the limit is 107 (macOS: 103)."""
-
-TICK = 0.2
-"""Seconds between two checks that Ray's processes run."""
-
-END_WITHIN = 10.0
-"""Seconds in which Ray's processes must have ended by themselves."""
-
-PATIENCE = 30.0
-"""Seconds to wait for the end of the process that keeps Ray."""
+LONGEST = 24  # bytes of the longest path for Ray's folder: its sockets add some 80, and the limit is 107 (macOS: 103)
+TICK = 0.2  # seconds between two checks that Ray's processes run
+END_WITHIN = 10.0  # seconds in which Ray's processes must have ended by themselves
+PATIENCE = 30.0  # seconds to wait for the end of the process that keeps Ray
 
 
 def named_address() -> str:
@@ -62,10 +53,7 @@ def lock() -> None:
 
     The token is random, and only in the environment of this process, which its workers inherit.
 
-    Raises
-    ------
-    ClusterError
-        Ray was imported before without token mode, which it reads once.
+    Raises ClusterError if Ray was imported before without token mode, which it reads once.
     """
     if "ray" in sys.modules and os.environ.get("RAY_AUTH_MODE") != "token":
         raise ClusterError(
@@ -76,8 +64,7 @@ def lock() -> None:
     os.environ.pop("RAY_AUTH_TOKEN_PATH", None)
 
 
-_TOKEN = secrets.token_hex(32)
-"""One token for all that this process starts, since Ray reads it once."""
+_TOKEN = secrets.token_hex(32)  # one token for all that this process starts, since Ray reads it once
 
 
 class LocalRay:
@@ -147,13 +134,8 @@ def _private_folder() -> str:
     return tempfile.mkdtemp(prefix="opacc-", dir=place or "/tmp")
 
 
-class _Ahead:
-    """The Ray that was started ahead, until it is taken."""
-
-    ray: LocalRay | None = None
-
-
-_AHEAD: ContextVar[_Ahead | None] = ContextVar("ahead", default=None)
+_AHEAD: ContextVar[list[LocalRay] | None] = ContextVar("ahead", default=None)
+"""The Ray that was started ahead, until it is taken; None outside :func:`ahead`."""
 
 
 @contextlib.contextmanager
@@ -162,14 +144,14 @@ def ahead() -> Iterator[None]:
     if _AHEAD.get() is not None:
         yield
         return
-    own = _Ahead()
+    own: list[LocalRay] = []
     token = _AHEAD.set(own)
     try:
         yield
     finally:
         _AHEAD.reset(token)
-        if own.ray is not None:
-            own.ray.end(wait=False)
+        for ray in own:
+            ray.end(wait=False)
 
 
 def begin() -> None:
@@ -178,8 +160,8 @@ def begin() -> None:
     Nothing happens outside :func:`ahead`, or if a cluster is named or joined already.
     """
     own = _AHEAD.get()
-    if own is not None and own.ray is None and named_address() == "local" and not is_joined():
-        own.ray = LocalRay()
+    if own == [] and named_address() == "local" and not is_joined():
+        own.append(LocalRay())
 
 
 def is_joined() -> bool:
@@ -191,8 +173,8 @@ def is_joined() -> bool:
 @contextlib.contextmanager
 def started() -> Iterator[str]:
     """Yield the address of the Ray that was started ahead, or of one that starts now; it ends with the block."""
-    own = _AHEAD.get() or _Ahead()
-    found, own.ray = own.ray or LocalRay(), None
+    own = _AHEAD.get()
+    found = own.pop() if own else LocalRay()
     try:
         import ray  # noqa: F401  while it starts, since the caller needs both
 
@@ -205,8 +187,7 @@ def started() -> Iterator[str]:
         found.end()
 
 
-_USED: list[LocalRay] = []
-"""Those that threads of this process use now."""
+_USED: list[LocalRay] = []  # those that threads of this process use now
 
 
 def raise_if_lost() -> None:
@@ -238,7 +219,8 @@ def main() -> None:
         with contextlib.suppress(BrokenPipeError):  # the process at the other end is gone already
             print(f"ray at {ray.get_runtime_context().gcs_address}", flush=True)
             lost = ""
-            while not _input_has_ended(TICK):  # the others run on until then: calls to a GCS that is gone take a minute
+            while not (select.select([0], [], [], TICK)[0] and not os.read(0, 1)):
+                # the others run on until then: calls to a GCS that is gone take a minute
                 if not lost and (lost := _lost_process()):
                     print(lost, flush=True)
         threading.Timer(END_WITHIN, _end_all).start()
@@ -247,11 +229,6 @@ def main() -> None:
         traceback.print_exc()
     finally:
         _end_all()
-
-
-def _input_has_ended(seconds: float) -> bool:
-    ready, _, _ = select.select([0], [], [], seconds)
-    return bool(ready) and not os.read(0, 1)
 
 
 def _lost_process() -> str:

@@ -40,14 +40,9 @@ COUNTERS = {
     "opacc_feature_bytes": "bytes of features that were written",
 }
 
-BOARD = "opacc-metrics-2"
-"""Name of the actor; it changes with the actor's methods, since old jobs may find a new actor."""
-
-REPEAT = 1.0
-"""Seconds between two settings of the gauges: Ray's shortest interval between reports."""
-
-PATIENCE = 20.0
-"""Seconds in which the board must start and take the last metrics of a run."""
+BOARD = "opacc-metrics-2"  # name of the actor; it changes with the actor's methods, since old jobs may find a new actor
+REPEAT = 1.0  # seconds between two settings of the gauges: Ray's shortest interval between reports
+PATIENCE = 20.0  # seconds in which the board must start and take the last metrics of a run
 
 
 class Board:
@@ -89,12 +84,7 @@ class Metrics:
         self._driver = secrets.token_hex(4)
         self._gauges: dict[str, float] = {}
         self._totals: Counter[str] = Counter()
-        self._is_on = os.environ.get("RAY_ADDRESS", "local") != "local"
-
-    @property
-    def is_on(self) -> bool:
-        """Whether they are exported."""
-        return self._is_on
+        self.is_on = os.environ.get("RAY_ADDRESS", "local") != "local"  # whether they are exported
 
     def shards(self, done: int, total: int | None) -> None:
         """Report how many shards are finished."""
@@ -109,40 +99,35 @@ class Metrics:
     def state(self, labels_awaited: int, stated: tuple[float, float, float] | None) -> None:
         """Report the state of a run at the end of its driver, and wait for the board.
 
-        Parameters
-        ----------
-        labels_awaited : labels that the newest round waits for
-        stated : the last estimate, and low and high of its interval; None if there is none
+        ``stated`` is the last estimate, and low and high of its interval; None if there is none.
         """
         self._gauges |= {"opacc_labels_awaited": labels_awaited}
         if stated is not None:
             value, low, high = stated
             self._gauges |= {"opacc_estimate": value, "opacc_interval_low": low, "opacc_interval_high": high}
             self._gauges |= {"opacc_interval_width": high - low}
+        self._try(self._put_last)
 
-        def report() -> None:
-            check_address(os.environ["RAY_ADDRESS"])
-            self._board = None  # of a connection that has ended since, perhaps too early
-            with connected():
-                ray.get(self._put(), timeout=PATIENCE)
-
-        self._try(report)
+    def _put_last(self) -> None:
+        check_address(os.environ["RAY_ADDRESS"])
+        self._board = None  # of a connection that has ended since, perhaps too early
+        with connected():
+            ray.get(self._put(), timeout=PATIENCE)
 
     def _put(self) -> Any:
         """Send all metrics to the board, including those that an earlier one has lost."""
         if not ray.is_initialized():
             return None
-        if self._board is None:
-            self._board = _board()
+        self._board = self._board or _board()
         return self._board.put.remote(self._run, self._gauges, dict(self._totals), self._driver)
 
     def _try(self, report: Callable[[], Any]) -> None:
-        if not self._is_on:
+        if not self.is_on:
             return
         try:
             report()
         except (RayError, GetTimeoutError, ClusterError, ValueError, RuntimeError) as error:
-            self._is_on = False
+            self.is_on = False
             log.warning("metrics are not exported: %s", shortened(str(error)))
 
 
@@ -150,17 +135,14 @@ def _board() -> Any:
     """Return the board of this cluster, on the driver's node, without the credentials of the job."""
     context = ray.get_runtime_context()
     given = context.runtime_env.get("env_vars") or {}
-    return (
-        ray.remote(Board)
-        .options(
-            name=BOARD,
-            namespace="opacc",
-            lifetime="detached",
-            get_if_exists=True,
-            num_cpus=0,
-            max_restarts=-1,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(context.get_node_id(), soft=True),
-            runtime_env={"env_vars": dict.fromkeys(given, "")},
-        )
-        .remote()
+    own = ray.remote(Board).options(
+        name=BOARD,
+        namespace="opacc",
+        lifetime="detached",
+        get_if_exists=True,
+        num_cpus=0,
+        max_restarts=-1,
+        scheduling_strategy=NodeAffinitySchedulingStrategy(context.get_node_id(), soft=True),
+        runtime_env={"env_vars": dict.fromkeys(given, "")},
     )
+    return own.remote()

@@ -1,22 +1,20 @@
 """Features of a pool in the memory of actors, for pools that are too large for the driver."""
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import ray
-from numpy.typing import NDArray
 from ray.exceptions import RayTaskError
 
 from opacc_ray.cluster.tasks import LOST, cause_of
 from opacc_ray.errors import ClusterError, counted, shortened
-from opacc_ray.extract.features import Features, StoredParts, stored_pools
-from opacc_ray.parts.view import Call, add_up, answers
+from opacc_ray.extract.features import Features, StoredParts
+from opacc_ray.parts.view import Call, add_up
 
-RESTARTS = 3
-"""Restarts of an actor that holds features."""
+RESTARTS = 3  # restarts of an actor that holds features
 
 
 @contextlib.contextmanager
@@ -30,30 +28,24 @@ def hold(features: Features, names: Sequence[str]) -> Iterator["ActorParts"]:
         parts.close()
 
 
-class ActorParts:
+class ActorParts(StoredParts):
     """Parts of a view in actors, each with consecutive ones: see :mod:`opacc_ray.parts.view`.
 
     An actor reads a feature at its first use. The driver reads ids, and columns for itself, from storage.
-
-    Parameters
-    ----------
-    features : the run's features
-    names : features of a part
-    num_actors : that share the parts
     """
 
     def __init__(self, features: Features, names: Sequence[str], num_actors: int) -> None:
-        own = features.parts()
-        self.sizes = [sum(part.sizes) for part in own]
-        self.fields = frozenset(names)
-        self.named = True
-        self._stored = StoredParts(features, names)
+        super().__init__(features, names)
+        own = self._parts
         bounds = [len(own) * i // num_actors for i in range(num_actors + 1)]
         self._home = [
             (actor, part - start) for actor, (start, stop) in enumerate(pairwise(bounds)) for part in range(start, stop)
         ]
-        remote = ray.remote(_Holder).options(num_cpus=0, max_restarts=RESTARTS, max_task_retries=RESTARTS)
-        self._actors = [remote.remote(own[start:stop], list(names)) for start, stop in pairwise(bounds)]
+        remote = ray.remote(StoredParts).options(num_cpus=0, max_restarts=RESTARTS, max_task_retries=RESTARTS)
+        self._actors = []
+        for start, stop in pairwise(bounds):
+            files = tuple(file for part in own[start:stop] for file in part.files)
+            self._actors.append(remote.remote(features.part(files), list(names), (), own[start:stop]))
 
     def call(self, calls: Sequence[Call]) -> list[Any]:
         """Return the answer to each call; each actor gets one message."""
@@ -69,10 +61,9 @@ class ActorParts:
         return add_up(self._ask("total", self._places(calls), calls))
 
     def _places(self, calls: Sequence[Call]) -> dict[int, list[int]]:
-        """Return the places of the calls, by actor."""
-        places: dict[int, list[int]] = {}
+        places = defaultdict(list)
         for place, (part, _, _) in enumerate(calls):
-            places.setdefault(self._home[part][0], []).append(place)
+            places[self._home[part][0]].append(place)
         return places
 
     def _ask(self, method: str, places: dict[int, list[int]], calls: Sequence[Call]) -> list[Any]:
@@ -81,38 +72,15 @@ class ActorParts:
         for actor, mine in places.items():
             local = [(self._home[calls[i][0]][1], *calls[i][1:]) for i in mine]
             references.append(getattr(self._actors[actor], method).remote(local))
-        return [_get(reference) for reference in references]
-
-    def column(self, name: str) -> NDArray[Any]:
-        return self._stored.column(name)
-
-    def identify(self, index: NDArray[np.int64]) -> list[str]:
-        return self._stored.identify(index)
+        try:
+            return list(map(ray.get, references))
+        except RayTaskError as error:
+            raise cause_of(error) from None
+        except LOST as error:
+            raise ClusterError(
+                f"an actor that holds features died {counted(RESTARTS + 1, 'time')}: {shortened(str(error))}"
+            ) from None
 
     def close(self) -> None:
         for actor in self._actors:
             ray.kill(actor)
-
-
-class _Holder:
-    """The features of some parts, in an actor."""
-
-    def __init__(self, parts: Sequence[Features], names: Sequence[str]) -> None:
-        self._pools = stored_pools(parts, names)
-
-    def call(self, calls: Sequence[Call]) -> list[Any]:
-        return list(answers(self._pools, calls))
-
-    def total(self, calls: Sequence[Call]) -> Any:
-        return add_up(answers(self._pools, calls))
-
-
-def _get(reference: Any) -> Any:
-    try:
-        return ray.get(reference)
-    except RayTaskError as error:
-        raise cause_of(error) from None
-    except LOST as error:
-        raise ClusterError(
-            f"an actor that holds features died {counted(RESTARTS + 1, 'time')}: {shortened(str(error))}"
-        ) from None

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ray
@@ -11,9 +11,7 @@ from opacc_ray.errors import ClusterError
 from opacc_ray.spec import ActorRange, ExtractSpec
 
 MAX_READERS = 16
-
-Node = Mapping[str, Any]
-"""One entry of ``ray.nodes()``."""
+Node = Mapping[str, Any]  # one entry of ``ray.nodes()``
 
 
 @dataclass(frozen=True)
@@ -27,12 +25,9 @@ class Needs:
 
     def options(self) -> dict[str, Any]:
         """Return options of a Ray actor."""
-        found: dict[str, Any] = {"num_cpus": self.cpus, "num_gpus": self.gpus}
-        if self.accelerator is not None:
-            found["accelerator_type"] = self.accelerator
-        if self.labels:
-            found["label_selector"] = dict(self.labels)
-        return found
+        kind = {} if self.accelerator is None else {"accelerator_type": self.accelerator}
+        labels = {"label_selector": dict(self.labels)} if self.labels else {}
+        return {"num_cpus": self.cpus, "num_gpus": self.gpus, **kind, **labels}
 
     def fit(self, node: Node) -> bool:
         """Return whether the node is alive and meets the requirements."""
@@ -43,11 +38,9 @@ class Needs:
 
     def room(self, nodes: Sequence[Node]) -> int:
         """Return how many actors fit on the nodes when they are idle."""
-        return sum(self._room_on(node["Resources"]) for node in nodes if self.fit(node))
-
-    def _room_on(self, resources: Mapping[str, float]) -> int:
-        by_cpus = resources.get("CPU", 0) / self.cpus
-        return int(min(by_cpus, resources.get("GPU", 0) / self.gpus) if self.gpus else by_cpus)
+        needed = {"CPU": self.cpus} | ({"GPU": self.gpus} if self.gpus else {})
+        fitting = [node["Resources"] for node in nodes if self.fit(node)]
+        return sum(int(min(own.get(name, 0) / num for name, num in needed.items())) for own in fitting)
 
     def __str__(self) -> str:
         kind = f" on a node with {self.accelerator}" if self.accelerator else ""
@@ -69,15 +62,17 @@ class Placement:
 def place(extract: ExtractSpec, num_shards: int) -> Placement:
     """Return the placement that the spec asks for.
 
-    Raises
-    ------
-    ClusterError
-        The cluster is too small, and would otherwise be waited for without end.
+    Raises ClusterError if the cluster is too small, and would otherwise be waited for without end.
     """
     nodes = ray.nodes()
     needs = _needs(extract, nodes)
     room = needs.room(nodes)
-    least, most = (max(1, min(number, num_shards)) for number in _range(extract, num_shards))
+    asked = extract.actors
+    if isinstance(asked, ActorRange):
+        limits = asked.min, asked.max or num_shards
+    else:
+        limits = (1, num_shards) if asked == "auto" else (asked, asked)
+    least, most = (max(1, min(number, num_shards)) for number in limits)
     if room < least and not extract.autoscaling:
         total = ray.cluster_resources()
         raise ClusterError(
@@ -86,8 +81,8 @@ def place(extract: ExtractSpec, num_shards: int) -> Placement:
             "lower extract.actors, extract.gpus_per_actor or extract.threads_per_actor, add nodes, "
             "or set extract.autoscaling: true to wait for them"
         )
-    asked = most if extract.autoscaling and extract.actors != "auto" else min(room, most)
-    return Placement(max(least, asked), least, most, needs, _readers(extract, needs, nodes))
+    wanted = most if extract.autoscaling and asked != "auto" else min(room, most)
+    return Placement(max(least, wanted), least, most, needs, _readers(extract, needs, nodes))
 
 
 def _readers(extract: ExtractSpec, needs: Needs, nodes: Sequence[Node]) -> int:
@@ -102,19 +97,10 @@ def _readers(extract: ExtractSpec, needs: Needs, nodes: Sequence[Node]) -> int:
 
 def _needs(extract: ExtractSpec, nodes: Sequence[Node]) -> Needs:
     needs = Needs(extract.threads_per_actor, 0.0, extract.accelerator_type, extract.node_labels)
-    if extract.gpus_per_actor == "auto":
-        gpus = float(any(node["Resources"].get("GPU", 0) > 0 for node in nodes if needs.fit(node)))
-    else:
-        gpus = float(extract.gpus_per_actor)
-    return Needs(needs.cpus, gpus, needs.accelerator, needs.labels)
-
-
-def _range(extract: ExtractSpec, num_shards: int) -> tuple[int, int]:
-    """Return the smallest and the largest number of actors that the spec allows."""
-    asked = extract.actors
-    if isinstance(asked, ActorRange):
-        return asked.min, asked.max or num_shards
-    return (1, num_shards) if asked == "auto" else (asked, asked)
+    gpus = extract.gpus_per_actor
+    if gpus == "auto":
+        gpus = any(node["Resources"].get("GPU", 0) > 0 for node in nodes if needs.fit(node))
+    return replace(needs, gpus=float(gpus))
 
 
 def _matches(value: str | None, wanted: str) -> bool:

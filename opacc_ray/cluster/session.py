@@ -11,7 +11,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlsplit
 
 from opacc_ray.cluster import local
@@ -20,24 +20,17 @@ from opacc_ray.lake.redaction import redacted
 
 log = logging.getLogger(__name__)
 
-TICK = 0.2
-"""Seconds between two checks whether a thread that waits for a cluster is to end its work."""
-
-CONNECTED_IN = 5.0
-"""Seconds in which a cluster must answer: Ray itself would try for minutes."""
+TICK = 0.2  # seconds between two checks whether a thread that waits for a cluster is to end its work
+CONNECTED_IN = 5.0  # seconds in which a cluster must answer: Ray itself would try for minutes
 
 
 @contextlib.contextmanager
 def connected() -> Iterator[bool]:
     """Join the cluster that RAY_ADDRESS or an enclosing ``ray.init`` names, else start a local one and end it after.
 
-    Workers of a local cluster inherit this process's environment and module path. On a cluster that is joined they
-    use their own credentials: those of the driver are never sent, since Ray would show them to every user.
-
-    Yields
-    ------
-    bool
-        Whether the cluster was started here.
+    Yields whether it was started here. Workers of a local cluster inherit this process's environment and module path.
+    On a cluster that is joined they use their own credentials: those of the driver are never sent, since Ray would show
+    them to every user.
     """
     shared = _SHARED.get()
     if shared is not None:
@@ -49,7 +42,7 @@ def connected() -> Iterator[bool]:
             yield is_ours
 
 
-class Shared:
+class Shared(contextlib.ExitStack):
     """One cluster for the runs of several threads; a context of the main thread, which ends it.
 
     It starts when the first run needs it. The main thread starts it, by calling :meth:`start_if_wanted` now and then:
@@ -57,7 +50,7 @@ class Shared:
     """
 
     def __init__(self) -> None:
-        self._until = contextlib.ExitStack()
+        super().__init__()
         self._wanted, self._tried, self._ending = threading.Event(), threading.Event(), threading.Event()
         self._is_ours = False
         self._error: ClusterError | None = None
@@ -67,7 +60,7 @@ class Shared:
         if not self._wanted.is_set() or self._tried.is_set():
             return
         try:
-            self._is_ours = False if local.is_joined() else self._until.enter_context(_cluster())
+            self._is_ours = False if local.is_joined() else self.enter_context(_cluster())
         except ClusterError as error:
             self._error = error
         self._tried.set()
@@ -76,7 +69,7 @@ class Shared:
         """Wait for the cluster; return whether it was started here."""
         self._wanted.set()
         while not self._tried.wait(TICK):
-            raise_if_ending()
+            self.raise_if_ending()
         if self._error is not None:
             raise ClusterError(str(self._error))
         return self._is_ours
@@ -94,26 +87,19 @@ class Shared:
         """End the work of all threads as if each were interrupted: finished work is kept."""
         self._ending.set()
 
-    @property
-    def is_ending(self) -> bool:
-        return self._ending.is_set()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._until.close()
+    def raise_if_ending(self) -> None:
+        if self._ending.is_set():
+            raise KeyboardInterrupt
 
 
-_SHARED: ContextVar[Shared | None] = ContextVar("shared", default=None)
-"""The cluster that this thread shares with others."""
+_SHARED: ContextVar[Shared | None] = ContextVar("shared", default=None)  # what this thread shares with others
 
 
 def raise_if_ending() -> None:
     """Raise KeyboardInterrupt in a thread that shares a cluster and is to end its work: signals do not reach it."""
     shared = _SHARED.get()
-    if shared is not None and shared.is_ending:
-        raise KeyboardInterrupt
+    if shared is not None:
+        shared.raise_if_ending()
 
 
 @contextlib.contextmanager
@@ -130,25 +116,15 @@ def _cluster() -> Iterator[bool]:
         import ray  # after a local one was locked
 
         try:
-            with _signals_held():
+            with _signals_held(), tempfile.TemporaryDirectory(prefix="opacc-") as empty:
+                # Workers of a local one begin in an empty folder: they would else look for modules in the driver's
+                # current folder first, and find what was left there instead of what is installed.
+                own: dict[str, Any] = {"runtime_env": {"working_dir": empty}} if is_ours else {}
                 until.callback(ray.shutdown)
-                _join(address, is_ours)
+                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **own)
         except (ConnectionError, RuntimeError, OSError) as error:
             raise ClusterError(f"no Ray cluster could be reached: {shortened(str(error))}") from None
         yield is_ours
-
-
-def _join(address: str, is_ours: bool) -> None:
-    """Join a cluster.
-
-    Workers of a local one begin in an empty folder: they would else look for modules in the driver's current folder
-    first, and find what was left there instead of what is installed. See ``see_modules`` for the user's modules.
-    """
-    import ray
-
-    with tempfile.TemporaryDirectory(prefix="opacc-") as empty:
-        options: dict[str, Any] = {"runtime_env": {"working_dir": empty}} if is_ours else {}
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
 
 
 @contextlib.contextmanager

@@ -23,11 +23,8 @@ from opacc_ray.errors import ClusterError, OpaccError, StorageError, shortened
 
 log = logging.getLogger(__name__)
 
-TASK_RETRIES = 3
-"""Retries of a task whose worker died."""
-
-PATIENCE = 120.0
-"""Seconds that the nodes may take to answer."""
+TASK_RETRIES = 3  # retries of a task whose worker died
+PATIENCE = 120.0  # seconds that the nodes may take to answer
 
 LOST = (RayActorError, WorkerCrashedError, NodeDiedError, OutOfMemoryError, ObjectLostError)
 """Errors of Ray for work that was lost with its process, its node or its result, and not by a fault of its own.
@@ -56,14 +53,8 @@ def map_tasks(
 ) -> Iterator[tuple[Item, Result]]:
     """Run ``function(item)`` for every item in tasks of one CPU, ``workers`` at a time (default: all CPUs).
 
-    Yields each item with its result as it finishes, in any order. A task whose worker dies is retried.
-
-    Raises
-    ------
-    ClusterError
-        The worker of an item, which is named, died more than ``TASK_RETRIES`` times.
-    OpaccError
-        Raised by the function itself.
+    Yields each item with its result as it finishes, in any order. A task whose worker dies is retried. Raises
+    ClusterError if it dies more than ``TASK_RETRIES`` times, and each OpaccError of the function itself.
     """
     at_once = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
     remote, folder = ray.remote(_call).options(num_cpus=1, max_retries=TASK_RETRIES), os.getcwd()
@@ -103,15 +94,13 @@ def enter_folder(folder: str) -> None:
 
 
 def refuse_unseen(paths: Mapping[str, str]) -> None:
-    """Check on every node that the paths exist there; ``paths`` are by their keys in the spec.
-
-    Raises
-    ------
-    StorageError
-        One does not; the message names the first, and the node.
-    """
-    nodes = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
-    asked = {_ask(node, dict(paths)): address for node, address in nodes.items() if paths}
+    """Raise StorageError if a node lacks one of the paths, which are by their keys in the spec; it names the first."""
+    asked = {}
+    for node in ray.nodes() if paths else []:
+        if node["Alive"]:
+            there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            remote = ray.remote(_unseen).options(num_cpus=0, scheduling_strategy=there)
+            asked[remote.remote(dict(paths))] = node["NodeManagerAddress"]
     ready, late = ray.wait(list(asked), num_returns=len(asked), timeout=PATIENCE) if asked else ([], [])
     for reference in ready:
         try:
@@ -127,11 +116,5 @@ def refuse_unseen(paths: Mapping[str, str]) -> None:
         log.warning("%d nodes did not answer within %g s whether the run's folders exist there", len(late), PATIENCE)
 
 
-def _ask(node: str, paths: dict[str, str]) -> Any:
-    strategy = NodeAffinitySchedulingStrategy(node, soft=False)
-    return ray.remote(_unseen).options(num_cpus=0, scheduling_strategy=strategy).remote(paths)
-
-
 def _unseen(paths: dict[str, str]) -> list[str]:
-    """Return the keys of the paths that do not exist here."""
     return [key for key, path in paths.items() if not os.path.exists(path)]

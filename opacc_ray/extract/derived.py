@@ -12,7 +12,6 @@ and compress well apart from the others, which are nearly random.
 """
 
 import hashlib
-import io
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
@@ -23,33 +22,21 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import OpaccError
 from opacc_ray.extract.shards import digest_of
-from opacc_ray.lake.parquet_io import read_bytes
+from opacc_ray.lake.parquet_io import encode, read_bytes
 from opacc_ray.lake.store_uris import Store
 
 log = logging.getLogger(__name__)
 
-ROWS = 1 << 19
-"""Examples per file, so that memory is bounded."""
-
-HELD_BYTES = 1 << 20
-"""A file up to this size stays in memory."""
+ROWS = 1 << 19  # examples per file, so that memory is bounded
+HELD_BYTES = 1 << 20  # a file up to this size stays in memory
 
 _LAYOUT = "bytes"  # part of the digest, so that another layout has other file names
-
-_NUM_BYTES = 8
-
-_LEVEL = 1
-"""Level of zstd: only frequencies of bytes can be used, and level 1 does that as well as 15."""
 
 
 class Derived:
     """A cache of one row of numbers, or one text, per example; a lost or damaged value is computed again.
 
-    Parameters
-    ----------
-    folder : of the features
-    size : of the pool
-    digests : returns those of the files that a value is derived from, by its name; None for an unknown one
+    ``digests`` returns those of the files that a value is derived from, by its name; None for an unknown one.
     """
 
     def __init__(self, folder: Store, size: int, digests: Callable[[str], Sequence[str | None]]) -> None:
@@ -81,7 +68,7 @@ class Derived:
         for key in self._keys(name):
             while (num := sum(map(len, rows))) < min(ROWS, size):
                 rows.append(next(blocks))
-                if not rows[-1].shape[1] or rows[-1].dtype.itemsize != _NUM_BYTES:
+                if not rows[-1].shape[1] or rows[-1].dtype.itemsize != 8:
                     return
             whole = np.concatenate(rows)
             if not self._write(key, _encode(key, whole[:ROWS])):
@@ -96,11 +83,12 @@ class Derived:
 
     def keep_texts(self, name: str, values: Any) -> None:
         """Write a column of texts, (N,) in Arrow, for a pool of up to `ROWS` examples."""
+        import pyarrow as pa
+
         for key in self._keys(name):
-            self._write(key, _encode_texts(key, values))
+            self._write(key, _packed(pa.table({"text": values}), {"sha256": digest_of([key, *values.to_pylist()])}))
 
     def _write(self, key: str, data: bytes) -> bool:
-        """Write a file, and return whether it could be written."""
         self._held.pop(key, None)
         try:
             self._store.write(key, data)
@@ -138,8 +126,8 @@ def _encode(key: str, values: NDArray[Any]) -> bytes:
     least = whole.min(axis=0)
     counted = np.vstack([least, whole - least])  # (1 + N, d), wrapping around where they differ by 2^63 or more
     num, width = counted.shape
-    split = counted.astype("<i8").view(np.uint8).reshape(num, width, _NUM_BYTES)
-    used = max([1, *(place + 1 for place in range(_NUM_BYTES) if split[:, :, place].any())])
+    split = counted.astype("<i8").view(np.uint8).reshape(num, width, 8)
+    used = max([1, *(place + 1 for place in range(8) if split[:, :, place].any())])
     kind = pa.binary(width)
     columns = {
         str(place): pa.FixedSizeBinaryArray.from_buffers(kind, num, [None, pa.py_buffer(split[:, :, place].tobytes())])
@@ -149,52 +137,32 @@ def _encode(key: str, values: NDArray[Any]) -> bytes:
 
 
 def _packed(table: Any, described: dict[str, str]) -> bytes:
-    import pyarrow.parquet as pq
-
-    options: dict[str, Any] = {"use_dictionary": False, "write_statistics": False, "store_schema": False}
-    options |= {"compression": "zstd", "compression_level": _LEVEL, "write_page_checksum": True}
-    sink = io.BytesIO()
-    with pq.ParquetWriter(sink, table.schema, **options) as writer:
-        writer.write_table(table, row_group_size=len(table))
-        writer.add_key_value_metadata(described)
-    return sink.getvalue()
+    """Return a Parquet file; level 1 of zstd uses the frequencies of bytes as well as level 15."""
+    options: dict[str, Any] = {"use_dictionary": False, "write_statistics": False, "row_group_size": len(table)}
+    options |= {"compression": "zstd", "compression_level": 1, "write_page_checksum": True}
+    return encode(table.replace_schema_metadata(described), **options)
 
 
 def _decode(key: str, data: bytes) -> NDArray[Any]:
     table = read_bytes(data)
     width = table.schema[0].type.byte_width
-    split = np.zeros((len(table), width, _NUM_BYTES), dtype=np.uint8)
+    split = np.zeros((len(table), width, 8), dtype=np.uint8)
     for place, column in enumerate(table.columns):
-        split[:, :, place] = np.concatenate([_rows(chunk, width) for chunk in column.chunks])
+        held = column.combine_chunks()
+        split[:, :, place] = np.frombuffer(held.buffers()[1], np.uint8).reshape(-1, width)[: len(held)]
     counted = split.view("<i8")[:, :, 0].astype(np.int64)
     found: NDArray[Any] = (counted[1:] + counted[0]).view(table.schema.metadata[b"kind"].decode())
-    _check(table, _digest(key, found))
+    if table.schema.metadata[b"sha256"].decode() != _digest(key, found):
+        raise ValueError("it does not match its digest")
     return found
-
-
-def _rows(chunk: Any, width: int) -> NDArray[np.uint8]:
-    """Return the bytes of an Arrow array of fixed width, (n, width)."""
-    held = np.frombuffer(chunk.buffers()[1], dtype=np.uint8).reshape(-1, width)
-    return held[chunk.offset : chunk.offset + len(chunk)]
 
 
 def _digest(key: str, values: NDArray[Any]) -> str:
     return hashlib.sha256(f"{key} {values.dtype.str} {values.shape} ".encode() + values.tobytes()).hexdigest()
 
 
-def _encode_texts(key: str, values: Any) -> bytes:
-    import pyarrow as pa
-
-    return _packed(pa.table({"text": values}), {"sha256": digest_of([key, *values.to_pylist()])})
-
-
 def _decode_texts(key: str, data: bytes) -> Any:
     table = read_bytes(data)
-    _check(table, digest_of([key, *table["text"].to_pylist()]))
-    return table["text"].combine_chunks()
-
-
-def _check(table: Any, sha256: str) -> None:
-    """Raise ValueError if the digest of names and values differs; the pages have checksums of their own."""
-    if table.schema.metadata[b"sha256"].decode() != sha256:
+    if table.schema.metadata[b"sha256"].decode() != digest_of([key, *table["text"].to_pylist()]):
         raise ValueError("it does not match its digest")
+    return table["text"].combine_chunks()

@@ -5,19 +5,18 @@ A shard's file is written atomically, so it is also the checkpoint: a file that 
 
 import os
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
-from opacc_ray.extract.code import Code, check_unchanged
-from opacc_ray.extract.inference import check_hidden, columns_of, in_halves, load_model, run_model
+from opacc_ray.extract.content_digest import Code, check_unchanged
+from opacc_ray.extract.inference import columns_of, in_halves, load_model, run_model
 from opacc_ray.extract.inputs import Batch, load_transform, transformed
 from opacc_ray.extract.machine import yield_to_others
 from opacc_ray.extract.shards import (
@@ -32,18 +31,17 @@ from opacc_ray.extract.shards import (
     read_table,
     report_on,
 )
-from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.lake.arrow_columns import to_numpy
 from opacc_ray.lake.examples import BadItem, Shard
 from opacc_ray.lake.pools import read_examples
 from opacc_ray.lake.read_ahead import NextAhead
 from opacc_ray.lake.store_uris import Store
 from opacc_ray.neurons.criteria import Ranges
-from opacc_ray.spec import SURPRISE, PoolSpec, Spec, see_modules
+from opacc_ray.spec import SURPRISE, PoolSpec, Spec, open_pool, rules_of, see_modules
 
 if TYPE_CHECKING:
     from opacc_ray.extract.inference import Activations, FunctionModel
-    from opacc_ray.extract.model import Device, Model
+    from opacc_ray.extract.torch_model import Device, Model
 
 _COVERED = "covered layers"  # a column that is never written: NaN if a value of these layers is not finite
 
@@ -91,11 +89,11 @@ class Extraction:
 class Extractor:
     """Extracts shards into files of features, with the model and the reference in memory.
 
-    Two threads may call ``extract``. While one computes a batch, a further thread reads and decodes the next one. The
-    second thread writes the shard before, reads the first batch of the shard after, and computes when the first one
-    waits. Transform and model are called by one thread at a time. Memory holds, for each shard, one decoded example,
-    the examples that were read ahead and the inputs of one batch; for the shard that computes, of two. ``readers``
-    threads decode images ahead.
+    Two threads may call ``extract``. While one computes a batch, a further thread reads and decodes the next one, on
+    ``readers`` threads. The second thread writes the shard before, reads the first batch of the shard after, and
+    computes when the first one waits. Transform and model are called by one thread at a time. Memory holds, for each
+    shard, one decoded example, the examples that were read ahead and the inputs of one batch; for the shard that
+    computes, of two.
     """
 
     def __init__(self, job: Extraction, device: str = "cpu", readers: int = 1) -> None:
@@ -115,9 +113,8 @@ class Extractor:
         """End all shards after the current batch, with Interrupted, and begin no other."""
         self._interrupted.set()
 
-    @property
     def places(self) -> dict[int, tuple[str, str]]:
-        """First and last id of the current batch of each shard in work, by the shard's number."""
+        """Return the first and last id of the current batch of each shard in work, by the shard's number."""
         return {number: batch.span for number, batch in (self._reading | self._computed).items()}
 
     def prepare(self) -> "Device | FunctionModel":
@@ -126,23 +123,22 @@ class Extractor:
             return self._device
         with self._computing:
             if self._device is None:
-                device = self._load()
+                device = self._load(self._job)
                 if self._job.reference is not None:
                     self._reference = reference.load(self._job.reference, self._job.spec, device.arrays)
                 self._device = device
             return self._device
 
-    def _load(self) -> "Device | FunctionModel":
-        job, extract = self._job, self._job.spec.extract
+    def _load(self, job: Extraction) -> "Device | FunctionModel":
         if not job.needs_model:
-            from opacc_ray.extract.model import Device
+            from opacc_ray.extract.torch_model import Device
 
-            return Device(self._device_name, extract.threads_per_actor)
+            return Device(self._device_name, job.spec.extract.threads_per_actor)
         see_modules(job.modules)
         if job.code is not None:
             check_unchanged(job.code, job.spec, job.modules)
         load_transform(job.spec)
-        covered = extract.coverage if job.ranges or "coverage" in job.made else None
+        covered = job.spec.extract.coverage if job.ranges or "coverage" in job.made else None
         return load_model(job.spec, self._device_name, covered)
 
     def extract(self, shard: Shard) -> ShardReport:
@@ -153,11 +149,11 @@ class Extractor:
         found, ranges = self._compute(shard)
         if ranges:
             reference.write_ranges(job.target, shard, ranges)
-        if not job.beside:
-            return self._write(job.target, shard, kept_rows(job, self._reference, found))
-        own = {name: found.columns[name] for name in job.names if name in found.columns}
-        whole = kept_rows(job, self._reference, found._replace(columns=own))
-        base = _rows_of(found, whole.ids, whole.bad)
+        own = found.columns
+        if job.beside:
+            own = {name: found.columns[name] for name in job.names if name in found.columns}
+        whole = kept_rows(job, self._reference, found._replace(columns=own), job.names)
+        base = _rows_of(found, whole.ids, whole.bad) if job.beside else whole
         for name, folder in job.beside:
             self._write(folder, shard, self._added(name, base))
         return self._write(job.target, shard, whole)
@@ -189,11 +185,10 @@ class Extractor:
         return FeatureShard(ids, None, {name: to_numpy(table[name]) for name in names[1:]}, report.bad, own_ids=False)
 
     def _added(self, name: str, base: FeatureShard) -> FeatureShard:
-        """Compute one feature from the columns of a base."""
-        columns = dict(base.columns) if base.ids else {}
+        columns = base.columns if base.ids else {}
         with self._computing:
             self.prepare()
-            columns |= surprise_of(self._job, self._reference, columns, [name])
+            columns = columns | surprise_of(self._job, self._reference, columns, [name])
         wanted = (name, _COVERED, *(("prediction",) if name in SURPRISE else ()))
         own = {key: values for key, values in columns.items() if key in wanted}
         return kept_rows(self._job, self._reference, base._replace(columns=own), [name])
@@ -207,18 +202,22 @@ class Extractor:
         with closing(self._batches_exclusively(shard, found.bad)) as batches:
             for batch in batches:
                 self._refuse_interrupted(shard)
-                with self._at(shard, batch):
+                self._computed[shard.number] = batch
+                try:
                     columns_of_batch, activations = self.compute(batch)
+                finally:
+                    del self._computed[shard.number]
                 parts.append(columns_of_batch)
                 if self._job.ranges:
-                    ranges += _ranges_of(columns_of_batch, activations)
+                    sound = np.delete(np.arange(len(batch.ids)), list(not_finite(columns_of_batch)))
+                    ranges += [Ranges.of([values[sound] for values in activations.layers])] if len(sound) else []
                 found.ids.extend(batch.ids)
                 uris.extend(batch.uris)
                 found = found._replace(own_ids=batch.own_ids)
         columns = joined(parts)
         if self._job.base is None and self._reference.traces is not None:
             with self._computing:
-                columns |= surprise_of(self._job, self._reference, columns)
+                columns |= surprise_of(self._job, self._reference, columns, self._job.names)
         return found._replace(columns=columns), ranges
 
     def _batches_exclusively(self, shard: Shard, bad: list[BadItem]) -> Generator[Batch, None, None]:
@@ -231,26 +230,24 @@ class Extractor:
                         batch.release()  # the inputs of the next one are in memory
                         batch = ahead.take() if ahead.is_there else None
 
-    @contextmanager
-    def _at(self, shard: Shard, batch: Batch) -> Iterator[None]:
-        """Record the batch that the model computes."""
-        self._computed[shard.number] = batch
-        try:
-            yield
-        finally:
-            del self._computed[shard.number]
-
     def _refuse_interrupted(self, shard: Shard) -> None:
         if self._interrupted.is_set():
             raise Interrupted(f"shard {shard.name} was interrupted; run the same command again")
 
-    def compute(self, batch: "Batch") -> tuple[Columns, "Activations"]:
-        """Return the columns and the activations of a batch; one thread at a time."""
+    def compute(self, batch: Batch) -> tuple[Columns, "Activations"]:
+        """Return the columns and the activations of a batch; one thread at a time.
+
+        If the memory of a GPU runs out, the batch runs in halves.
+        """
         with self._computing:
-            activations = self._run(batch.inputs)
+            model = cast("Model | FunctionModel", self.prepare())
+            if self._device_name == "cpu":
+                activations = run_model(model, batch.inputs)
+            else:
+                activations = in_halves(lambda part: run_model(model, part), batch.inputs)
             return self._measure(activations), activations
 
-    def read_batches(self, shard: Shard, bad: list[BadItem]) -> Generator["Batch", None, None]:
+    def read_batches(self, shard: Shard, bad: list[BadItem]) -> Generator[Batch, None, None]:
         """Yield batches of inputs, always cut at the same examples; unusable ones are appended to ``bad``."""
         spec, source = self._job.spec, self._job.source
         rules = rules_of(source)._replace(readers=self._readers)
@@ -272,18 +269,10 @@ class Extractor:
         if batch.ids:
             yield batch
 
-    def _run(self, batch: NDArray[np.float32]) -> "Activations":
-        """Run a batch; if the memory of a GPU runs out, in halves."""
-        model = cast("Model | FunctionModel", self.prepare())
-        if self._device_name == "cpu":
-            return run_model(model, batch)
-        return in_halves(lambda part: run_model(model, part), batch)
-
     def _measure(self, activations: "Activations") -> Columns:
         """Return the columns of a batch: the named ones, and those for surprise and for NaN in covered layers."""
         job, spec = self._job, self._job.spec
-        check_hidden(job.names, activations)
-        columns = columns_of(spec, activations)
+        columns = columns_of(spec, activations, job.names)
         if activations.layers:
             sound = np.all([np.isfinite(values).all(axis=1) for values in activations.layers], axis=0)  # (B,)
             columns[_COVERED] = np.where(sound, 0.0, np.nan)
@@ -293,39 +282,25 @@ class Extractor:
         return {name: values for name, values in columns.items() if name in wanted}
 
 
-def _ranges_of(columns: Columns, activations: "Activations") -> list[Ranges]:
-    """Return the ranges of the covered neurons over the finite examples of a batch; empty if there is none."""
-    sound = np.delete(np.arange(len(activations.output)), list(not_finite(columns)))
-    return [Ranges.of([values[sound] for values in activations.layers])] if len(sound) else []
-
-
-def surprise_of(
-    job: Extraction, loaded: reference.Loaded, columns: Columns, names: Sequence[str] | None = None
-) -> Columns:
-    """Return the surprise of a shard's examples, as far as ``names``, or else the job, has it."""
+def surprise_of(job: Extraction, loaded: reference.Loaded, columns: Columns, names: Sequence[str]) -> Columns:
+    """Return the surprise of a shard's examples, as far as ``names`` has it and the columns lack it."""
     if loaded.traces is None or not columns:
         return {}
     predicted = None if job.spec.model.task == "regression" else columns["prediction"]
     measures = {"dsa": loaded.traces.dsa, "lsa": loaded.traces.lsa}
-    missing = [name for name in SURPRISE if name in (job.names if names is None else names) and name not in columns]
+    missing = [name for name in SURPRISE if name in names and name not in columns]
     return {name: measures[name](columns["hidden"], predicted) for name in missing}
 
 
-def kept_rows(
-    job: Extraction, loaded: reference.Loaded, shard: FeatureShard, names: Sequence[str] | None = None
-) -> FeatureShard:
-    """Return the columns in ``names``, or else those of the job.
-
-    NaN or infinity in any column is an error, or a bad item if the spec excludes those.
-    """
+def kept_rows(job: Extraction, loaded: reference.Loaded, shard: FeatureShard, names: Sequence[str]) -> FeatureShard:
+    """Return the columns in ``names``; NaN or infinity in any is an error, or a bad item if the spec excludes those."""
     found = not_finite(shard.columns)
     bad = [BadItem(shard.ids[row], _reason(loaded, name, shard.columns, row)) for row, name in found.items()]
     check_bad(job, [*shard.bad, *bad])
-    wanted = job.names if names is None else names
     if not found:
-        return shard._replace(columns={name: shard.columns[name] for name in wanted if name in shard.columns})
+        return shard._replace(columns={name: shard.columns[name] for name in names if name in shard.columns})
     kept = [row for row in range(len(shard.ids)) if row not in found]
-    return _take(shard, kept, wanted)._replace(bad=[*shard.bad, *bad])
+    return take_rows(shard, kept, names)._replace(bad=[*shard.bad, *bad])
 
 
 def _reason(loaded: reference.Loaded, name: str, columns: Columns, row: int) -> str:
@@ -343,7 +318,7 @@ def check_bad(job: Extraction, bad: Sequence[BadItem]) -> None:
         raise refusal(job.spec, job.source, bad[0])
 
 
-def _take(shard: FeatureShard, rows: Sequence[int], names: Sequence[str]) -> FeatureShard:
+def take_rows(shard: FeatureShard, rows: Sequence[int], names: Sequence[str]) -> FeatureShard:
     """Return some rows of the columns that exist."""
     return shard._replace(
         ids=[shard.ids[row] for row in rows],
@@ -353,18 +328,11 @@ def _take(shard: FeatureShard, rows: Sequence[int], names: Sequence[str]) -> Fea
 
 
 def _rows_of(found: FeatureShard, ids: Sequence[str], bad: list[BadItem]) -> FeatureShard:
-    """Return all columns of the examples with these ids.
-
-    Raises
-    ------
-    DataError
-        One of them could not be read.
-    """
+    """Return all columns of the examples with these ids; raises DataError if one of them could not be read."""
     places = {name: row for row, name in enumerate(found.ids)}
-    lost = [name for name in ids if name not in places]
-    if lost:
+    if lost := [name for name in ids if name not in places]:
         raise DataError(f"example {lost[0]!r} cannot be read now, and could be before; restore it and run again")
-    rows = _take(found, [places[name] for name in ids], list(found.columns))
+    rows = take_rows(found, [places[name] for name in ids], list(found.columns))
     return rows._replace(uris=None, bad=bad, own_ids=False)
 
 

@@ -17,40 +17,166 @@ all in one folder.
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
-from pydantic import Field
+from pydantic import Field, Strict, model_validator
 
 from opacc_ray.documents import Part, SealedDocument
 from opacc_ray.errors import DataError
-from opacc_ray.extract import reference
-from opacc_ray.extract.code import Code
 from opacc_ray.extract.features import Features
-from opacc_ray.extract.index import INDEX, Index, read_index
-from opacc_ray.lake.examples import Plan
+from opacc_ray.extract.machine import Machine
+from opacc_ray.extract.shards import REMEDY, ShardReport, digest_of, read_table, widths
 from opacc_ray.lake.store_uris import Store, join, open_store
-from opacc_ray.spec import SURPRISE, Spec
+from opacc_ray.spec import SURPRISE
 
-FORWARD = ("hidden", "output", "confidence", "prediction")
-"""Features of the forward pass, in the order of their columns."""
+INDEX = "index.json"
 
-ALL = (*FORWARD[:-1], *SURPRISE, "coverage", "prediction")
-"""All features, in the order of their columns."""
+FORWARD = ("hidden", "output", "confidence", "prediction")  # features of the forward pass, in the order of columns
+ALL = (*FORWARD[:-1], *SURPRISE, "coverage", "prediction")  # all features, in the order of columns
+HOME, DESCRIPTION = "features", "set.json"  # the folder of all sets of an output, and the file that describes a set
 
-HOME, DESCRIPTION = "features", "set.json"
-"""The folder of all sets of an output, and the file that describes a set."""
-
-Place = Annotated[str, Field(pattern=f"^[.][.]/{HOME}/[0-9a-f]{{16}}$")]
 Folder = Annotated[str, Field(pattern="^[a-z]+-[0-9a-f]{16}$")]
+
+
+class IndexedShard(Part):
+    """One file of features."""
+
+    file: str = Field(description="name of the file, next to the index")
+    examples: int = Field(ge=0, le=1 << 40, description="examples in it")
+    bytes: int | None = Field(default=None, ge=0, description="size of the file")
+    footer_bytes: int | None = Field(default=None, ge=0, description="bytes from its footer to its end")
+    sha256: str | None = Field(
+        default=None, description="digest of the footer, which holds the SHA-256 of all bytes before it"
+    )
+    ids: str | None = Field(
+        default=None, description="SHA-256 of the ids in their order, each after its length in 8 bytes"
+    )
+    machine: int | None = Field(default=None, ge=0, description="place of its maker's kind among `machines`")
+
+
+class Excluded(Part):
+    """An example that could not be used."""
+
+    id: str = Field(description="id of the example")
+    reason: str = Field(description="why it could not be used")
+
+
+class Index(SealedDocument):
+    """The index of a folder of features, written when they are complete."""
+
+    remedy: ClassVar[str] = "delete it and run the spec again, finished shards are kept"
+
+    format: Literal["opacc-index/2"] = Field(default="opacc-index/2", description="name and version of this form")
+    shards: tuple[IndexedShard, ...] = Field(strict=False, description="the files, in the order of the pool")
+    num_examples: int = Field(ge=0, description="examples in all files")
+    features: dict[str, Annotated[int, Field(ge=1, le=1 << 24)]] = Field(description="feature -> values per example")
+    bad: tuple[Excluded, ...] = Field(strict=False, description="examples that could not be used")
+    predicted: dict[Annotated[int, Strict(False)], int] | None = Field(
+        default=None, description="predicted class -> examples; null for a regression, and where it is not known"
+    )
+    machines: tuple[Machine, ...] = Field(default=(), strict=False, description="kinds of machines that made the files")
+    others: dict[str, str] = Field(default={}, description="other file next to the index -> its SHA-256")
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Self:
+        found = sum(shard.examples for shard in self.shards)
+        elsewhere = [shard.file for shard in self.shards if {"", ".", ".."} & set(shard.file.split("/"))]
+        if elsewhere:
+            raise ValueError(f"the file {elsewhere[0]!r} is not next to the index")
+        if len({shard.file for shard in self.shards}) < len(self.shards):
+            raise ValueError("a file is there twice among the shards")
+        if found != self.num_examples:
+            raise ValueError(f"the shards hold {found} examples, and num_examples is {self.num_examples}")
+        if self.predicted is not None and sum(self.predicted.values()) != self.num_examples:
+            raise ValueError(f"predicted does not add up to num_examples, {self.num_examples}")
+        return self
+
+
+def make_index(
+    files: Sequence[str], reports: Sequence[ShardReport], others: Mapping[str, bytes] | None = None
+) -> Index:
+    """Return the index of files, in the order of the pool, from their reports; ``others`` are by content.
+
+    Raises DataError if a feature has more values per example in some files than in others.
+    """
+    machines = sorted({report.machine for report in reports if report.machine}, key=str)
+    features: dict[str, int] = {}
+    predicted: Counter[int] = Counter()
+    for file, report in zip(files, reports, strict=True):
+        for name, width in report.widths.items():
+            if features.setdefault(name, width) != width:
+                raise DataError(
+                    f"{file} holds {name} with {width} values per example, and files before it with {features[name]}; "
+                    "correct the model or the pool, delete the wrong files and run the spec again"
+                )
+        predicted.update(report.predicted or {})
+    counted = any(report.predicted is not None for report in reports)
+    return Index(
+        shards=tuple(
+            IndexedShard(
+                file=file,
+                examples=report.num_examples,
+                bytes=report.size,
+                footer_bytes=report.footer_size,
+                sha256=report.sha256,
+                ids=report.ids,
+                machine=machines.index(report.machine) if report.machine else None,
+            )
+            for file, report in zip(files, reports, strict=True)
+        ),
+        num_examples=sum(report.num_examples for report in reports),
+        features=features,
+        bad=tuple(Excluded(**item._asdict()) for report in reports for item in report.bad),
+        predicted=dict(sorted(predicted.items())) if counted else None,
+        machines=tuple(machines),
+        others={name: hashlib.sha256(data).hexdigest() for name, data in (others or {}).items()},
+    )
+
+
+def read_index(folder: Store) -> Index | None:
+    """Return a folder's index, or None while its features are not complete."""
+    data = folder.read_if_there(INDEX)
+    return None if data is None else Index.from_bytes(data, folder.uri_of(INDEX))
+
+
+def write_index(folder: Store, index: Index) -> None:
+    """Write the index, which marks the features of a folder as complete."""
+    folder.write(INDEX, index.to_bytes())
+
+
+def check_shard(folder: Store, index: Index, shard: IndexedShard, size: int, *, whole: bool = True) -> None:
+    """Raise DataError if a file differs from the index: in any byte, or else in its size or its end."""
+    source = folder.uri_of(shard.file)
+    if shard.bytes not in (None, size):
+        raise DataError(f"{source} has {size} bytes, and {shard.bytes} in its index; {REMEDY}")
+    names: list[str] | None = None if whole else []
+    table = read_table(
+        folder, shard.file, names, size, shard.footer_bytes, num_examples=shard.examples, sha256=shard.sha256
+    )
+    if whole and shard.ids not in (None, digest_of(table["id"].to_pylist())):
+        raise DataError(f"the ids of {source} are not those of its index; {REMEDY}")
+    if whole and shard.examples and widths(table.schema) != index.features:
+        raise DataError(f"the features of {source} are not those of its index; {REMEDY}")
+
+
+def read_other(folder: Store, name: str) -> bytes:
+    """Return a file next to the shards; raises DataError if it is not the one of the index."""
+    index, data = read_index(folder), folder.read(name)
+    expected = index.others.get(name) if index else None
+    if expected not in (None, hashlib.sha256(data).hexdigest()):
+        raise DataError(f"{folder.uri_of(name)} was changed since it was indexed; {REMEDY}")
+    return data
 
 
 class FeatureLink(Part):
     """Location of a run's features: a set next to the runs of its output, which they share."""
 
-    folder: Place = Field(
-        description="the set, relative to the run; its name is a digest of all that decides its content"
+    folder: str = Field(
+        pattern=f"^[.][.]/{HOME}/[0-9a-f]{{16}}$",
+        description="the set, relative to the run; its name is a digest of all that decides its content",
     )
     features: list[str] = Field(min_length=1, description="those of the forward pass, in the set's own files")
     added: dict[str, Folder] = Field(description="feature -> folder of the set that holds it")
@@ -83,28 +209,13 @@ class Complete:
     index: Index
     digest: str  # of all files, which differs for other features of the same examples
 
-    @classmethod
-    def of(cls, features: Features, index: Index, indices: list[Index]) -> "Complete":
-        """Return the features of some folders, by their indices."""
-        content = [[shard.sha256, shard.ids, shard.examples] for own in indices for shard in own.shards]
-        return cls(features, index, hashlib.sha256(json.dumps(content).encode()).hexdigest())
-
 
 class FeatureSet(NamedTuple):
     """The folders of a run's features."""
 
-    folder: Store
-    link: FeatureLink | None  # None: all are in the run's own folder
-
-    @property
-    def added(self) -> dict[str, Store]:
-        """Folders of the added features."""
-        return {name: self.folder.store(place) for name, place in self.link.added.items()} if self.link else {}
-
-    @property
-    def whole(self) -> Store | None:
-        """The folder of all features, for the examples that have each of them; None in the run's own prefix."""
-        return self.folder.store(self.link.whole) if self.link else None
+    folder: Store  # of the forward pass
+    added: Mapping[str, Store]  # of each added feature
+    whole: Store | None  # of all features, for the examples that have each of them; None in the run's own prefix
 
     @property
     def folders(self) -> list[Store]:
@@ -119,25 +230,23 @@ class FeatureSet(NamedTuple):
     def read(self) -> Complete | None:
         """Return the features, or None while they are not complete.
 
-        Raises
-        ------
-        DataError
-            An index is damaged, or that of an added feature has other examples.
+        Raises DataError if an index is damaged, or that of an added feature has other examples.
         """
         indices = self._indices()
         if indices is None:
             return None
         if self.whole and loses(indices):
             whole = read_index(self.whole)
-            return Complete.of(Features.of(self.whole, whole), whole, [whole]) if whole else None
+            return _complete(Features.of(self.whole, whole), whole, [whole]) if whole else None
         index, *others = indices
         features, widths = Features.of(self.folder, index), dict(index.features)
         for (name, folder), own in zip(self.added.items(), others, strict=True):
-            _check_same_examples(index, own, folder.uri)
+            if [shard.ids for shard in index.shards] != [shard.ids for shard in own.shards]:
+                raise DataError(f"{folder.uri} has other examples than its set; delete it and run the spec again")
             features = features.with_added(name, folder.uri.rpartition("/")[2], own)
             widths |= own.features
         ordered = {name: widths[name] for name in ALL if name in widths}
-        return Complete.of(features, index.model_copy(update={"features": ordered}), indices)
+        return _complete(features, index.model_copy(update={"features": ordered}), indices)
 
     def tags(self) -> list[str | None]:
         """Return the tags of the indices, which change with their content; None for a missing one."""
@@ -145,23 +254,26 @@ class FeatureSet(NamedTuple):
         return [entry.tag if entry else None for entry in found]
 
     def _indices(self) -> list[Index] | None:
-        found = []
-        for folder in self.folders:
-            index = read_index(folder)
-            if index is None:
-                return None
-            found.append(index)
-        return found
+        found = [index for folder in self.folders if (index := read_index(folder))]
+        return found if len(found) == len(self.folders) else None
+
+
+def _complete(features: Features, index: Index, indices: Sequence[Index]) -> Complete:
+    content = [[shard.sha256, shard.ids, shard.examples] for own in indices for shard in own.shards]
+    return Complete(features, index, hashlib.sha256(json.dumps(content).encode()).hexdigest())
+
+
+def feature_set(run: Store, link: FeatureLink | None) -> FeatureSet:
+    """Return the set of a run's link; without one, all features are in the run's own folder."""
+    if link is None:
+        return FeatureSet(run.store("features"), {}, None)
+    folder = open_store(join(run.uri.rpartition("/")[0], HOME, link.digest))
+    added = {name: folder.store(place) for name, place in link.added.items()}
+    return FeatureSet(folder, added, folder.store(link.whole))
 
 
 class FeatureReader:
-    """Reads features, and again only if they have changed.
-
-    Parameters
-    ----------
-    read : such as :meth:`FeatureSet.read`
-    tags : returns a value that changes with the features
-    """
+    """Reads features by ``read``, and again only if ``tags`` returns another value, which changes with them."""
 
     def __init__(self, read: Callable[[], Complete | None], tags: Callable[[], object]) -> None:
         self._read, self._tags = read, tags
@@ -192,78 +304,6 @@ def loses(indices: list[Index]) -> bool:
     return any(own.num_examples < indices[0].num_examples for own in indices[1:])
 
 
-def _check_same_examples(index: Index, own: Index, uri: str) -> None:
-    if [shard.ids for shard in index.shards] != [shard.ids for shard in own.shards]:
-        raise DataError(f"{uri} has other examples than its set; delete it and run the spec again")
-
-
-def plan_set(spec: Spec, planned: Plan, compared: Plan | None, code: Code | None = None) -> FeatureLink | None:
-    """Return the set of a new run; None if its features are in its own prefix.
-
-    A set with more features of the forward pass is used if it is complete and excludes no example.
-
-    Parameters
-    ----------
-    spec : with the digest of its weights
-    planned, compared : the shards of pool and reference
-    code : that computes the features
-    """
-    if spec.model.weights is None:
-        return None
-    wanted = set(spec.features())
-    default = {name for name in FORWARD if name != "confidence" or spec.model.task == "classification"}
-    links = [
-        _link(spec, planned, compared, code, [name for name in FORWARD if name in each])
-        for each in (wanted | default, wanted)
-    ]
-    if links[0] != links[1]:
-        index = read_index(_folder(spec, links[0]))
-        if index is None or index.bad:
-            return links[1]
-    return links[0]
-
-
-def _link(spec: Spec, planned: Plan, compared: Plan | None, code: Code | None, features: list[str]) -> FeatureLink:
-    own = describe(spec, planned, features, code).model_dump(exclude={"format", "sha256"})
-    added = {name: _added(spec, compared, code, name) for name in spec.features() if name not in FORWARD}
-    return FeatureLink(
-        folder=f"../{HOME}/{_short(own)}",
-        features=features,
-        added={name: f"{name}-{_short(content)}" for name, content in added.items()},
-        whole=f"all-{_short({'features': sorted(spec.features()), 'added': added})}",
-    )
-
-
-def describe(spec: Spec, planned: Plan, features: list[str], code: Code | None = None) -> FeatureSetDescription:
-    """Describe all that determines the forward features of a pool."""
-    pool = spec.pool.uri.rstrip("/")
-    content = reference.decided_by(spec, spec.pool, planned, code)
-    return FeatureSetDescription(pool=pool, features=features, decided_by=content)
-
-
-def _added(spec: Spec, compared: Plan | None, code: Code | None, name: str) -> dict[str, Any]:
-    """Return what determines an added feature, in addition to its set."""
-    coverage, source = spec.extract.coverage, spec.reference
-    ranges = name == "coverage" and coverage.rule.needs_ranges
-    compares = compared is not None and source is not None and (name in SURPRISE or ranges)
-    return {
-        "feature": name,
-        "reference": reference.decided_by(spec, source, compared, code) if compares and source and compared else None,
-        "coverage": coverage.model_dump() if name == "coverage" else None,
-    }
-
-
-def _folder(spec: Spec, link: FeatureLink) -> Store:
-    return open_store(join(spec.output, HOME, link.digest))
-
-
-def feature_set(run: Store, link: FeatureLink | None) -> FeatureSet:
-    """Return the set of a run's link."""
-    if link is None:
-        return FeatureSet(run.store("features"), None)
-    return FeatureSet(open_store(join(run.uri.rpartition("/")[0], HOME, link.digest)), link)
-
-
 def read_description(folder: Store) -> FeatureSetDescription:
     """Return the description of a set; raises DataError if it is damaged or missing."""
     if not folder.exists(DESCRIPTION):
@@ -276,7 +316,3 @@ def write_description(folder: Store, description: FeatureSetDescription) -> None
     data = description.to_bytes()
     if not folder.exists(DESCRIPTION) or folder.read(DESCRIPTION) != data:
         folder.write(DESCRIPTION, data)
-
-
-def _short(content: dict[str, Any]) -> str:
-    return reference.digest_of(content)[:16]

@@ -5,14 +5,13 @@ Files are read and decoded on a few threads, some ahead, and only the requested 
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from itertools import chain, islice, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.extract.derived import ROWS, Derived
-from opacc_ray.extract.index import Index, IndexedShard
 from opacc_ray.extract.shards import read_table
 from opacc_ray.lake.arrow_columns import numbers, texts, to_numpy
 from opacc_ray.lake.store import in_order
@@ -20,27 +19,18 @@ from opacc_ray.lake.store_uris import Store
 from opacc_ray.parts.view import Call, Located, add_up, answers, locate, starts_of
 from opacc_ray.pool import COLUMNS, FEATURES, Pool
 
+if TYPE_CHECKING:
+    from opacc_ray.extract.feature_set import Index
+
 MOST_THREADS = 16
 EXAMPLES_AT_A_TIME = 1 << 18
 """Files that are read at a time, and the examples in them: many small files, since each waits for its server, but few
 large ones, since each takes memory. Twice as many decoded files may wait."""
 
-MOST_PARTS = 128
-"""Parts of a pool, at most; more files are grouped."""
-
-DERIVED = "derived"
-"""The folder of values derived from all features."""
-
-TEXTS = ("id", "uri")
-
-PIECE = 1 << 13
-"""Examples of a small file, at most, for which a request costs more than its bytes."""
-
-MOST_OF = 0.75
-"""Share of the files above which a column is read from all of them, and cached in one file."""
-
-KEPT_BYTES = 64 << 20
-"""A column up to this size stays in memory."""
+MOST_PARTS = 128  # parts of a pool, at most; more files are grouped
+PIECE = 1 << 13  # examples of a small file, at most, for which a request costs more than its bytes
+MOST_OF = 0.75  # share of the files above which a column is read from all of them, and cached in one file
+KEPT_BYTES = 64 << 20  # a column up to this size stays in memory
 
 Result = TypeVar("Result")
 
@@ -66,22 +56,29 @@ class Features:
     derived: Derived | None = field(default=None, compare=False, repr=False)  # None for a part of a pool
 
     @classmethod
-    def of(cls, store: Store, index: Index) -> "Features":
+    def of(cls, store: Store, index: "Index") -> "Features":
         """Return the files of a folder that contain examples."""
-        files = tuple(_file_of(shard) for shard in index.shards if shard.examples)
-        return cls(store, files, derived=_derived(store.store(DERIVED), files))
+        return cls(store, _files_of(index))._as_pool()
+
+    def _as_pool(self) -> "Features":
+        """Return the features of a whole pool: a derived value depends on the files of its feature, or else on all."""
+
+        def digests(name: str) -> list[str | None]:
+            return [dict(file.added).get(name, file).sha256 for file in self.files]
+
+        return replace(self, derived=Derived(self.store.store("derived"), sum(self.sizes), digests))
 
     def holding(self) -> "Features":
         """Return the same features, with the footer of each file read once."""
         return replace(self, footers={})
 
-    def with_added(self, name: str, place: str, index: Index) -> "Features":
+    def with_added(self, name: str, place: str, index: "Index") -> "Features":
         """Return the same features with one more, whose files are in the folder ``place``."""
-        held = (_file_of(shard) for shard in index.shards if shard.examples)
-        own = [file._replace(name=f"{place}/{file.name}") for file in held]
+        own = [file._replace(name=f"{place}/{file.name}") for file in _files_of(index)]
         files = zip(self.files, own, strict=True)
-        found = tuple(file._replace(added=(*file.added, (name, each))) for file, each in files)
-        return replace(self, files=found, derived=_derived(self.store.store(DERIVED), found))
+        return replace(
+            self, files=tuple(file._replace(added=(*file.added, (name, new))) for file, new in files)
+        )._as_pool()
 
     @property
     def sizes(self) -> list[int]:
@@ -105,10 +102,6 @@ class Features:
         """Return features of some of the files."""
         return replace(self, files=files, derived=None)
 
-    def pools(self, names: Sequence[str]) -> list[Pool]:
-        """Return each file's examples with the named features, without ids."""
-        return list(self._each(lambda table: Pool(**_arrays(table, names)), names))
-
     def column(self, name: str) -> NDArray[Any]:
         """Return one number per example of the pool, (N,)."""
         return self.joined(self.each(name))
@@ -126,15 +119,13 @@ class Features:
         return iter(found)
 
     def joined(self, values: Iterator[NDArray[Any]]) -> NDArray[Any]:
-        """Join the next ``values`` of all files in one array, (N, ...)."""
+        """Join the next ``values`` of all files in one array, (N, ...), with one of them in memory in addition."""
         first = next(values)
         if len(self.files) == 1:
             return first
         whole = np.empty((sum(self.sizes), *first.shape[1:]), dtype=first.dtype)
-        whole[: len(first)] = first
-        place = len(first)
-        for _ in self.files[1:]:
-            part = next(values)
+        place = 0
+        for part in chain([first], islice(values, len(self.files) - 1)):
             whole[place : place + len(part)] = part
             place += len(part)
         return whole
@@ -143,45 +134,45 @@ class Features:
         """Return the values of each name, which may be id and uri, for ``index`` (k,)."""
         located = locate(starts_of(self.sizes), index)
         if self.derived and self.are_many and len(located) > MOST_OF * len(self.files) and sum(self.sizes) <= ROWS:
-            return [self._whole(name).take(numbers(index)).to_pylist() for name in names]
+            return [self._whole(self.derived, name).take(numbers(index)).to_pylist() for name in names]
         found: list[list[Any]] = [[None] * len(index) for _ in names]
-
-        def read(own: Located) -> list[list[Any]]:
-            table = self._read(self.files[own.part], names).take(numbers(own.rows))
-            return [table[name].to_pylist() for name in names]
-
-        for own, rows in zip(located, in_order(read, located, self._threads), strict=True):
-            for values, some in zip(found, rows, strict=True):
+        for own, columns in self._rows(located, names, lambda column: column.to_pylist()):
+            for values, some in zip(found, columns, strict=True):
                 for place, value in zip(own.places, some, strict=True):
                     values[place] = value
         return found
 
-    def _whole(self, name: str) -> Any:
+    def _whole(self, derived: Derived, name: str) -> Any:
         """Return one column of all examples as an Arrow array, cached in one file."""
         import pyarrow as pa
 
-        assert self.derived is not None
-        if name not in TEXTS:
+        if name not in ("id", "uri"):
             return numbers(self.column(name))
-        found = self.derived.recall_texts(name)
+        found = derived.recall_texts(name)
         if found is None:
             found = pa.concat_arrays(self._each(lambda table: table[name].combine_chunks(), [name]))
-            self.derived.keep_texts(name, found)
+            derived.keep_texts(name, found)
         return found
 
     def rows(self, names: Sequence[str], index: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """Return the named features of the examples at ``index`` (k,), each (k, ...), in that order."""
-        located = locate(starts_of(self.sizes), index)
         found: dict[str, NDArray[Any]] = {}
-
-        def read(own: Located) -> dict[str, NDArray[Any]]:
-            return _arrays(self._read(self.files[own.part], names).take(numbers(own.rows)), names)
-
-        for own, arrays in zip(located, in_order(read, located, self._threads), strict=True):
-            for name, values in arrays.items():
+        for own, columns in self._rows(locate(starts_of(self.sizes), index), names, to_numpy):
+            for name, values in zip(names, columns, strict=True):
                 whole = found.setdefault(name, np.empty((len(index), *values.shape[1:]), values.dtype))
                 whole[own.places] = values
         return found
+
+    def _rows(
+        self, located: Sequence[Located], names: Sequence[str], convert: Callable[[Any], Result]
+    ) -> Iterator[tuple[Located, list[Result]]]:
+        """Yield the rows of each file at some places, with the converted columns of these rows."""
+
+        def read(own: Located) -> list[Result]:
+            table = self._read(self.files[own.part], names).take(numbers(own.rows))
+            return [convert(table[name]) for name in names]
+
+        return zip(located, in_order(read, located, self._threads), strict=True)
 
     def tables(self, names: Sequence[str]) -> Iterator[Any]:
         """Yield the named columns of the pool, part by part, as Arrow tables."""
@@ -212,13 +203,12 @@ class Features:
         return min(MOST_THREADS, max(2, EXAMPLES_AT_A_TIME // max(self.sizes)))
 
     def _read(self, file: FeatureFile, names: Sequence[str]) -> Any:
-        """Return a table with these columns, from their files."""
         import pyarrow as pa
 
         added = dict(file.added)
-        if not added.keys() & set(names):
-            return self._read_file(file, names)
         own = [name for name in names if name not in added]
+        if len(own) == len(names):
+            return self._read_file(file, names)
         tables = {name: self._read_file(added[name], [name]) for name in names if name in added}
         tables |= dict.fromkeys(own, self._read_file(file, own) if own else None)
         return pa.table({name: tables[name][name] for name in names})
@@ -234,6 +224,14 @@ class Features:
             sha256=file.sha256,
             footers=self.footers,
         )
+
+
+def _files_of(index: "Index") -> tuple[FeatureFile, ...]:
+    return tuple(
+        FeatureFile(shard.file, shard.examples, shard.bytes, shard.footer_bytes, shard.sha256)
+        for shard in index.shards
+        if shard.examples
+    )
 
 
 class TooLarge(Exception):
@@ -263,40 +261,34 @@ class StoredPool(Pool):
         return self.__dict__[name]
 
 
-def stored_pools(
-    parts: Sequence[Features], names: Sequence[str], too_large: Sequence[str] = (), whole: Features | None = None
-) -> list[Pool]:
-    """Return consecutive parts of a pool with the named features; each feature is read for all parts at once.
-
-    The use of one that is ``too_large`` raises :class:`TooLarge`. ``whole`` is the pool, if these are all of its parts.
-    """
-    together = whole or parts[0].part(tuple(file for part in parts for file in part.files))
-
-    def load(name: str) -> None:
-        if name in too_large:
-            raise TooLarge(name)
-        values = together.each(name)
-        for pool, part in zip(pools, parts, strict=True):
-            setattr(pool, name, part.joined(values))
-
-    pools: list[Pool] = [StoredPool(sum(part.sizes), names, load) for part in parts]
-    return pools
-
-
 class StoredParts:
     """Parts of a view over stored features: see :mod:`opacc_ray.parts.view`.
 
-    A feature is read at its first use, ids only for the requested rows.
+    A feature is read at its first use, for all parts at once, and ids only for the requested rows. The use of a feature
+    that is ``too_large`` raises :class:`TooLarge`. The parts are those of the features, unless they are given.
     """
 
-    def __init__(self, features: Features, names: Sequence[str], too_large: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        features: Features,
+        names: Sequence[str],
+        too_large: Sequence[str] = (),
+        parts: Sequence[Features] | None = None,
+    ) -> None:
         self.fields = frozenset(names)
         self.named = True
-        self._features = features
-        self._names = tuple(names)
-        self._pools = stored_pools(features.parts(), names, too_large, features)
+        self._features, self._names, self._too_large = features, tuple(names), too_large
+        self._parts = features.parts() if parts is None else parts
+        self._pools = [StoredPool(sum(part.sizes), names, self._load) for part in self._parts]
         self.sizes = [pool.size for pool in self._pools]
         self._columns: dict[str, NDArray[Any]] = {}
+
+    def _load(self, name: str) -> None:
+        if name in self._too_large:
+            raise TooLarge(name)
+        values = self._features.each(name)
+        for pool, part in zip(self._pools, self._parts, strict=True):
+            setattr(pool, name, part.joined(values))
 
     def call(self, calls: Sequence[Call]) -> list[Any]:
         return list(answers(self._pools, calls))
@@ -315,20 +307,3 @@ class StoredParts:
 
     def identify(self, index: NDArray[np.int64]) -> list[str]:
         return self._features.take(["id"], index)[0]
-
-
-def _file_of(shard: IndexedShard) -> FeatureFile:
-    return FeatureFile(shard.file, shard.examples, shard.bytes, shard.footer_bytes, shard.sha256)
-
-
-def _derived(folder: Store, files: Sequence[FeatureFile]) -> Derived:
-    """Return the cache of a pool; a value depends on the files of its feature, or else on all files."""
-
-    def digests(name: str) -> list[str | None]:
-        return [dict(file.added).get(name, file).sha256 for file in files]
-
-    return Derived(folder, sum(file.num_examples for file in files), digests)
-
-
-def _arrays(table: Any, names: Sequence[str]) -> dict[str, Any]:
-    return {name: to_numpy(table[name]) for name in names}

@@ -7,6 +7,20 @@ process, one batch at a time. Torch is not imported for it.
 
 What the user's code raises becomes one sentence with its file and line. The traceback travels with the error, across
 processes as well, as its ``details``; the command line writes it to a file.
+
+Predictions and confidence follow from the output, which must have the form that the spec states:
+
+    model.output     the last layer returns                     prediction                confidence
+    logits           C >= 2 scores                              the largest               its softmax
+    probabilities    C >= 2 shares that sum to 1                the largest               it
+    logit            one score z of class 1 (a binary model)    1 where σ(z) >= threshold    σ(z) or 1 - σ(z)
+    probability      one share p of class 1                     1 where p >= threshold       p or 1 - p
+    (a regression)   one value                                  it                        none
+
+A binary model's output is stored with one column per class, (0, z) or (1 - p, p). A wrong ``model.output`` would give
+meaningless confidences, so row sums are checked: shares must sum to 1, and scores must not.
+
+Legend: B examples of a batch, C classes, m neurons, σ the logistic function.
 """
 
 import logging
@@ -23,17 +37,17 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError, OpaccError, shortened
 from opacc_ray.extract.machine import Machine, cpu_name
 from opacc_ray.extract.neighbours import HOST, Arrays
-from opacc_ray.extract.outputs import read_output
 from opacc_ray.extract.shards import Columns
 from opacc_ray.spec import SURPRISE, CoverageSpec, ModelSpec, Spec, load_function
 
 if TYPE_CHECKING:
-    from opacc_ray.extract.model import Model
+    from opacc_ray.extract.torch_model import Model
 
 log = logging.getLogger(__name__)
 
-_INSTALLED = tuple(str(Path(place).resolve()) for place in {sysconfig.get_path(name) for name in ("stdlib", "purelib")})
-_OURS = str(Path(__file__).resolve().parents[1])
+Output = NDArray[np.float32]
+
+_TOLERANCE = {"float32": 1e-3, "bfloat16": 3e-2, "float16": 5e-3}  # allowed distance of a sum from 1
 
 
 class Activations(NamedTuple):
@@ -48,26 +62,10 @@ def load_model(spec: Spec, device: str, coverage: CoverageSpec | None) -> "Model
     """Load the spec's model; raises SpecError or DataError if it cannot be loaded."""
     if spec.model.function is not None:
         return FunctionModel(spec.model)
-    from opacc_ray.extract.model import Model
+    from opacc_ray.extract.torch_model import Model
 
-    extract = spec.extract
-    return Model(
-        spec.model,
-        device,
-        extract.precision,
-        extract.threads_per_actor,
-        coverage,
-        channels_last=extract.channels_last,
-    )
-
-
-def check_hidden(names: Sequence[str], activations: Activations) -> None:
-    """Raise DataError if the hidden layer is among the features, and the model returns its output alone."""
-    if activations.hidden is None and {"hidden", *SURPRISE} & set(names):
-        raise DataError(
-            "the hidden layer is required, and the model returns its output alone; return both, hidden first, or "
-            "leave hidden out: extract.features: [output, confidence], with a method that does not use it"
-        )
+    own = spec.extract
+    return Model(spec.model, device, own.precision, own.threads_per_actor, coverage, channels_last=own.channels_last)
 
 
 def run_model(model: "Model | FunctionModel", batch: NDArray[np.float32]) -> Activations:
@@ -77,26 +75,22 @@ def run_model(model: "Model | FunctionModel", batch: NDArray[np.float32]) -> Act
         return model(batch)
 
 
-def columns_of(spec: Spec, activations: Activations) -> Columns:
-    """Return the columns of a batch: hidden, if it is returned, output, prediction and, for classes, confidence."""
+def columns_of(spec: Spec, activations: Activations, required: Sequence[str] = ()) -> Columns:
+    """Return the columns of a batch: hidden, if it is returned, output, prediction and, for classes, confidence.
+
+    Raises DataError if a required feature needs the hidden layer, and the model returns its output alone.
+    """
+    if activations.hidden is None and {"hidden", *SURPRISE} & set(required):
+        raise DataError(
+            "the hidden layer is required, and the model returns its output alone; return both, hidden first, or "
+            "leave hidden out: extract.features: [output, confidence], with a method that does not use it"
+        )
     hidden = {} if activations.hidden is None else {"hidden": activations.hidden}
-    return hidden | read_output(
-        activations.output,
-        task=spec.model.task,
-        kind=spec.model.output,
-        threshold=spec.model.threshold,
-        precision=spec.extract.precision,
-    )
+    return hidden | read_output(activations.output, spec.model, spec.extract.precision)
 
 
 def in_halves(run: Callable[[NDArray[np.float32]], Activations], batch: NDArray[np.float32]) -> Activations:
-    """Run a batch (B, ...), or recursively its halves where memory runs out.
-
-    Raises
-    ------
-    MemoryError
-        Memory runs out for a single example.
-    """
+    """Run a batch (B, ...), or recursively its halves; raises MemoryError if memory runs out for a single example."""
     try:
         return run(batch)
     except MemoryError as error:
@@ -126,28 +120,22 @@ class FunctionModel:
         """Run one batch (B, ...)."""
         with user_code(f"{self._name}, given a batch of shape {batch.shape},"):
             returned = self._function(batch, **self._arguments)
-        hidden, output = _hidden_and_output(returned, self._name)
-        return Activations(
-            None if hidden is None else _rows(hidden, len(batch), f"hidden of {self._name}"),
-            _rows(output, len(batch), f"output of {self._name}"),
-            (),
-        )
+        hidden: Any = None
+        output = returned
+        if isinstance(returned, Mapping):
+            if "output" not in returned:
+                found = ", ".join(map(str, returned))
+                raise DataError(f"{self._name} returned a mapping with {found}; give it an 'output'")
+            hidden, output = returned.get("hidden"), returned["output"]
+        elif isinstance(returned, tuple | list) and len(returned) == 2:
+            hidden, output = returned
+        layer = None if hidden is None else _rows(hidden, len(batch), f"hidden of {self._name}")
+        return Activations(layer, _rows(output, len(batch), f"output of {self._name}"), ())
 
     @property
     def machine(self) -> Machine:
         """Kind of the machine that computes."""
         return Machine(processor=cpu_name(), capability="not known", torch="not used")
-
-
-def _hidden_and_output(returned: Any, name: str) -> tuple[Any, Any]:
-    """Split the return value of a function into the hidden layer, or None, and the output."""
-    if isinstance(returned, Mapping):
-        if "output" not in returned:
-            raise DataError(f"{name} returned a mapping with {', '.join(map(str, returned))}; give it an 'output'")
-        return returned.get("hidden"), returned["output"]
-    if isinstance(returned, tuple | list) and len(returned) == 2:
-        return returned[0], returned[1]
-    return None, returned
 
 
 def _rows(value: Any, length: int, what: str) -> NDArray[np.float32]:
@@ -167,10 +155,7 @@ def _rows(value: Any, length: int, what: str) -> NDArray[np.float32]:
 def user_code(what: str, remedy: str = "") -> Iterator[None]:
     """Convert errors of the user's code in the block to DataError; errors of this package and MemoryError pass.
 
-    Parameters
-    ----------
-    what : names the function and its key in the spec, such as ``model.factory 'mypkg:net'``
-    remedy : what to do, for errors with a usual cause
+    ``what`` names the function and its key in the spec, such as ``model.factory 'mypkg:net'``.
     """
     try:
         yield
@@ -179,19 +164,97 @@ def user_code(what: str, remedy: str = "") -> Iterator[None]:
     except (Exception, SystemExit) as error:  # the latter would end the process with the exit code of success
         reason = shortened(str(error))
         text = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
-        place = _place(error)
-        sentence = f"{what} raised {text}" + (f" at {place}" if place else "") + (f"; {remedy}" if remedy else "")
-        failure = DataError(sentence)
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(Path(frame.filename))]
+        place = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+        failure = DataError(f"{what} raised {text}{place}" + (f"; {remedy}" if remedy else ""))
         failure.details = "".join(traceback.format_exception(error))
         raise failure from None
 
 
-def _place(error: BaseException) -> str:
-    """Return file and line of the last frame that is neither installed nor of this package."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+def _is_users(file: Path) -> bool:
+    """Return whether a file is neither installed nor of this package."""
+    others = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), Path(__file__).parents[1])
+    return file.exists() and not any(file.resolve().is_relative_to(Path(place).resolve()) for place in others)
 
 
-def _is_users(filename: str) -> bool:
-    path = str(Path(filename).resolve())
-    return Path(filename).exists() and not path.startswith((*_INSTALLED, f"{_OURS}/"))
+def read_output(output: Output, model: ModelSpec, precision: str) -> dict[str, NDArray[Any]]:
+    """Return columns of a batch: output (B, C) float32, prediction (B,) and, for classes, confidence (B,) float64.
+
+    Raises DataError if the output does not have the form that the spec states.
+    """
+    kind, tolerance = model.output, _TOLERANCE[precision]
+    if model.task == "regression":
+        _check_width(output, output.shape[1] == 1, "a regression needs one value per example; return only that")
+        return {"output": output, "prediction": output[:, 0].astype(np.float64)}
+    if kind in ("logit", "probability"):
+        plural = "logits" if kind == "logit" else "probabilities"
+        remedy = f"model.output: {kind} is one value per example; for one per class, set model.output: {plural}"
+        _check_width(output, output.shape[1] == 1, remedy)
+        return _binary(output, kind, model.threshold, tolerance)
+    several = "for a binary model with one value per example, set model.output: logit, or probability"
+    _check_width(output, output.shape[1] >= 2, several)
+    _check_sums(output, kind, tolerance)
+    prediction = output.argmax(axis=1)
+    largest = output[np.arange(len(output)), prediction]
+    confidence = largest.astype(np.float64)
+    if kind == "logits":  # the softmax of the largest
+        confidence = np.asarray(1.0 / np.exp(output.astype(np.float64) - largest[:, None]).sum(axis=1))
+    return {"output": output, "prediction": prediction.astype(np.int64), "confidence": confidence}
+
+
+def _check_width(output: Output, fits: bool, remedy: str) -> None:
+    if not fits:
+        raise DataError(f"the model's output has shape {output.shape}; {remedy}")
+
+
+def _binary(output: Output, kind: str, threshold: float, tolerance: float) -> dict[str, NDArray[Any]]:
+    value = output[:, 0].astype(np.float64)
+    if kind == "logit":
+        share = 1 / (1 + np.exp(-np.clip(value, -700, 700)))
+        columns = np.stack([np.zeros_like(value), value], axis=1)
+    else:
+        known = output[np.isfinite(output)]
+        bad = known[(known < -tolerance) | (known > 1 + tolerance)]
+        if len(bad):
+            raise DataError(
+                f"the model's output holds {bad[0]:g}, which is no probability; set model.output: logit, "
+                "or return its sigmoid"
+            )
+        share = value
+        columns = np.stack([1 - value, value], axis=1)
+    prediction = (share >= threshold).astype(np.int64)
+    confidence = np.where(prediction == 1, share, 1 - share)
+    return {"output": columns.astype(np.float32), "prediction": prediction, "confidence": confidence}
+
+
+def _check_sums(output: Output, kind: str, tolerance: float) -> None:
+    """Raise DataError for scores that the spec calls probabilities, and the reverse; NaN is checked elsewhere."""
+    if kind == "logits" and len(output) and np.isfinite(output[0]).all() and not _are_shares(output[:1], tolerance)[0]:
+        return  # one row of scores is enough, in nearly every batch
+    rows = output[np.isfinite(output).all(axis=1)]
+    is_share = _are_shares(rows, tolerance)
+    if kind == "probabilities" and not is_share.all():
+        first = rows[~is_share][0]
+        remedy = (
+            "sigmoids, the scores of several labels per example, are neither probabilities nor logits of one class: "
+            "return the model's scores before the sigmoid and set model.output: logits, or audit one label as a binary "
+            "model, with model.output: probability"
+            if rows.min() >= 0 and rows.max() <= 1
+            else "set model.output: logits, or return the softmax"
+        )
+        raise DataError(
+            f"model.output is probabilities, and a row of the model's output sums to {first.sum(dtype=float):.4g}, "
+            f"with values from {first.min():.4g} to {first.max():.4g}; {remedy}"
+        )
+    if kind == "logits" and len(rows) and is_share.all():
+        raise DataError(
+            "model.output is logits, and every row of the model's output holds shares that sum to 1; "
+            "set model.output: probabilities, or return the model's scores without softmax"
+        )
+
+
+def _are_shares(rows: Output, tolerance: float) -> NDArray[np.bool_]:
+    """Return whether each row (C,) of finite values consists of shares of 1, (B,)."""
+    values = rows.astype(np.float64)
+    inside = ((values >= -tolerance) & (values <= 1 + tolerance)).all(axis=1)
+    return np.asarray(inside & (np.abs(values.sum(axis=1) - 1) <= tolerance))

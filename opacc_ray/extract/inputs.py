@@ -11,8 +11,7 @@ from opacc_ray.extract.inference import user_code
 from opacc_ray.lake.examples import Example
 from opacc_ray.spec import Spec, load_function
 
-_FIRST_BYTES = 1 << 30
-"""Bytes that a batch reserves at first, which take no memory before they are written; then it grows."""
+_FIRST_BYTES = 1 << 30  # of a batch, reserved at first, which take no memory before they are written; then it grows
 
 
 def load_transform(spec: Spec) -> Callable[[NDArray[Any]], Any]:

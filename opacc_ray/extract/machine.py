@@ -25,11 +25,8 @@ from opacc_ray.documents import Part
 HUGE_PAGES = "THP_MEM_ALLOC_ENABLE"
 """Variable by which torch puts large tensors in huge pages, on a CPU; read at its first tensor."""
 
-KEPT_BYTES = 256 << 20
-"""Freed memory that the C library may keep for the next batch."""
-
-BACKGROUND_NICENESS = 10
-"""Added niceness of background threads: on one core, the model has nine tenths of it."""
+KEPT_BYTES = 256 << 20  # freed memory that the C library may keep for the next batch
+BACKGROUND_NICENESS = 10  # added niceness of background threads: on one core, the model has nine tenths of it
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of malloc.h
 _LARGEST_KEPT = 32 << 20  # the largest value of glibc; larger tensors come from the system, and return to it

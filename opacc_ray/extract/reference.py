@@ -6,39 +6,28 @@
     references/DIGEST/index.json               written last: its presence means that it is complete
 
 DSA and LSA need traces, some coverage needs ranges, and a labelled reference needs confidence. DIGEST covers all that
-determines the content: the listing of the data, the model and the transform with their code
-(:mod:`opacc_ray.extract.code`), and the extraction. Without weights in the spec, the factory may return another model
-each time; then the reference is in the run's own prefix, and no other run uses it.
+decides the content (:mod:`opacc_ray.extract.content_digest`). Without weights in the spec, the factory may return
+another model each time; then the reference is in the run's own prefix, and no other run uses it.
 """
 
-import hashlib
-import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from pydantic import BaseModel
 
 from opacc_ray.errors import DataError
-from opacc_ray.extract.code import Code
+from opacc_ray.extract.content_digest import Code, decided_by, digest_of
+from opacc_ray.extract.feature_set import Index, read_index, read_other
 from opacc_ray.extract.features import Features
-from opacc_ray.extract.index import Index, read_index, read_other
 from opacc_ray.extract.neighbours import Arrays
-from opacc_ray.extract.shards import FEATURES_FORMAT
-from opacc_ray.extract.source import plan_pool
 from opacc_ray.extract.surprise import Reference
+from opacc_ray.lake.arrow_columns import to_numpy
 from opacc_ray.lake.examples import Plan, Shard
 from opacc_ray.lake.store_uris import Store, join, open_store
 from opacc_ray.neurons.criteria import Ranges
-from opacc_ray.spec import PLACEMENT, PoolSpec, Spec
+from opacc_ray.spec import Spec, plan_pool
 
 RANGES = "ranges.npz"
-
-_OF_MODEL = {"factory", "arguments", "sha256", "hidden_layer", "task"}
-_NOT_OF_MODEL = {"weights", "classes", "error_scale"}
-_OF_EXTRACT = {"batch_size", "shard_size", "shard_bytes", "precision", "threads_per_actor"}
-_NOT_OF_EXTRACT = {"features", "coverage", "on_bad_item", *PLACEMENT}
-_OF_COVERAGE = {"layers", "channels"}
 
 
 class Loaded(NamedTuple):
@@ -52,13 +41,7 @@ NONE = Loaded(None, None)
 
 
 def plan(spec: Spec) -> Plan | None:
-    """Return the shards of the reference, or None if the spec does not use it.
-
-    Raises
-    ------
-    DataError
-        There is no example.
-    """
+    """Return the shards of the reference, or None if the spec does not use it; raises as :func:`plan_pool`."""
     source = spec.reference
     if source is None or not spec.reads_reference:
         return None
@@ -77,40 +60,11 @@ def digest(spec: Spec, planned: Plan, code: Code | None = None) -> str:
     """Return the digest of all that determines the content."""
     content = decided_by(spec, spec.reference, planned, code) | {
         "names": names(spec),
-        "ranges": spec.extract.coverage.model_dump(include=_OF_COVERAGE) if "ranges" in spec.compares_with() else None,
+        "ranges": spec.extract.coverage.model_dump(include={"layers", "channels"})
+        if "ranges" in spec.compares_with()
+        else None,
     }
     return digest_of(content)
-
-
-def decided_by(spec: Spec, source: PoolSpec | None, planned: Plan, code: Code | None) -> dict[str, Any]:
-    """Return all that determines a forward pass over data: listing, reading rules, model, code and batches."""
-    return {
-        "version": FEATURES_FORMAT,
-        "listing": planned.digest,
-        "source": source.reading() if source else None,
-        **model_of(spec),
-        "extract": _deciding(spec.extract, _OF_EXTRACT, _NOT_OF_EXTRACT),
-        **({"code": code.model_dump()} if code else {}),
-    }
-
-
-def model_of(spec: Spec) -> dict[str, Any]:
-    """Return the parts of a spec that determine the model's output for an example."""
-    return {"model": _deciding(spec.model, _OF_MODEL, _NOT_OF_MODEL), "transform": spec.transform}
-
-
-def _deciding(section: BaseModel, always: set[str], never: set[str]) -> dict[str, Any]:
-    """Return the keys of a section that determine the content; unlisted ones do if they have no default value."""
-    fields = type(section).model_fields
-    content = section.model_dump(mode="json", exclude=never)
-    return {
-        key: value for key, value in content.items() if key in always or getattr(section, key) != fields[key].default
-    }
-
-
-def digest_of(content: dict[str, Any]) -> str:
-    """Return the SHA-256 of JSON types."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def folder(spec: Spec, planned: Plan, run: Store, code: Code | None) -> Store:
@@ -128,7 +82,11 @@ def folder_of(spec: Spec, digest: str, run: Store) -> Store:
 def load(folder: Store, spec: Spec, arrays: Arrays) -> Loaded:
     """Load the traces and ranges that the spec needs, from a complete reference."""
     needed = spec.compares_with()
-    traces = _load_traces(folder, spec, arrays) if "traces" in needed else None
+    traces = None
+    if "traces" in needed:
+        tables = list(Features.of(folder, complete_index(folder)).tables(["hidden", "prediction"]))
+        hidden, predicted = (np.concatenate([to_numpy(own[name]) for own in tables]) for name in tables[0].column_names)
+        traces = Reference(hidden, None if spec.model.task == "regression" else predicted, arrays)
     return Loaded(traces, read_ranges(folder) if "ranges" in needed else None)
 
 
@@ -151,12 +109,6 @@ def complete_index(folder: Store) -> Index:
     if index is None:
         raise DataError(f"the reference {folder.uri} is not complete; run the spec again, finished shards are kept")
     return index
-
-
-def _load_traces(folder: Store, spec: Spec, arrays: Arrays) -> Reference:
-    pools = Features.of(folder, complete_index(folder)).pools(("hidden", "prediction"))
-    predicted = None if spec.model.task == "regression" else np.concatenate([pool.prediction for pool in pools])
-    return Reference(np.concatenate([pool.hidden for pool in pools]), predicted, arrays)
 
 
 def write_ranges(folder: Store, shard: Shard, parts: Sequence[Ranges]) -> None:

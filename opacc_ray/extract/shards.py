@@ -28,8 +28,7 @@ FEATURES_FORMAT = 2
 
 REMEDY = "run the spec again, which extracts a damaged shard anew"
 
-MOST_FOOTERS = 1 << 12
-"""Footers in memory for the next read of their file, of about 2 kB each."""
+MOST_FOOTERS = 1 << 12  # footers in memory for the next read of their file, of about 2 kB each
 
 _KEY = "opacc"  # key of the report in the file's metadata
 
@@ -37,11 +36,9 @@ _SEAL = '"end_sha256": "{}"'  # in the report: the digest of the footer with zer
 _UNSEALED = _SEAL.format("0" * 64).encode()
 
 
-Columns = dict[str, NDArray[Any]]
-"""Values by feature: one number per example (B,), or one row of them (B, width)."""
-
-Hashes = NDArray[np.uint64]
-"""8 bytes of a hash for each id, (N,)."""
+Columns = dict[str, NDArray[Any]]  # values by feature: one number per example (B,), or one row of them (B, width)
+_ONE_WIDTH = "the model, or the column of the pool, must have the same number for each, at least one"
+Hashes = NDArray[np.uint64]  # 8 bytes of a hash for each id, (N,)
 
 
 class FeatureShard(NamedTuple):
@@ -75,38 +72,30 @@ def encode_shard(shard: FeatureShard, machine: Machine | None = None) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns: dict[str, Any] = {"id": texts(shard.ids)}
-    if shard.uris is not None:
-        columns["uri"] = texts(shard.uris)
-    for name, values in shard.columns.items():
-        columns[name] = numbers(values)
-    table = pa.table(columns)
+    columns = {"id": texts(shard.ids)} | ({} if shard.uris is None else {"uri": texts(shard.uris)})
+    table = pa.table(columns | {name: numbers(values) for name, values in shard.columns.items()})
+    predicted, prediction = None, shard.columns.get("prediction")
+    if prediction is not None and prediction.dtype.kind in "iu":
+        classes, counts = np.unique(prediction, return_counts=True)
+        predicted = dict(zip(classes.tolist(), counts.tolist(), strict=True))
     sink = io.BytesIO()
     options = {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True}
     with pq.ParquetWriter(sink, table.schema, **options) as writer:
         writer.write_table(table, row_group_size=max(len(table), 1))
-        report = _describe(shard.ids, shard.columns.get("prediction"), shard.bad) | {
+        report = {
+            "ids": digest_of(shard.ids),
+            "predicted": predicted,
+            "bad": [item._asdict() for item in shard.bad],
             "own_ids": shard.own_ids,
             "machine": machine.model_dump() if machine else None,
             "data_sha256": hashlib.sha256(sink.getvalue()).hexdigest(),
             "end_sha256": "0" * 64,
         }
         writer.add_key_value_metadata({_KEY: json.dumps(report)})
-    return _sealed(sink.getvalue())
-
-
-def _sealed(data: bytes) -> bytes:
-    """Insert the digest of the footer."""
+    data = sink.getvalue()
     end = footer_of(data).data
     seal = _SEAL.format(hashlib.sha256(end).hexdigest()).encode()
     return data[: -len(end)] + end.replace(_UNSEALED, seal)
-
-
-def _check_seal(footer: Footer) -> None:
-    digest = _header(footer)["end_sha256"]
-    unsealed = footer.data.replace(_SEAL.format(digest).encode(), _UNSEALED)
-    if hashlib.sha256(unsealed).hexdigest() != digest:
-        raise ValueError("its end does not match the digest in it")
 
 
 def report_on(shard: FeatureShard, data: bytes, source: str) -> ShardReport:
@@ -119,18 +108,14 @@ def report_on(shard: FeatureShard, data: bytes, source: str) -> ShardReport:
 def read_report(store: Store, file: str, size: int, *, whole: bool = False) -> ShardReport:
     """Return the report at the end of a file.
 
-    Parameters
-    ----------
-    whole : compare all bytes with their digest, not only the end
-
-    Raises
-    ------
-    DataError
-        The file is not a shard of features, or it is damaged.
+    Raises DataError if it is not a shard of features, or damaged: ``whole``, anywhere; else at its end.
     """
     with _readable(store.uri_of(file)):
         footer = read_footer(store, file, size=size)
-        _check_seal(footer)
+        digest = _header(footer)["end_sha256"]
+        unsealed = footer.data.replace(_SEAL.format(digest).encode(), _UNSEALED)
+        if hashlib.sha256(unsealed).hexdigest() != digest:
+            raise ValueError("its end does not match the digest in it")
         if whole:
             before = store.read(file)[: -len(footer.data)]
             _check(hashlib.sha256(footer.data).hexdigest(), footer, before)
@@ -148,7 +133,7 @@ def read_table(
     sha256: str | None = None,
     footers: dict[str, bytes] | None = None,
 ) -> Any:
-    """Return some columns of a file as an Arrow table, or all.
+    """Return some columns of a file as an Arrow table, or all; raises DataError if it is damaged, or another file.
 
     With ``sha256`` the footer is checked, which identifies the file. The pages that are read are checked by their own
     checksums, and all bytes by their digest, if all were read.
@@ -157,11 +142,6 @@ def read_table(
     ----------
     size, footer_size, num_examples, sha256 : of the file in the index, as far as known
     footers : those that were read before, by file; that of this file is added
-
-    Raises
-    ------
-    DataError
-        The file is damaged, or not the one of the index.
     """
 
     def check(footer: Footer, before: bytes | None) -> None:
@@ -189,17 +169,8 @@ def _check(sha256: str, footer: Footer, before: bytes | None) -> None:
 
 def finished_shards(folder: Store) -> set[str]:
     """Return the names of the shards whose features are in a folder, not in folders below it."""
-    keys = [entry.key for entry in folder.list() if "/" not in entry.key]
-    return {key.removesuffix(".parquet") for key in keys if key.endswith(".parquet")}
-
-
-def _describe(ids: Sequence[str], prediction: NDArray[Any] | None, bad: Sequence[BadItem]) -> dict[str, Any]:
-    """Return the part of a report that depends on values."""
-    predicted = None
-    if prediction is not None and prediction.dtype.kind in "iu":
-        classes, counts = np.unique(prediction, return_counts=True)
-        predicted = dict(zip(classes.tolist(), counts.tolist(), strict=True))
-    return {"ids": digest_of(ids), "predicted": predicted, "bad": [item._asdict() for item in bad]}
+    keys = [entry.key for entry in folder.list()]
+    return {key.removesuffix(".parquet") for key in keys if key.endswith(".parquet") and "/" not in key}
 
 
 def _header(footer: Footer) -> dict[str, Any]:
@@ -207,7 +178,6 @@ def _header(footer: Footer) -> dict[str, Any]:
 
 
 def _parse(footer: Footer, size: int) -> ShardReport:
-    """Return the report in a footer."""
     header = _header(footer)
     machine, predicted = header.get("machine"), header["predicted"]
     return ShardReport(
@@ -245,22 +215,12 @@ def _readable(source: str) -> Iterator[None]:
 
 
 def check_plan(folder: Store, kind: str, shard: Shard, report: ShardReport) -> None:
-    """Raise DataError if a shard's file does not hold the examples that the plan has for it.
-
-    Parameters
-    ----------
-    folder : of the file
-    kind : format of the pool
-    """
+    """Raise DataError if a shard's file in a folder does not hold the examples of a plan for a pool of that kind."""
     planned = planned_ids(kind, shard)
     if planned is None:
         return
     bad = {item.id for item in report.bad}
-    if bad:
-        is_planned = bad <= set(planned) and digest_of(name for name in planned if name not in bad) == report.ids
-    else:
-        is_planned = digest_of(planned) == report.ids
-    if not is_planned:
+    if bad.difference(planned) or digest_of(name for name in planned if name not in bad) != report.ids:
         raise DataError(
             f"{folder.uri_of(shard.file)} holds {report.num_examples} examples and names {len(bad)} that could not "
             f"be used, which are not the {len(planned)} of its plan; delete it and run the spec again"
@@ -285,10 +245,7 @@ def find_repeated(hashes: Sequence[Hashes], ids_of: Callable[[int], Sequence[str
 
     Ids with equal hashes are compared, so the result is exact. Memory: 16 bytes per example.
 
-    Parameters
-    ----------
-    hashes : of the ids of each shard, in the order of the pool
-    ids_of : returns the ids of a shard by its place; called only for shards that share a hash
+    ``hashes`` are of each shard, in the order of the pool; ``ids_of`` is called only for shards that share one.
     """
     ordered = np.concatenate(hashes)
     ordered.sort()
@@ -306,13 +263,7 @@ def find_repeated(hashes: Sequence[Hashes], ids_of: Callable[[int], Sequence[str
 
 
 def joined(batches: Sequence[Columns]) -> Columns:
-    """Concatenate the columns of batches.
-
-    Raises
-    ------
-    DataError
-        A feature has more values for some examples than for others, or none.
-    """
+    """Concatenate the columns of batches; raises DataError if a feature has another number of values in some."""
     for name in batches[0] if batches else ():
         widths = sorted({batch[name].shape[1] for batch in batches if batch[name].ndim > 1})
         if len(widths) > 1:
@@ -320,9 +271,6 @@ def joined(batches: Sequence[Columns]) -> Columns:
         if widths == [0]:
             raise DataError(f"{name} has no value for any example; {_ONE_WIDTH}")
     return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]} if batches else {}
-
-
-_ONE_WIDTH = "the model, or the column of the pool, must have the same number for each, at least one"
 
 
 def not_finite(columns: Columns) -> dict[int, str]:

@@ -1,8 +1,8 @@
 """Comparison of stored features with those of today's code: a few examples are extracted again.
 
-The digest of features covers the code that import statements lead to (:mod:`opacc_ray.extract.code`). This check covers
-the rest: a data file, an environment variable, another version of a library. Examples from shards spread over the pool
-run one by one on the CPU. Their outputs are compared; if none is stored, hidden layers, confidence and predictions.
+The digest of features covers the code that import statements lead to. This check covers the rest: a data file, an
+environment variable, another version of a library. Examples from shards spread over the pool run one by one on the CPU.
+Their outputs are compared; if none is stored, hidden layers, confidence and predictions.
 
 An example differs if ``‖today - stored‖ > TOLERANCE · (spread + magnitude / 10)``, where the spread is the root mean
 square distance of the stored rows from their mean, and the magnitude their root mean square norm. So a score that is
@@ -27,22 +27,17 @@ from opacc_ray.extract.extractor import Extraction, Extractor
 from opacc_ray.extract.inference import columns_of, load_model, run_model
 from opacc_ray.extract.inputs import load_transform, transformed
 from opacc_ray.extract.shards import Columns, joined, not_finite, read_report, read_table
-from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.lake.arrow_columns import to_numpy
 from opacc_ray.lake.examples import Example, Plan, Shard
 from opacc_ray.lake.pools import read_examples
 from opacc_ray.lake.store_uris import Store
-from opacc_ray.spec import PoolSpec, Spec
+from opacc_ray.spec import PoolSpec, Spec, open_pool, rules_of
 
 log = logging.getLogger(__name__)
 
 EXAMPLES = 8
-
-MOST_OTHER_CLASSES = 0.25
-"""Share of examples whose class may differ, if neither output nor hidden layer is stored."""
-
-TOLERANCE = {"float32": 1e-3, "float16": 1e-2, "bfloat16": 1e-1}
-"""Largest distance of an example from its stored values, by precision."""
+MOST_OTHER_CLASSES = 0.25  # share of examples whose class may differ, if neither output nor hidden layer is stored
+TOLERANCE = {"float32": 1e-3, "float16": 1e-2, "bfloat16": 1e-1}  # largest distance from stored values
 
 
 class Difference(NamedTuple):
@@ -73,16 +68,7 @@ class _Rows(NamedTuple):
 def difference(spec: Spec, source: PoolSpec, plan: Plan, folder: Store) -> Difference | None:
     """Return the stored example that differs most from today's code; None if all agree.
 
-    Parameters
-    ----------
-    spec : of the model
-    source, plan : the data and its shards
-    folder : of the features; missing or damaged shards are skipped
-
-    Raises
-    ------
-    SpecError, DataError, StorageError
-        The errors of extraction.
+    Missing or damaged shards of the folder are skipped. Raises the errors of extraction.
     """
     stored = list(_stored(plan, folder))
     if not stored:
@@ -105,8 +91,8 @@ def difference(spec: Spec, source: PoolSpec, plan: Plan, folder: Store) -> Diffe
 
 def _stored(plan: Plan, folder: Store) -> Iterator[_Rows]:
     """Yield the first rows of some shards, :data:`EXAMPLES` in all."""
-    sizes = {entry.key: entry.size for entry in folder.list()}
-    there = [shard for shard in plan.shards if shard.file in sizes]
+    keys = {entry.key for entry in folder.list()}
+    there = [shard for shard in plan.shards if shard.file in keys]
     num = min(EXAMPLES, len(there))
     for place in range(num):
         wanted = (place + 1) * EXAMPLES // num - place * EXAMPLES // num
@@ -118,7 +104,6 @@ def _stored(plan: Plan, folder: Store) -> Iterator[_Rows]:
 
 
 def _rows_of(folder: Store, shard: Shard) -> _Rows:
-    """Return all rows of a shard with the compared features."""
     size = folder.size(shard.file)
     report = read_report(folder, shard.file, size)
     compared = ["output"] if "output" in report.widths else ["hidden", "confidence", "prediction"]
@@ -145,23 +130,18 @@ def _made_today(spec: Spec, source: PoolSpec, stored: Sequence[_Rows]) -> dict[s
 
 
 def _largest(spec: Spec, ids: Sequence[str], before: Columns, today: Sequence[Columns]) -> Difference | None:
-    """Return the largest difference, if it exceeds the tolerance.
+    """Return the largest difference of k examples, if it exceeds the tolerance.
 
-    Parameters
-    ----------
-    ids : of k examples
-    before : (k, ...) each
-    today : for each example, (1, ...) each
+    The columns of ``before`` are (k, ...) each, those of an example of ``today`` (1, ...).
     """
-    tolerance = TOLERANCE[spec.extract.precision]
-    found = []
+    worst = Difference("", "", 0.0, TOLERANCE[spec.extract.precision])
     for name, stored in before.items():
         now = [columns.get(name) for columns in today]
         far = _distances(stored, now, is_class=name == "prediction" and spec.model.task == "classification")
         place = int(far.argmax())
-        found.append(Difference(ids[place], name, float(far[place]), tolerance))
-    worst = max(found, key=lambda item: item.distance)
-    return worst if worst.distance > tolerance else None
+        if far[place] > worst.distance:
+            worst = worst._replace(id=ids[place], feature=name, distance=float(far[place]))
+    return worst if worst.distance > worst.tolerance else None
 
 
 def _distances(before: NDArray[Any], today: Sequence[NDArray[Any] | None], *, is_class: bool) -> NDArray[np.float64]:
@@ -190,11 +170,10 @@ def _varies(job: Extraction, shard: Shard, name: str) -> str | None:
         return None
     if _largest(job.spec, ids, joined(first), second):
         return "returns other outputs each time, so it is random without a seed"
-    rows = _rows_of(job.target, shard)
-    places = [row for row, key in enumerate(rows.ids) if key in set(ids)]
-    by_id = dict(zip(ids, first, strict=True))
-    kept = {key: values[places] for key, values in rows.columns.items()}
+    rows, by_id = _rows_of(job.target, shard), dict(zip(ids, first, strict=True))
+    places = [row for row, key in enumerate(rows.ids) if key in by_id]
     names = [rows.ids[row] for row in places]
+    kept = {key: values[places] for key, values in rows.columns.items()}
     if _largest(job.spec, names, kept, [by_id[key] for key in names]) is None:
         return "returns other outputs for an example if the rest of its batch differs"
     return None

@@ -19,10 +19,9 @@ from opacc_ray.errors import DataError, SpecError, shown
 from opacc_ray.extract import reference
 from opacc_ray.extract.extractor import Extraction, kept_rows, surprise_of
 from opacc_ray.extract.feature_set import Complete
+from opacc_ray.extract.inference import read_output
 from opacc_ray.extract.neighbours import HOST
-from opacc_ray.extract.outputs import read_output
 from opacc_ray.extract.shards import Columns, FeatureShard, ShardReport, encode_shard, joined, report_on
-from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.extract.trial import left_nothing
 from opacc_ray.lake.arrow_columns import is_list, numbers, numbers_of, to_numpy
 from opacc_ray.lake.examples import BadItem, Batch, Plan, Shard
@@ -31,10 +30,9 @@ from opacc_ray.lake.pools import read_rows
 from opacc_ray.lake.row_examples import ids_of, uris_of
 from opacc_ray.lake.store import in_order
 from opacc_ray.pool import LAYERS
-from opacc_ray.spec import ModelSpec, PoolSpec, Spec
+from opacc_ray.spec import ModelSpec, PoolSpec, Spec, open_pool, rules_of
 
-THREADS = 4
-"""Shards that are read at a time."""
+THREADS = 4  # shards that are read at a time
 
 _ROUNDING = 1e-5  # by which a confidence in float32 may exceed [0, 1]
 
@@ -42,10 +40,7 @@ _ROUNDING = 1e-5  # by which a confidence in float32 may exceed [0, 1]
 def extract_shards(job: Extraction, shards: Sequence[Shard], on_done: Callable[[Shard, ShardReport], None]) -> None:
     """Write the features of shards; ``on_done`` is called with each one and its report, in their order.
 
-    Raises
-    ------
-    DataError
-        A column does not have the form that the spec states, or an example is unusable and not excluded.
+    Raises DataError if a column has another form than the spec states, or an example is unusable and not excluded.
     """
     loaded = reference.NONE if job.reference is None else reference.load(job.reference, job.spec, HOST)
     reports = in_order(lambda shard: _extract(job, shard, loaded), shards, THREADS)
@@ -70,11 +65,11 @@ def _extract(job: Extraction, shard: Shard, loaded: reference.Loaded) -> ShardRe
     whole = FeatureShard(
         [name for part in parts for name in part.ids],
         [uri for part in parts for uri in part.uris or ()],
-        columns | surprise_of(job, loaded, columns),
+        columns | surprise_of(job, loaded, columns, job.names),
         [item for part in parts for item in part.bad],
         own_ids=job.source.columns.id is not None,
     )
-    whole = kept_rows(job, loaded, whole)
+    whole = kept_rows(job, loaded, whole, job.names)
     data = encode_shard(whole)
     job.target.write(shard.file, data)
     return report_on(whole, data, job.target.uri_of(shard.file))
@@ -115,16 +110,15 @@ def _columns(job: Extraction, batch: Batch) -> Columns:
     model, stored = job.spec.model, job.source.columns.features
     columns: Columns = {name: _layer(batch, stored[name], name) for name in LAYERS if name in stored}
     if "output" in columns:
-        columns |= read_output(
-            columns["output"],
-            task=model.task,
-            kind=model.output,
-            threshold=model.threshold,
-            precision=job.spec.extract.precision,
-        )
-    for name in stored:
-        if name not in LAYERS:
-            columns[name] = _MAKE[name](batch.columns[stored[name][0]].combine_chunks(), stored[name][0], model)
+        columns |= read_output(columns["output"], model, job.spec.extract.precision)
+    for feature, (name, *_) in stored.items():
+        column = batch.columns[name].combine_chunks()
+        if feature == "prediction":
+            columns[feature] = _prediction(column, name, model)
+        elif feature == "confidence":
+            columns[feature] = _confidence(column, name)
+        elif feature not in LAYERS:
+            columns[feature] = _numbers(column, name).astype(np.float32)
     return {name: columns[name] for name in columns if name in (*job.names, "prediction", "hidden")}
 
 
@@ -152,7 +146,15 @@ def _prediction(column: Any, name: str, model: ModelSpec) -> NDArray[Any]:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        return _named_classes(column.to_pylist(), name, model)
+        found = column.to_pylist()
+        codes = {text: number for number, text in enumerate(model.classes or ())}
+        unknown = next((text for text in found if text not in codes), None)
+        if unknown is not None:
+            there = f"has {', '.join(map(shown, codes))}" if codes else "is missing"
+            raise DataError(
+                f"the prediction ({name!r}) holds {shown(unknown)}, and model.classes {there}; name all classes"
+            )
+        return np.array([codes[text] for text in found], dtype=np.int64)
     values = _numbers(column, name)
     if model.task == "regression":
         return values.astype(np.float64)
@@ -164,18 +166,7 @@ def _prediction(column: Any, name: str, model: ModelSpec) -> NDArray[Any]:
     return whole
 
 
-def _named_classes(texts: Sequence[str], name: str, model: ModelSpec) -> NDArray[np.int64]:
-    numbers = {text: number for number, text in enumerate(model.classes or ())}
-    unknown = next((text for text in texts if text not in numbers), None)
-    if unknown is not None:
-        there = f"has {', '.join(map(shown, numbers))}" if numbers else "is missing"
-        raise DataError(
-            f"the prediction ({name!r}) holds {shown(unknown)}, and model.classes {there}; name all classes"
-        )
-    return np.array([numbers[text] for text in texts], dtype=np.int64)
-
-
-def _confidence(column: Any, name: str, model: ModelSpec) -> NDArray[np.float64]:
+def _confidence(column: Any, name: str) -> NDArray[np.float64]:
     values = _numbers(column, name).astype(np.float64)
     unfit = np.flatnonzero((values < -_ROUNDING) | (values > 1 + _ROUNDING))
     if len(unfit):
@@ -185,10 +176,6 @@ def _confidence(column: Any, name: str, model: ModelSpec) -> NDArray[np.float64]
     return np.clip(values, 0, 1)
 
 
-def _surprise(column: Any, name: str, model: ModelSpec) -> NDArray[np.float32]:
-    return _numbers(column, name).astype(np.float32)
-
-
 def _numbers(column: Any, name: str) -> NDArray[Any]:
     found = numbers_of(column, name)
     if found is None or found.ndim != 1:
@@ -196,22 +183,8 @@ def _numbers(column: Any, name: str) -> NDArray[Any]:
     return found
 
 
-_MAKE: dict[str, Callable[[Any, str, ModelSpec], NDArray[Any]]] = {
-    "prediction": _prediction,
-    "confidence": _confidence,
-    "dsa": _surprise,
-    "lsa": _surprise,
-}
-
-
 def read_prior(pool: PoolSpec, plan: Plan, there: Complete) -> NDArray[np.float64]:
-    """Return the prior of every example with features, (N,), in their order.
-
-    Raises
-    ------
-    DataError
-        The column is missing, does not hold numbers, or lacks one for an example.
-    """
+    """Return the prior of every example with features, (N,), in their order; raises DataError if it lacks one."""
     held = [shard for shard, own in zip(plan.shards, there.index.shards, strict=True) if own.examples]
     parts = in_order(lambda part: _of_shard(pool, held[part], there.features.ids(part)), range(len(held)), THREADS)
     return np.concatenate(list(parts))
@@ -220,22 +193,21 @@ def read_prior(pool: PoolSpec, plan: Plan, there: Complete) -> NDArray[np.float6
 def try_prior(pool: PoolSpec, plan: Plan) -> str:
     """Describe the prior of the first row; raises DataError like :func:`read_prior`."""
     for shard in plan.shards:
-        for ids, values in _rows(pool, shard):
-            if ids:
-                return f"{pool.columns.prior} of {ids[0]!r} is {values[0]:g}"
+        for name, value in _rows(pool, shard):
+            return f"{pool.columns.prior} of {name!r} is {value:g}"
     return f"{pool.columns.prior} of no row"
 
 
 def _of_shard(pool: PoolSpec, shard: Shard, ids: list[str]) -> NDArray[np.float64]:
-    found = {name: value for names, values in _rows(pool, shard) for name, value in zip(names, values, strict=True)}
+    found = dict(_rows(pool, shard))
     lost = next((name for name in ids if name not in found), None)
     if lost is not None:
         raise DataError(f"{pool.uri} has no row of {lost!r} any more; restore the pool, or run the spec on it as it is")
     return np.array([found[name] for name in ids], dtype=np.float64)
 
 
-def _rows(pool: PoolSpec, shard: Shard) -> Iterator[tuple[list[str], list[float]]]:
-    """Yield ids and priors of the rows with an id, batch by batch."""
+def _rows(pool: PoolSpec, shard: Shard) -> Iterator[tuple[str, float]]:
+    """Yield id and prior of each row with an id."""
     name = pool.columns.prior
     assert name is not None
     rules = rules_of(pool)
@@ -257,5 +229,4 @@ def _rows(pool: PoolSpec, shard: Shard) -> Iterator[tuple[list[str], list[float]
         bad = np.flatnonzero(~np.isfinite(values.astype(np.float64)))
         if len(bad):
             raise DataError(f"{source}: {name} of {ids[bad[0]]!r} is {values[bad[0]]}; give each example a number")
-        sound = [row for row, own in enumerate(ids) if isinstance(own, str)]
-        yield [str(ids[row]) for row in sound], [float(values[row]) for row in sound]
+        yield from ((own, float(value)) for own, value in zip(ids, values, strict=True) if isinstance(own, str))

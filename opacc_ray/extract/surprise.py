@@ -12,7 +12,7 @@ predicts as class c, and c the class that it predicts for x:
     LSA(x) = -log (1/n) Σ_t φ(h(x) - h(t))  over the n examples t in T_c                likelihood-based surprise
 
 φ is the Gaussian density with covariance n^(-2/(d+4)) · Σ_c: Scott's factor times the covariance of T_c over the d
-neurons that count. A neuron counts if its variance is at least 1e-5 in every class, or in class c with ``per_class``.
+neurons that count. A neuron counts if its variance is at least 1e-5 in every class.
 
 Deviations, only where the paper gives no value. T_c may be too small for a covariance: such a class is ignored in the
 choice of neurons, and its kernel uses the covariance within classes, pooled over all of them. An example of a predicted
@@ -55,15 +55,21 @@ class Reference:
     """
 
     def __init__(self, traces: ArrayLike, predicted: ArrayLike | None = None, arrays: Arrays = HOST) -> None:
-        rows = _checked_traces(traces)
+        rows = np.asarray(traces, dtype=np.float32)
+        if rows.ndim != 2 or rows.size == 0:
+            raise DataError(
+                f"the reference traces have shape {rows.shape}; give one row of neurons per training example"
+            )
+        if not (finite := _are_finite(rows)).all():
+            raise DataError(f"reference trace {finite.argmin()} is not finite; remove that example or repair the model")
         labels = _checked_classes(predicted, len(rows))
         order = np.argsort(labels, kind="stable")
         self.traces = rows[order]  # (M, m) float32, class after class
         self.classes, starts = np.unique(labels[order], return_index=True)
         self._bounds = np.append(starts, len(rows))  # (classes + 1,) where each class begins
         self._arrays = arrays
+        self._kernels: dict[int, _Kernel] = {}  # by number of the class
         self._gaps = np.full(len(rows), np.nan)  # (M,) dist_b of each trace; NaN: not needed so far
-        self._kernels: dict[tuple[int, bool], _Kernel] = {}
 
     def dsa(self, hidden: ArrayLike, predicted: ArrayLike | None = None) -> NDArray[np.float32]:
         """Return the distance-based surprise of each example: hidden (B, m), predicted (B,) -> (B,).
@@ -95,14 +101,8 @@ class Reference:
         surprise[place] = np.divide(dist_a, dist_b, out=np.full(len(rows), np.inf), where=dist_b > 0)
         return surprise.astype(np.float32)
 
-    def lsa(
-        self, hidden: ArrayLike, predicted: ArrayLike | None = None, *, per_class: bool = False
-    ) -> NDArray[np.float32]:
+    def lsa(self, hidden: ArrayLike, predicted: ArrayLike | None = None) -> NDArray[np.float32]:
         """Return the likelihood-based surprise of each example: hidden (B, m), predicted (B,) -> (B,).
-
-        Parameters
-        ----------
-        per_class : choose the neurons class by class; densities of two classes are then over different neurons
 
         Returns
         -------
@@ -119,7 +119,9 @@ class Reference:
         rows, group, place, surprise = self._prepare(hidden, predicted)
         for number in np.unique(group):
             part = group == number
-            surprise[place[part]] = self._kernel(number, per_class).surprise(rows[part])
+            if number not in self._kernels:
+                self._kernels[number] = self._spread.kernel(number)
+            surprise[place[part]] = self._kernels[number].surprise(rows[part])
         return surprise.astype(np.float32)
 
     def _prepare(
@@ -154,13 +156,7 @@ class Reference:
 
     @cached_property
     def _spread(self) -> "_Spread":
-        return _Spread.of([self.traces[start:stop] for start, stop in pairwise(self._bounds)])
-
-    def _kernel(self, group: int, per_class: bool) -> "_Kernel":
-        if (group, per_class) not in self._kernels:
-            traces = self.traces[self._bounds[group] : self._bounds[group + 1]]
-            self._kernels[group, per_class] = self._spread.kernel(traces, group, per_class)
-        return self._kernels[group, per_class]
+        return _Spread([self.traces[start:stop] for start, stop in pairwise(self._bounds)])
 
 
 class _Whitening(NamedTuple):
@@ -183,25 +179,18 @@ class _Whitening(NamedTuple):
         return cls(neurons, np.linalg.inv(factor).T, float(np.log(pivots).sum()))
 
 
-class _Kernel(NamedTuple):
+class _Kernel:
     """Kernel density of one class, in coordinates in which its kernel is the standard normal density."""
 
-    whitening: _Whitening
-    mean: NDArray[np.float64]  # (d,)
-    bandwidth: float
-    points: NDArray[np.float64]  # (n, d)
-    half_squares: NDArray[np.float64]  # (n,)
-    log_scale: float  # log of n over the kernel's height
-
-    @classmethod
-    def of(cls, traces: NDArray[np.float32], whitening: _Whitening) -> "_Kernel":
+    def __init__(self, traces: NDArray[np.float32], whitening: _Whitening) -> None:
         n, d = len(traces), len(whitening.neurons)
-        bandwidth = n ** (-1 / (d + 4))
+        self.whitening, self.bandwidth = whitening, n ** (-1 / (d + 4))
         values = traces[:, whitening.neurons].astype(np.float64)
-        mean = values.mean(axis=0)
-        points = (values - mean) @ whitening.matrix / bandwidth
-        log_scale = np.log(n) + d * np.log(2 * np.pi) / 2 + d * np.log(bandwidth) + whitening.log_volume
-        return cls(whitening, mean, bandwidth, points, squares(points) / 2, float(log_scale))
+        self.mean = values.mean(axis=0)  # (d,)
+        self.points = (values - self.mean) @ whitening.matrix / self.bandwidth  # (n, d)
+        self.half_squares = squares(self.points) / 2  # (n,)
+        scale = np.log(n) + d * np.log(2 * np.pi) / 2 + d * np.log(self.bandwidth) + whitening.log_volume
+        self.log_scale = float(scale)  # log of n over the kernel's height
 
     def surprise(self, hidden: NDArray[np.float32]) -> NDArray[np.float64]:
         """Return -log density, (k, m) -> (k,)."""
@@ -218,17 +207,11 @@ class _Kernel(NamedTuple):
         return result
 
 
-class _Spread(NamedTuple):
+class _Spread:
     """How traces vary within classes: which neurons count, and a covariance for classes that have none of their own."""
 
-    varying: NDArray[np.bool_]  # (classes, m) variance of at least MIN_VARIANCE
-    enough: NDArray[np.bool_]  # (classes,) more traces than varying neurons
-    neurons: NDArray[np.int64]  # (d,) those that count for all classes
-    pooled: _Whitening | None  # from the covariance within classes; None if it is singular
-
-    @classmethod
-    def of(cls, parts: list[NDArray[np.float32]]) -> "_Spread":
-        """``parts``: the traces of each class."""
+    def __init__(self, parts: list[NDArray[np.float32]]) -> None:
+        self.parts = parts  # the traces of each class
         m, sizes = parts[0].shape[1], np.array([len(part) for part in parts])
         total = np.zeros((m, m))
         varying = np.empty((len(parts), m), dtype=bool)
@@ -236,33 +219,24 @@ class _Spread(NamedTuple):
             scatter = _scatter(part)
             total += scatter
             varying[group] = np.diag(scatter) / len(part) >= MIN_VARIANCE
-        enough = (sizes > varying.sum(axis=1)) & varying.any(axis=1)
-        covariance = total / max(sizes.sum() - len(parts), 1)
-        neurons = np.flatnonzero(varying[enough].all(axis=0) & (np.diag(covariance) >= MIN_VARIANCE))
-        return cls(varying, enough, neurons, _Whitening.of(neurons, covariance[np.ix_(neurons, neurons)]))
+        self.enough = (sizes > varying.sum(axis=1)) & varying.any(axis=1)  # (classes,) more traces than varying neurons
+        within = total / max(sizes.sum() - len(parts), 1)  # (m, m) covariance within classes
+        self.neurons = np.flatnonzero(varying[self.enough].all(axis=0) & (np.diag(within) >= MIN_VARIANCE))  # (d,)
+        self.pooled = _Whitening.of(self.neurons, within[np.ix_(self.neurons, self.neurons)])  # None if singular
 
-    def kernel(self, traces: NDArray[np.float32], group: int, per_class: bool) -> _Kernel:
+    def kernel(self, group: int) -> _Kernel:
         """Return the kernel of one class: with its own covariance if it has one, else with the pooled one."""
+        traces = self.parts[group]
         if self.enough[group]:
-            neurons = np.flatnonzero(self.varying[group]) if per_class else self.neurons
-            own = _Whitening.of(neurons, _scatter(traces[:, neurons]) / (len(traces) - 1))
+            own = _Whitening.of(self.neurons, _scatter(traces[:, self.neurons]) / (len(traces) - 1))
             if own is not None:
-                return _Kernel.of(traces, own)
+                return _Kernel(traces, own)
         if self.pooled is None:
             raise DataError(
                 f"LSA: the covariance of the {len(self.neurons)} neurons that vary is singular, for lack of reference "
                 "data or because neurons depend on one another; give more data, record another layer, or use dsa"
             )
-        return _Kernel.of(traces, self.pooled)
-
-
-def _checked_traces(traces: ArrayLike) -> NDArray[np.float32]:
-    rows = np.asarray(traces, dtype=np.float32)
-    if rows.ndim != 2 or rows.size == 0:
-        raise DataError(f"the reference traces have shape {rows.shape}; give one row of neurons per training example")
-    if not (finite := _are_finite(rows)).all():
-        raise DataError(f"reference trace {finite.argmin()} is not finite; remove that example or repair the model")
-    return rows
+        return _Kernel(traces, self.pooled)
 
 
 def _checked_classes(predicted: ArrayLike | None, size: int) -> NDArray[np.int64]:

@@ -3,37 +3,25 @@
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, counted
-from opacc_ray.extract.extractor import Extraction, Extractor, refusal
-from opacc_ray.extract.inference import check_hidden, columns_of, load_model, run_model
+from opacc_ray.extract.extractor import Extraction, Extractor, refusal, take_rows
+from opacc_ray.extract.inference import columns_of, load_model, run_model
 from opacc_ray.extract.inputs import Batch, load_transform, transformed
 from opacc_ray.extract.machine import resident_bytes
 from opacc_ray.extract.shards import Columns, FeatureShard, encode_shard, joined, not_finite
-from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.lake.examples import BadItem, Example, Plan, Shard
 from opacc_ray.lake.pools import read_examples
-from opacc_ray.spec import PoolSpec, Spec
+from opacc_ray.spec import PoolSpec, Spec, open_pool, rules_of
 
-if TYPE_CHECKING:
-    from opacc_ray.extract.inference import FunctionModel
-    from opacc_ray.extract.model import Model
-
-TRIED, PLACES = 64, 8
-"""Number of examples, at most, and of evenly spread places of the pool that they are read from."""
-
-SECONDS = 10.0
-"""Time after which no further place is read."""
-
-SHARDS_TRIED = 8
-"""Shards that are searched for an example that decodes, if none of the places has one."""
-
-MOST_MEASURES = 4096
-"""Values of an input that are compared one by one."""
+TRIED, PLACES = 64, 8  # number of examples, at most, and of evenly spread places of the pool that they are read from
+SECONDS = 10.0  # time after which no further place is read
+SHARDS_TRIED = 8  # shards that are searched for an example that decodes, if none of the places has one
+MOST_MEASURES = 4096  # values of an input that are compared one by one
 
 _BY_ROW = ("npy", "lance")  # formats that can read some rows of a piece
 
@@ -53,11 +41,8 @@ class Trial(NamedTuple):
 def try_examples(spec: Spec, plan: Plan) -> Trial:
     """Build the model and run some examples from several places of the pool.
 
-    Raises
-    ------
-    SpecError, DataError, StorageError
-        The errors of extraction: functions that cannot be imported, weights that do not fit, an unknown layer, a
-        transform or model that raises, an output of another form than the spec states or not finite.
+    Raises the errors of extraction, SpecError, DataError or StorageError: functions that cannot be imported, weights
+    that do not fit, a transform or model that raises, an output of another form than the spec states or not finite.
     """
     transform = load_transform(spec)
     covered = spec.extract.coverage if "coverage" in spec.features() else None
@@ -70,7 +55,7 @@ def try_examples(spec: Spec, plan: Plan) -> Trial:
         batch = Batch(max(1, len(examples)))
         for example in examples:
             batch.add(example, transformed(transform, example))
-        columns = _run(spec, model, batch.inputs) if examples else {}
+        columns = columns_of(spec, run_model(model, batch.inputs), spec.features()) if examples else {}
         unfit = not_finite(columns)
         bad += [*unread, *(BadItem(examples[row].id, f"NaN or infinity in {name}") for row, name in unfit.items())]
         if bad and spec.extract.on_bad_item == "error":
@@ -81,19 +66,19 @@ def try_examples(spec: Spec, plan: Plan) -> Trial:
             parts.append({name: values[sound] for name, values in columns.items()})
             inputs += [batch.inputs[row] for row in sound]
     if first is None:
-        raise _none_left(spec, bad)
+        raise DataError(
+            f"none of {counted(len(bad), 'example')} tried from {spec.pool.uri} can be used, the first because of "
+            f"{bad[0].id}: {bad[0].reason}; check the model and the transform"
+        )
     whole = joined(parts)
     hidden = whole["hidden"].shape[1] if "hidden" in whole else 0
-    note = getattr(model, "note", None)
-    return Trial(first, inputs[0].shape, hidden, whole, measures_of(inputs), len(bad), note)
+    return Trial(first, inputs[0].shape, hidden, whole, measures_of(inputs), len(bad), getattr(model, "note", None))
 
 
 def try_inputs(spec: Spec, source: PoolSpec, plan: Plan) -> NDArray[np.float64]:
     """Return measures (n, k) of some inputs, such as those of the reference; bad examples are skipped."""
-    transform = load_transform(spec)
-    return measures_of(
-        [transformed(transform, example) for examples, _ in _batches(spec, source, plan) for example in examples]
-    )
+    transform, batches = load_transform(spec), _batches(spec, source, plan)
+    return measures_of([transformed(transform, example) for examples, _ in batches for example in examples])
 
 
 def measures_of(inputs: Sequence[NDArray[np.float32]]) -> NDArray[np.float64]:
@@ -108,13 +93,6 @@ def measures_of(inputs: Sequence[NDArray[np.float32]]) -> NDArray[np.float64]:
         return whole
     channels = whole.shape[1] if whole.ndim == 4 and whole.shape[1] <= MOST_MEASURES else 1
     return np.asarray(whole.reshape(len(whole), channels, -1).mean(axis=2))
-
-
-def _run(spec: Spec, model: "Model | FunctionModel", batch: NDArray[np.float32]) -> Columns:
-    """Return hidden layer, output, prediction and confidence of a batch, as in extraction."""
-    activations = run_model(model, batch)
-    check_hidden(spec.features(), activations)
-    return columns_of(spec, activations)
 
 
 def _batches(spec: Spec, source: PoolSpec, plan: Plan) -> Iterator[tuple[list[Example], list[BadItem]]]:
@@ -167,13 +145,6 @@ def _cut(shard: Shard, offset: int, parts: int) -> list[Shard]:
     return [shard._replace(entries=(cut.entry,), pieces=(cut,)) for cut in cuts if cut.start < cut.stop]
 
 
-def _none_left(spec: Spec, bad: Sequence[BadItem]) -> DataError:
-    return DataError(
-        f"none of {counted(len(bad), 'example')} tried from {spec.pool.uri} can be used, the first because of "
-        f"{bad[0].id}: {bad[0].reason}; check the model and the transform"
-    )
-
-
 def _first_sound(spec: Spec, source: PoolSpec, plan: Plan) -> Example:
     """Return the first example that decodes; only ``SHARDS_TRIED`` shards with bad examples alone are searched."""
     reason, tried = None, 0
@@ -217,10 +188,7 @@ class Pace(NamedTuple):
 def measure_pace(job: Extraction, shards: Sequence[Shard], num_batches: int, device: str = "cpu") -> Pace:
     """Measure the first batches of some shards, after one that opens connections and compiles; nothing is written.
 
-    Raises
-    ------
-    DataError
-        The shards hold no example that can be used.
+    Raises DataError if they hold no example that can be used.
     """
     extractor = Extractor(job, device)
     extractor.prepare()
@@ -233,34 +201,30 @@ def measure_pace(job: Extraction, shards: Sequence[Shard], num_batches: int, dev
     if not timed:
         reason = f"{bad[0].id}: {bad[0].reason}" if bad else "it is empty"
         raise DataError(f"no example of {job.source.uri} could be read, the first because of {reason}; check the pool")
-    num = sum(len(item.batch.ids) for item in timed)
-    whole = timed[0].features
-    encoded, half = (len(encode_shard(part, extractor.prepare().machine)) for part in (whole, _first_half(whole)))
-    per_example = (encoded - half) / max(1, len(whole.ids) - len(whole.ids) // 2)
+    num = sum(len(batch.ids) for batch, _, _ in timed)
+    read, read_cpu, compute = np.sum([seconds for _, _, seconds in timed], axis=0) / num
+    batch, columns, _ = timed[0]
+    whole = FeatureShard(batch.ids, batch.uris, columns, [], batch.own_ids)
+    half = take_rows(whole, range(len(batch.ids) // 2), list(columns))  # shows the bytes per row
+    num_bytes, of_half = (len(encode_shard(part, extractor.prepare().machine)) for part in (whole, half))
+    per_example = (num_bytes - of_half) / max(1, len(whole.ids) - len(half.ids))
     return Pace(
         examples=num,
-        read=sum(item.read for item in timed) / num,
-        read_cpu=sum(item.read_cpu for item in timed) / num,
-        compute=sum(item.compute for item in timed) / num,
-        input_bytes=timed[0].batch.inputs[0].nbytes,
-        example_bytes=max(item.batch.largest for item in timed),
+        read=float(read),
+        read_cpu=float(read_cpu),
+        compute=float(compute),
+        input_bytes=batch.inputs[0].nbytes,
+        example_bytes=max(batch.largest for batch, _, _ in timed),
         feature_bytes=max(1, round(per_example)),
-        file_bytes=max(0, round(encoded - per_example * len(whole.ids))),
+        file_bytes=max(0, round(num_bytes - per_example * len(whole.ids))),
         process_bytes=resident_bytes(),
     )
 
 
-class _Timed(NamedTuple):
-    """A batch, its times in seconds, and its features."""
-
-    batch: Batch
-    read: float
-    read_cpu: float
-    compute: float
-    features: FeatureShard
-
-
-def _timed(extractor: Extractor, shard: Shard, bad: list[BadItem]) -> Iterator[_Timed]:
+def _timed(
+    extractor: Extractor, shard: Shard, bad: list[BadItem]
+) -> Iterator[tuple[Batch, Columns, tuple[float, float, float]]]:
+    """Yield each batch with its columns, and the seconds to read it, of the CPU to read it, and to compute."""
     batches = extractor.read_batches(shard, bad)
     while True:
         begun, cpu = time.monotonic(), time.process_time()
@@ -270,13 +234,4 @@ def _timed(extractor: Extractor, shard: Shard, bad: list[BadItem]) -> Iterator[_
         read, cpu = time.monotonic() - begun, time.process_time() - cpu
         begun = time.monotonic()
         columns, _ = extractor.compute(batch)
-        compute = time.monotonic() - begun
-        features = FeatureShard(batch.ids, batch.uris, columns, [], batch.own_ids)
-        yield _Timed(batch, read, cpu, compute, features)
-
-
-def _first_half(shard: FeatureShard) -> FeatureShard:
-    """Return the first half of a shard, whose file shows the bytes per row."""
-    half = len(shard.ids) // 2
-    columns = {name: values[:half] for name, values in shard.columns.items()}
-    return shard._replace(ids=shard.ids[:half], uris=shard.uris and shard.uris[:half], columns=columns)
+        yield batch, columns, (read, cpu, time.monotonic() - begun)

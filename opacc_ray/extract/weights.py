@@ -10,16 +10,18 @@ import hashlib
 import importlib
 import io
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from opacc_ray.errors import DataError, SpecError, shortened
-from opacc_ray.extract.code import LIBRARY_OF, hub_of
+from opacc_ray.extract.content_digest import LIBRARY_OF, hub_of
 from opacc_ray.extract.inference import user_code
 from opacc_ray.lake.store_uris import read_uri
 from opacc_ray.spec import ModelSpec, load_function
+
+_SAVE = "save the model's state_dict(), best as safetensors"
 
 
 def build(spec: ModelSpec) -> torch.nn.Module:
@@ -40,10 +42,7 @@ def build(spec: ModelSpec) -> torch.nn.Module:
 def load_program(spec: ModelSpec) -> torch.nn.Module:
     """Return the program of a file, which is run as code: the spec trusts it."""
     assert spec.program is not None
-    data = read_uri(spec.program)
-    digest = hashlib.sha256(data).hexdigest()
-    if spec.sha256 not in (None, digest):
-        raise DataError(f"model.sha256: {spec.program} has digest {digest}, and the spec expects {spec.sha256}")
+    data = _read(spec.program, spec.sha256)
     try:
         if spec.program.endswith(".pt2"):
             return torch.export.load(io.BytesIO(data)).module()
@@ -56,10 +55,19 @@ def load_program(spec: ModelSpec) -> torch.nn.Module:
         ) from None
 
 
+def _read(uri: str, expected: str | None) -> bytes:
+    """Return the bytes of weights or a program; raises DataError if their digest is not the expected one."""
+    data = read_uri(uri)
+    digest = hashlib.sha256(data).hexdigest()
+    if expected not in (None, digest):
+        raise DataError(
+            f"model.sha256: {uri} has digest {digest}, and the spec expects {expected}; restore it, or correct the spec"
+        )
+    return data
+
+
 def random_parameters(spec: ModelSpec) -> list[str]:
-    """Return the parameters that differ when the model is built twice; empty if the spec names weights."""
-    if spec.factory is None or spec.weights is not None:
-        return []
+    """Return the parameters that differ when the model is built twice, by its factory without weights."""
     first, second = _fingerprints(build(spec)), _fingerprints(build(spec))
     return [name for name, digest in first.items() if second.get(name) != digest]
 
@@ -74,18 +82,11 @@ def _fingerprints(module: torch.nn.Module) -> dict[str, bytes]:
     }
 
 
-def load_weights(module: torch.nn.Module, spec: ModelSpec) -> tuple[str, str | None]:
-    """Load the weights; return their digest, and a note if their keys were changed."""
+def load_weights(module: torch.nn.Module, spec: ModelSpec) -> str | None:
+    """Load the weights; return a note if their keys were changed."""
     assert spec.weights is not None
-    data = read_uri(spec.weights)
-    digest = hashlib.sha256(data).hexdigest()
-    if spec.sha256 is not None and digest != spec.sha256:
-        raise DataError(
-            f"model.sha256: {spec.weights} has digest {digest}, and the spec expects {spec.sha256}; "
-            "restore the weights, or correct the spec"
-        )
     own = module.state_dict()
-    state, prefix = without_prefix(_state_dict(spec.weights, data), own)
+    state, prefix = without_prefix(_state_dict(spec.weights, _read(spec.weights, spec.sha256)), own)
     try:
         module.load_state_dict(state)
     except RuntimeError as error:
@@ -94,8 +95,7 @@ def load_weights(module: torch.nn.Module, spec: ModelSpec) -> tuple[str, str | N
             f"model.weights: {spec.weights} does not fit the module of {spec.factory}: {why}; give weights of this "
             "model, or correct model.factory and model.arguments"
         ) from None
-    note = f"the weights were read without the prefix {prefix!r} that all of their keys have" if prefix else None
-    return digest, note
+    return f"the weights were read without the prefix {prefix!r} that all of their keys have" if prefix else None
 
 
 def _state_dict(uri: str, data: bytes) -> dict[str, Any]:
@@ -109,13 +109,12 @@ def _state_dict(uri: str, data: bytes) -> dict[str, Any]:
     except Exception as error:  # each format raises many kinds; torch advises to trust the file
         raise DataError(
             f"model.weights: {uri} is neither safetensors nor a plain state dict of tensors ({type(error).__name__}); "
-            "save the model's state_dict(), best as safetensors"
+            f"{_SAVE}"
         ) from None
     state = content.get("state_dict", content) if isinstance(content, dict) else content
     if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise DataError(
-            f"model.weights: {uri} holds a {type(state).__name__} that is no state dict of tensors; "
-            "save the model's state_dict(), best as safetensors"
+            f"model.weights: {uri} holds a {type(state).__name__} that is no state dict of tensors; {_SAVE}"
         )
     return state
 
@@ -151,12 +150,7 @@ def misfit(state: Mapping[str, Any], own: Mapping[str, Any]) -> str:
 def create(kind: str, name: str, arguments: Mapping[str, Any], *, pretrained: bool) -> Any:
     """Return a model of a library.
 
-    Raises
-    ------
-    SpecError
-        The library is not installed.
-    DataError
-        It has no such model, or cannot download it.
+    Raises SpecError if the library is not installed, DataError if it has no such model or cannot download it.
     """
     try:
         library = importlib.import_module(LIBRARY_OF[kind])
@@ -166,23 +160,14 @@ def create(kind: str, name: str, arguments: Mapping[str, Any], *, pretrained: bo
             f"({shortened(str(error), 100)}); pip install 'opacc_ray[{kind}]'"
         ) from None
     try:
-        return _CREATE[kind](library, name, arguments, pretrained)
+        if kind == "timm":
+            return library.create_model(name, pretrained=pretrained, **arguments)
+        auto = library.AutoModelForImageClassification
+        if pretrained:
+            return auto.from_pretrained(name, trust_remote_code=False, use_safetensors=True, **arguments)
+        return auto.from_config(library.AutoConfig.from_pretrained(name, trust_remote_code=False, **arguments))
     except Exception as error:  # both raise many kinds, of unknown names and of networks
         raise DataError(
             f"model.factory '{kind}:{name}' cannot be made ({shortened(str(error), 250)}); check its name and "
             "model.arguments, and, offline, that its files are in the library's cache"
         ) from None
-
-
-def _timm(library: Any, name: str, arguments: Mapping[str, Any], pretrained: bool) -> Any:
-    return library.create_model(name, pretrained=pretrained, **arguments)
-
-
-def _hugging_face(library: Any, name: str, arguments: Mapping[str, Any], pretrained: bool) -> Any:
-    auto = library.AutoModelForImageClassification
-    if pretrained:
-        return auto.from_pretrained(name, trust_remote_code=False, use_safetensors=True, **arguments)
-    return auto.from_config(library.AutoConfig.from_pretrained(name, trust_remote_code=False, **arguments))
-
-
-_CREATE: dict[str, Callable[[Any, str, Mapping[str, Any], bool], Any]] = {"timm": _timm, "hf": _hugging_face}

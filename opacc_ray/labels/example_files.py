@@ -21,12 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, StorageError, shortened
-from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.labels.label_rows import name_of_copy, quoted
 from opacc_ray.lake.decode import FORMATS
 from opacc_ray.lake.examples import Example, Plan
 from opacc_ray.lake.pools import plan_shards, read_chosen
 from opacc_ray.runs.run import Run
+from opacc_ray.spec import open_pool, rules_of
 
 NO_PICTURES = (
     "the pool has features, but no pictures; label with `opacc manifest RUN --to csv`, with links by manifest.link"

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError
-from opacc_ray.extract.source import open_pool, plan_pool, rules_of
 from opacc_ray.labels.example_files import render_array
 from opacc_ray.lake.examples import Example, Shard
 from opacc_ray.lake.pools import read_chosen
@@ -21,6 +20,7 @@ from opacc_ray.lake.store import Entry, Store, in_order
 from opacc_ray.report.report_documents import Misprediction
 from opacc_ray.runs.feature_store import read_listing
 from opacc_ray.runs.run import Run
+from opacc_ray.spec import open_pool, plan_pool, rules_of
 
 LONGEST = 192
 """Pixels of a picture's longer side."""

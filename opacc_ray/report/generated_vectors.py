@@ -16,13 +16,13 @@ from opacc_ray.characterize.classes import Grouped, find_clusters, width_of
 from opacc_ray.characterize.generation import Sources, Vectors, find_sources, generate, in_region
 from opacc_ray.characterize.head import Head, find_head
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.extract.source import open_pool, plan_pool, rules_of
 from opacc_ray.lake.examples import Example
 from opacc_ray.lake.pools import read_examples
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.report.characterized import open_reference
 from opacc_ray.runs.feature_store import open_view
 from opacc_ray.runs.run import Run
+from opacc_ray.spec import open_pool, plan_pool, rules_of
 
 DOCUMENT = "generation.json"
 

@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError, SpecError, shortened
 from opacc_ray.extract.extractor import refusal
-from opacc_ray.extract.feature_set import Complete
+from opacc_ray.extract.feature_set import Complete, Index
 from opacc_ray.extract.features import Features, StoredParts, TooLarge
-from opacc_ray.extract.index import Index
-from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.lake.arrow_columns import numbers, texts
 from opacc_ray.lake.examples import BadItem
 from opacc_ray.lake.parquet_io import encode, read_bytes
@@ -30,7 +28,7 @@ from opacc_ray.runs.draws import Chosen
 from opacc_ray.runs.estimate_documents import ChangedObjects
 from opacc_ray.runs.run import Run
 from opacc_ray.selection import Selection
-from opacc_ray.spec import Spec
+from opacc_ray.spec import Spec, open_pool, rules_of
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from opacc_ray.spec.audit_spec import (
 )
 from opacc_ray.spec.extract_spec import PLACEMENT, ActorRange, CoverageSpec, ExtractSpec
 from opacc_ray.spec.model_spec import ModelSpec
-from opacc_ray.spec.pool_spec import ColumnsSpec, PoolSpec, ReferenceSpec
+from opacc_ray.spec.pool_spec import ColumnsSpec, PoolSpec, ReferenceSpec, open_pool, plan_pool, rules_of
 from opacc_ray.spec.user_modules import load_function, modules_of, see_modules, sources_of, users_files
 from opacc_ray.spec.validation import MAX_NODES, MAX_TEXT, parse_yaml, read_yaml, validated
 
@@ -44,9 +44,12 @@ __all__ = [
     "load_function",
     "load_spec",
     "modules_of",
+    "open_pool",
     "parse_spec",
     "parse_yaml",
+    "plan_pool",
     "read_yaml",
+    "rules_of",
     "see_modules",
     "sources_of",
     "users_files",

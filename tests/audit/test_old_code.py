@@ -160,11 +160,11 @@ def test_features_of_another_version_of_a_library_are_made_again(
     old, _ = audit()
     was, version = importlib.metadata.version("torch").partition("+")[0], importlib.metadata.version
     newer = lambda name: "99.1+cu999" if name == "torch" else version(name)  # noqa: E731
-    monkeypatch.setattr("opacc_ray.extract.code.version", newer)
+    monkeypatch.setattr("opacc_ray.extract.content_digest.version", newer)
     new, made = audit("second")
     assert (len(made), new.header.code.libraries) == (4, {"torch": "99.1"})
     assert any(f"torch has changed from {was} to 99.1 since the features in" in message for message in caplog.messages)
-    monkeypatch.setattr("opacc_ray.extract.code.version", lambda name: "99.1+cpu")  # another build of it
+    monkeypatch.setattr("opacc_ray.extract.content_digest.version", lambda name: "99.1+cpu")  # another build of it
     assert audit("second")[1] == []
     assert old.uri != new.uri
 

@@ -15,10 +15,9 @@ from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import SpecError
 from opacc_ray.extract.extractor import Extraction, Extractor
 from opacc_ray.extract.machine import resident_bytes
-from opacc_ray.extract.source import plan_pool
 from opacc_ray.extract.trial import measure_pace
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.spec import Spec, parse_spec
+from opacc_ray.spec import Spec, parse_spec, plan_pool
 
 
 def spec_of(spec: Callable[..., dict[str, Any]], folder: Path) -> Spec:

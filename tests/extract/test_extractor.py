@@ -17,8 +17,8 @@ from opacc_ray.errors import DataError
 from opacc_ray.extract import extractor
 from opacc_ray.extract.extractor import Extraction, Extractor
 from opacc_ray.extract.inference import in_halves
-from opacc_ray.extract.model import Activations, Model
 from opacc_ray.extract.shards import ShardReport, encode_shard, read_table
+from opacc_ray.extract.torch_model import Activations, Model
 from opacc_ray.lake.arrow_columns import to_numpy
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.store import ChangedError

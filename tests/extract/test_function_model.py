@@ -13,12 +13,11 @@ from small_pictures import picture
 from opacc_ray.errors import DataError
 from opacc_ray.extract.extractor import Extraction, Extractor
 from opacc_ray.extract.inference import FunctionModel
-from opacc_ray.extract.model import Model
 from opacc_ray.extract.shards import read_table
-from opacc_ray.extract.source import plan_pool
+from opacc_ray.extract.torch_model import Model
 from opacc_ray.lake.arrow_columns import to_numpy
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.spec import ModelSpec, Spec, parse_spec
+from opacc_ray.spec import ModelSpec, Spec, parse_spec, plan_pool
 
 BATCH = np.random.default_rng(0).random((5, 1, 8, 8), dtype=np.float32)
 
@@ -103,9 +102,8 @@ def test_torch_is_not_imported_for_a_function(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 from opacc_ray.extract.extractor import Extraction, Extractor
-from opacc_ray.extract.source import plan_pool
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.spec import parse_spec
+from opacc_ray.spec import parse_spec, plan_pool
 import numpy as np, io
 folder = {str(tmp_path)!r}
 sink = io.BytesIO()

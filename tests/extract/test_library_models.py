@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.extract.code import hub_of
-from opacc_ray.extract.model import Model
+from opacc_ray.extract.content_digest import hub_of
+from opacc_ray.extract.torch_model import Model
 from opacc_ray.extract.weights import create
 from opacc_ray.spec import ModelSpec, parse_spec
 

@@ -12,7 +12,7 @@ import torch
 from small_model import Net, network
 
 from opacc_ray.errors import DataError
-from opacc_ray.extract.model import Model
+from opacc_ray.extract.torch_model import Model
 from opacc_ray.spec import CoverageSpec, ModelSpec
 
 BATCH = np.random.default_rng(0).random((5, 1, 8, 8), dtype=np.float32)

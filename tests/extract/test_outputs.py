@@ -1,20 +1,27 @@
 """A model's output is read by the spec, and refused if it has another form."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.special import expit, softmax
 
 from opacc_ray.errors import DataError
-from opacc_ray.extract.outputs import read_output
+from opacc_ray.extract.inference import read_output
+from opacc_ray.spec import ModelSpec
 
 RNG = np.random.default_rng(0)
 LOGITS = RNG.normal(0, 3, (40, 5)).astype(np.float32)
 SHARES = softmax(LOGITS, axis=1).astype(np.float32)
 
 
+def read(values: np.ndarray, precision: str = "float32", **settings: Any) -> dict[str, np.ndarray]:
+    return read_output(values, ModelSpec.model_construct(**settings), precision)
+
+
 def test_logits_and_their_softmax_say_the_same() -> None:
-    scores = read_output(LOGITS, task="classification")
-    shares = read_output(SHARES, task="classification", kind="probabilities")
+    scores = read(LOGITS)
+    shares = read(SHARES, output="probabilities")
     assert np.array_equal(scores["prediction"], shares["prediction"])
     assert np.allclose(scores["confidence"], shares["confidence"], atol=1e-6)
     assert np.array_equal(scores["output"], LOGITS)
@@ -23,22 +30,20 @@ def test_logits_and_their_softmax_say_the_same() -> None:
 def test_confidence_is_the_largest_softmax_probability() -> None:
     exponential = np.exp(LOGITS.astype(np.float64))
     expected = (exponential / exponential.sum(axis=1, keepdims=True)).max(axis=1)
-    assert np.allclose(read_output(LOGITS, task="classification")["confidence"], expected, rtol=1e-12)
+    assert np.allclose(read(LOGITS)["confidence"], expected, rtol=1e-12)
 
 
 def test_confidence_of_huge_logits_does_not_overflow() -> None:
     logits = np.array([[3e38, -3e38, 0], [1e4, 1e4, -1e4]], dtype=np.float32)
-    assert read_output(logits, task="classification")["confidence"].tolist() == [1.0, 0.5]
+    assert read(logits)["confidence"].tolist() == [1.0, 0.5]
 
 
 @pytest.mark.parametrize("threshold", [0.5, 0.2])
 def test_binary_model_has_two_classes(threshold: float) -> None:
     z = LOGITS[:, :1]
     p = expit(z[:, 0].astype(float))
-    by_score = read_output(z, task="classification", kind="logit", threshold=threshold)
-    by_share = read_output(
-        p[:, None].astype(np.float32), task="classification", kind="probability", threshold=threshold
-    )
+    by_score = read(z, output="logit", threshold=threshold)
+    by_share = read(p[:, None].astype(np.float32), output="probability", threshold=threshold)
     for found in (by_score, by_share):
         assert found["prediction"].tolist() == (p >= threshold).astype(int).tolist()
         assert np.allclose(found["confidence"], np.where(p >= threshold, p, 1 - p), atol=1e-6)
@@ -47,7 +52,7 @@ def test_binary_model_has_two_classes(threshold: float) -> None:
 
 
 def test_regression_is_its_one_value() -> None:
-    found = read_output(LOGITS[:, :1], task="regression")
+    found = read(LOGITS[:, :1], task="regression")
     assert found["prediction"].tolist() == LOGITS[:, 0].tolist()
     assert "confidence" not in found
 
@@ -57,25 +62,29 @@ def test_regression_is_its_one_value() -> None:
     [
         (LOGITS, {"task": "regression"}, r"shape \(40, 5\); a regression needs one value"),
         (LOGITS[:, :1], {}, r"shape \(40, 1\); .* set model\.output: logit, or probability"),
-        (LOGITS, {"kind": "logit"}, r"shape \(40, 5\); model\.output: logit is one value .* set model\.output: logits"),
-        (LOGITS, {"kind": "probabilities"}, r"is probabilities, and a row .* sums to .* set model\.output: logits"),
-        (SHARES, {"kind": "logits"}, r"shares that sum to 1; set model\.output: probabilities"),
-        (LOGITS[:, :1], {"kind": "probability"}, r"is no probability; set model\.output: logit"),
+        (
+            LOGITS,
+            {"output": "logit"},
+            r"shape \(40, 5\); model\.output: logit is one value .* set model\.output: logits",
+        ),
+        (LOGITS, {"output": "probabilities"}, r"is probabilities, and a row .* sums to .* set model\.output: logits"),
+        (SHARES, {"output": "logits"}, r"shares that sum to 1; set model\.output: probabilities"),
+        (LOGITS[:, :1], {"output": "probability"}, r"is no probability; set model\.output: logit"),
     ],
 )
 def test_output_of_another_form_is_refused(output: np.ndarray, settings: dict, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        read_output(output, **({"task": "classification"} | settings))
+        read(output, **settings)
 
 
 def test_rows_that_are_not_finite_are_left_to_the_check_of_features() -> None:
     spoilt = SHARES.copy()
     spoilt[3] = np.nan
-    assert np.isnan(read_output(spoilt, task="classification", kind="probabilities")["confidence"][3])
+    assert np.isnan(read(spoilt, output="probabilities")["confidence"][3])
 
 
 def test_half_precision_may_miss_the_sum_by_more() -> None:
     rough = (SHARES * 1.01).astype(np.float32)
     with pytest.raises(DataError, match=r"sums to 1\.01"):
-        read_output(rough, task="classification", kind="probabilities")
-    read_output(rough, task="classification", kind="probabilities", precision="bfloat16")
+        read(rough, output="probabilities")
+    read(rough, output="probabilities", precision="bfloat16")

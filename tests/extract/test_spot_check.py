@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from opacc_ray.extract.extractor import Extraction, Extractor
-from opacc_ray.extract.source import plan_pool
 from opacc_ray.extract.spot_check import Difference, difference
 from opacc_ray.lake.examples import BadItem
 from opacc_ray.lake.pools import read_examples
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.spec import Spec, parse_spec
+from opacc_ray.spec import Spec, parse_spec, plan_pool
 
 VALUES = np.random.default_rng(2).normal(size=(40, 2)).astype(np.float32) + np.array([5, 0], dtype=np.float32)
 

@@ -120,29 +120,26 @@ def test_dsa_is_infinite_where_classes_share_a_trace():
 # -- likelihood ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("per_class", [False, True])
-def test_lsa_is_scipys(per_class):
+def test_lsa_is_scipys():
     traces, classes, hidden, predicted = example(5, 2000, 100, 8)
     traces[:, 3:5] *= 0.003, 0.008  # variances of 3e-6, which is dead, and 2e-5
     traces[classes == 2, 6] = 0.25  # dead in one class
-    dead = {c: [3, 6] if c == 2 or not per_class else [3] for c in range(4)}
-    values = Reference(traces, classes).lsa(hidden, predicted, per_class=per_class)
+    values = Reference(traces, classes).lsa(hidden, predicted)
     for c in range(4):
-        density = gaussian_kde(np.delete(traces[classes == c], dead[c], axis=1).T.astype(np.float64))
-        expected = -density.logpdf(np.delete(hidden[predicted == c], dead[c], axis=1).T)
+        density = gaussian_kde(np.delete(traces[classes == c], [3, 6], axis=1).T.astype(np.float64))
+        expected = -density.logpdf(np.delete(hidden[predicted == c], [3, 6], axis=1).T)
         np.testing.assert_allclose(values[predicted == c], expected, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("per_class", [False, True])
 @pytest.mark.parametrize("sizes", [[60, 50, 40], [60, 50, 4], [60, 2, 1], [4, 4, 4, 4], [30]], ids=str)
-def test_lsa_is_the_transcription_also_for_small_classes(sizes, per_class):
+def test_lsa_is_the_transcription_also_for_small_classes(sizes):
     rng = np.random.default_rng(2)
     classes = np.repeat(np.arange(len(sizes)), sizes)
     traces = relu(rng, len(classes), 5)
     traces[:, 1] = 7
     hidden, predicted = relu(rng, 30, 5), rng.integers(0, len(sizes), 30)
-    values = Reference(traces, classes).lsa(hidden, predicted, per_class=per_class)
-    np.testing.assert_allclose(values, plain_lsa(hidden, predicted, traces, classes, per_class), rtol=1e-6)
+    values = Reference(traces, classes).lsa(hidden, predicted)
+    np.testing.assert_allclose(values, plain_lsa(hidden, predicted, traces, classes), rtol=1e-6)
 
 
 def test_lsa_of_an_example_whose_density_underflows():

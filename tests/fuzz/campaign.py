@@ -51,7 +51,7 @@ def try_mutants(kind: str, count: int, seed: int) -> dict[str, Any]:
 
 if __name__ == "__main__":
     import opacc_ray.audit.accuracy
-    import opacc_ray.extract.model
+    import opacc_ray.extract.torch_model
     import opacc_ray.extract.trial  # noqa: F401  all that commands import, before memory is limited
 
     limit_memory()

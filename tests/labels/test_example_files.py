@@ -16,14 +16,13 @@ from opacc_ray.audit.stages import index_features
 from opacc_ray.errors import DataError
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, encode_shard
-from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.labels.example_files import ExampleFiles, PictureCache
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.lake.examples import Example
 from opacc_ray.lake.pools import plan_shards, read_chosen, read_examples
 from opacc_ray.runs.identity import header_of
 from opacc_ray.runs.run import Run
-from opacc_ray.spec import parse_spec
+from opacc_ray.spec import open_pool, parse_spec, rules_of
 
 NUM = 40
 

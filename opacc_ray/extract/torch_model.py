@@ -1,6 +1,6 @@
 """The torch model under audit: run in evaluation mode, with hooks that record some of its layers."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,10 +17,6 @@ from opacc_ray.spec import CoverageSpec, ModelSpec
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _NEURONS_LAST = (torch.nn.Linear, torch.nn.LayerNorm, torch.nn.Embedding)  # other layers have them after the batch
-_REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "mean": lambda value: value.mean(2),
-    "max": lambda value: value.amax(2),
-}
 _NO_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
 """Messages of torch's CPU allocator, pinned memory, and cuBLAS and cuDNN when memory runs out."""
 
@@ -28,16 +24,17 @@ _HIDDEN = ""  # key of the last hidden layer; no layer has an empty name
 
 
 class Device:
-    """The device on which an actor computes.
+    """The device on which an actor computes, "cpu" or "cuda".
 
-    Parameters
-    ----------
-    name : "cpu" or "cuda"
-    threads : CPU threads, fixed so that results do not depend on the machine's load
+    The number of CPU threads is fixed, so that results do not depend on the machine's load.
     """
 
     def __init__(self, name: str, threads: int = 1) -> None:
-        _fix_numerics(threads)
+        torch.set_num_threads(threads)
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cudnn.benchmark = False  # it would choose algorithms by the machine's load
+        torch.backends.cudnn.deterministic = True
         self.device = torch.device(name)
 
     @property
@@ -64,7 +61,7 @@ class Model(Device):
     spec : factory, weights, digest and layer
     device : "cpu" or "cuda"
     precision : float32, bfloat16 or float16; activations are returned as float32 in any case
-    threads : CPU threads, fixed so that results do not depend on the machine's load
+    threads : as for :class:`Device`
     coverage : layers to record in addition to the last hidden one; None for none
     channels_last : keep images and weights with channels last in memory
 
@@ -86,12 +83,11 @@ class Model(Device):
     ) -> None:
         super().__init__(device, threads)
         self.dtype = _DTYPES[precision]
-        self.digest: str | None = None
         self.note: str | None = None  # how the keys of the weights were changed, if they were
         self._is_program = spec.program is not None
         module = load_program(spec) if self._is_program else build(spec).eval()
         if spec.weights is not None:
-            self.digest, self.note = load_weights(module, spec)
+            self.note = load_weights(module, spec)
         self._format = torch.channels_last if channels_last else torch.contiguous_format
         self.module = module.to(self.device, self.dtype)
         if channels_last:
@@ -109,8 +105,8 @@ class Model(Device):
         self._seen.clear()
         with torch.inference_mode(), _memory_errors():
             returned = self.module(self._to_device(batch))
-        hidden = _hidden_of(returned) if self._is_program else None
-        output = _tensor_of(returned if hidden is None else _without_hidden(returned))
+        hidden, returned = _split(returned) if self._is_program else (None, returned)
+        output = _tensor_of(returned)
         if output.ndim == 0 or len(output) != len(batch):
             raise DataError(
                 f"the model's output has shape {tuple(output.shape)} for a batch of {len(batch)}: "
@@ -142,7 +138,7 @@ class Model(Device):
         if not linear:
             raise DataError(
                 "model.hidden_layer: the model has no Linear layer whose input could be recorded; "
-                f"name one of its layers: {', '.join(_names(self.module))}"
+                f"name one of its layers: {self._layers}"
             )
         for part in linear:  # the one that is called last is the last layer
             part.register_forward_pre_hook(lambda _, inputs: self._record(_HIDDEN, inputs[0], True, "mean"))
@@ -150,14 +146,17 @@ class Model(Device):
     def _watch_covered(self, coverage: CoverageSpec) -> None:
         """Watch the layers of the spec, or else those with weights, in the order of the spec or of the model."""
         if coverage.layers is None:
-            layers = {name: part for name, part in self.module.named_modules() if name and _has_weights(part)}
+            layers = {
+                name: part
+                for name, part in self.module.named_modules()
+                if name and not list(part.children()) and list(part.parameters())
+            }
         else:
             layers = {name: self._layer(name, "extract.coverage.layers") for name in coverage.layers}
             self._may_be_idle = False
         if not layers:
             raise DataError(
-                "extract.coverage.layers: the model has no layer with weights; "
-                f"name some of its layers: {', '.join(_names(self.module))}"
+                f"extract.coverage.layers: the model has no layer with weights; name some of its layers: {self._layers}"
             )
         for name, part in layers.items():
             self._watch(part, name, coverage.channels)
@@ -174,14 +173,17 @@ class Model(Device):
         self._seen[name] = _neurons(value, last, channels)
 
     def _layer(self, name: str, key: str) -> torch.nn.Module:
-        """Return the layer that the spec names under ``key``."""
         layers = dict(self.module.named_modules())
         if name not in layers or not name:
-            raise DataError(f"{key}: the model has no layer {name!r}; it has {', '.join(_names(self.module))}")
+            raise DataError(f"{key}: the model has no layer {name!r}; it has {self._layers}")
         return layers[name]
 
     def _not_called(self, layer: str) -> DataError:
-        return DataError(f"{layer} was not called; name layers the model runs: {', '.join(_names(self.module))}")
+        return DataError(f"{layer} was not called; name layers the model runs: {self._layers}")
+
+    @property
+    def _layers(self) -> str:
+        return ", ".join(name for name, _ in self.module.named_modules() if name)
 
 
 def has_gpu() -> bool:
@@ -189,17 +191,13 @@ def has_gpu() -> bool:
     return bool(torch.cuda.is_available())
 
 
-def _hidden_of(returned: Any) -> torch.Tensor | None:
-    """Return the hidden layer of a program: under that name, or the first of two tensors."""
+def _split(returned: Any) -> tuple[torch.Tensor | None, Any]:
+    """Return the hidden layer of a program, under that name or as the first of two tensors, and the rest."""
     if isinstance(returned, Mapping):
-        return returned.get("hidden")
-    return returned[0] if isinstance(returned, tuple | list) and len(returned) == 2 else None
-
-
-def _without_hidden(returned: Any) -> Any:
-    if isinstance(returned, Mapping):
-        return {key: value for key, value in returned.items() if key != "hidden"}
-    return returned[1]
+        return returned.get("hidden"), {key: value for key, value in returned.items() if key != "hidden"}
+    if isinstance(returned, tuple | list) and len(returned) == 2:
+        return returned[0], returned[1]
+    return None, returned
 
 
 def _tensor_of(returned: Any) -> torch.Tensor:
@@ -233,15 +231,6 @@ def _memory_errors() -> Iterator[None]:
         raise
 
 
-def _names(module: torch.nn.Module) -> list[str]:
-    return [name for name, _ in module.named_modules() if name]
-
-
-def _has_weights(module: torch.nn.Module) -> bool:
-    """Return whether it has weights of its own, and no parts."""
-    return not list(module.children()) and bool(list(module.parameters()))
-
-
 def _neurons(value: torch.Tensor, last: bool = False, channels: str = "mean") -> torch.Tensor:
     """Return a copy as (B, neurons): positions are reduced to one value per channel, and a scalar is one column.
 
@@ -251,18 +240,10 @@ def _neurons(value: torch.Tensor, last: bool = False, channels: str = "mean") ->
     if value.ndim == 1:
         value = value[:, None]
     if value.ndim > 2:
-        return _REDUCTIONS[channels]((value.movedim(-1, 1) if last else value).flatten(2))
+        positions = (value.movedim(-1, 1) if last else value).flatten(2)
+        return positions.mean(2) if channels == "mean" else positions.amax(2)
     return value.clone()  # the next layer may change it in place
 
 
 def _to_numpy(value: torch.Tensor) -> NDArray[Any]:
     return np.ascontiguousarray(value.cpu().numpy())
-
-
-def _fix_numerics(threads: int) -> None:
-    """Make results independent of the machine's load: fixed threads, no TF32, no autotuning."""
-    torch.set_num_threads(threads)
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
-    torch.backends.cudnn.benchmark = False
-    torch.backends.cudnn.deterministic = True
