@@ -60,7 +60,7 @@ def history_of_runs(name: str, output: str) -> AccuracyHistory:
             (failed if read_failure(run) and not run.rounds() else waiting).append(run.uri)
         else:
             found.append((point_of(run, stated), Population.of(run.spec)))
-    return _history(name, open_store(output).uri, found, unread, waiting=waiting, failed=failed)
+    return _history(name, open_store(output).uri, found, unread, waiting, failed)
 
 
 def series_of(points: Sequence[HistoryPoint]) -> list[list[HistoryPoint]]:
@@ -76,7 +76,8 @@ def _history(
     source: str,
     found: Sequence[tuple[HistoryPoint, Population | None]],
     unread: list[str],
-    **runs: list[str],
+    waiting: Sequence[str] = (),
+    failed: Sequence[str] = (),
 ) -> AccuracyHistory:
     """Return the history of points and their populations, each with its difference from the one before."""
     points = [point for point, _ in found]
@@ -90,8 +91,16 @@ def _history(
         differs = own.differs(before) if own and before else None
         populations.append(HistoryPopulation(digest=digest, text=text, differs=differs))
         before = own or before
-    kept = {"waiting": [], "unread": unread} | runs
-    return AccuracyHistory(name=name, source=source, points=points, populations=populations, picture=None, **kept)
+    return AccuracyHistory(
+        name=name,
+        source=source,
+        points=points,
+        populations=populations,
+        waiting=list(waiting),
+        failed=list(failed),
+        unread=unread,
+        picture=None,
+    )
 
 
 def point_of(run: Run, stated: AccuracyEstimate) -> HistoryPoint:

@@ -117,10 +117,12 @@ def checks_of(fleet: AlertRule, limits: AlertLimits, now: Evidence | None, befor
     by_sequence = rule.decided_by == "sequence"
     checks = []
     if rule.min_accuracy is not None:
-        accuracy = now and (now.sequence if by_sequence else now.accuracy)(rule.level)
+        accuracy = (now.sequence if by_sequence else now.accuracy)(rule.level) if now else None
         checks.append(least_accuracy(rule, accuracy))
     if rule.max_drop is not None:
-        change = now and before and (now.change_at_any_time if by_sequence else now.change)(before, rule.level)
+        change = None
+        if now and before:
+            change = (now.change_at_any_time if by_sequence else now.change)(before, rule.level)
         checks.append(largest_drop(rule, change))
     return checks
 
@@ -135,7 +137,7 @@ def least_accuracy(rule: AlertRule, stated: Estimate | None) -> AlertCheck:
 def largest_drop(rule: AlertRule, change: Estimate | None) -> AlertCheck:
     """Check whether the accuracy dropped by more than its limit."""
     limit = rule.max_drop or 0.0
-    drop = change and replace(change, value=-change.value, low=-change.high, high=-change.low)
+    drop = replace(change, value=-change.value, low=-change.high, high=-change.low) if change else None
     raised = drop is not None and drop.low > limit
     undecided = "there are no two runs of one population with a fully labelled round"
     return _check(rule, "max_drop", limit, drop, raised, undecided)
@@ -152,9 +154,9 @@ def _check(
     return AlertCheck(
         kind=kind,
         limit=limit,
-        value=found and found.value,
-        low=found and found.low,
-        high=found and found.high,
+        value=found.value if found else None,
+        low=found.low if found else None,
+        high=found.high if found else None,
         level=rule.level,
         raised=raised,
         reason=found.reason if found else undecided,

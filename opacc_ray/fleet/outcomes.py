@@ -101,7 +101,7 @@ class Outcomes:
     ) -> AuditOutcome:
         now = datetime.now(UTC)
         attempt = Attempt(state=state, began=_text(began), seen=_text(now), seconds=(now - began).total_seconds())
-        outcome = AuditOutcome(audit=name, attempt=attempt, run=run and run.uri, failure=failure)
+        outcome = AuditOutcome(audit=name, attempt=attempt, run=run.uri if run else None, failure=failure)
         try:
             self._store.write(f"{name}.json", outcome.to_bytes())
         except OpaccError as error:

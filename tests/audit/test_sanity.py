@@ -90,7 +90,6 @@ def warned(run: Run) -> list[str]:
 # -- what is predicted -------------------------------------------------------------------------------------
 
 
-@pytest.mark.processes
 def test_run_says_what_was_predicted(lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = content(lake, tmp_path)
     (tmp_path / "spec.yaml").write_text(json.dumps(given))
