@@ -70,6 +70,10 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    gc.unfreeze()
+
+
 def _parameters(item: pytest.Item) -> list[str]:
     """Return the parameters of a test and its fixtures that are texts."""
     values = item.callspec.params.values() if hasattr(item, "callspec") else ()

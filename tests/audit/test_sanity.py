@@ -163,6 +163,7 @@ def unseeded() -> Net:
     return Net()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("factory", "is_random"), [("unseeded", True), ("small_model:trained", False)])
 def test_forgotten_weights_are_told(factory: str, is_random: bool, lake: Path, tmp_path: Path) -> None:
     name = factory if ":" in factory else f"{__name__}:{factory}"
