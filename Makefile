@@ -51,7 +51,7 @@ test: $(READY) style  ## lint and the tests
 	wait $$types; types=$$?; [ $$types = 0 ] || cat "$$log"; rm -f "$$log"; exit $$((tests ? tests : types))
 
 test-fast: $(READY)  ## the tests without the markers slow and processes (Ray, servers, browsers); a minute and a half
-	@$(BIN)/pytest -q --fast -n 2 --dist loadfile --durations=0 --durations-min=5
+	@$(BIN)/pytest -q --fast $(AT_ONCE) --durations=0 --durations-min=5
 
 # The tests with three machines' arithmetic: this one's, torch's own loops without AVX, and the libraries' without AVX.
 # Matrix products then differ in their last bits. NumPy's come from OpenBLAS, torch's from MKL and oneDNN.

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from opacc_ray.cluster import actor_pool, session
+from opacc_ray.cluster import actor_pool, local, session
 from opacc_ray.extract.extractor import Extraction, Extractor
 from opacc_ray.lake.examples import Shard
 
@@ -33,4 +33,5 @@ def extracting_here() -> Iterator[list[tuple[tuple[str, ...], bool, str]]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(actor_pool, "extract_shards", one_by_one)
         patch.setattr(session, "connected", no_cluster)
+        patch.setattr(local, "begin", lambda: None)
         yield made

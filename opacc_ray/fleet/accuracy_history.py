@@ -6,7 +6,7 @@ population, and the points of one population are a series of their own.
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from opacc_ray.audit.exported_tables import POPULATION
 from opacc_ray.audit.status import read_failure
@@ -25,20 +25,12 @@ STATED = ("value", "low", "high", "level", "n", "pool_size", "measure", "design_
 """Fields of a point that are those of the estimate."""
 
 
-class Runs(NamedTuple):
-    """The runs of an audit."""
-
-    found: list[Run]  # the oldest first
-    unread: list[str]  # URIs of headers that cannot be read
-
-
-def runs_of(output: str, name: str) -> Runs:
-    """Return all runs of an audit below an output, the oldest first."""
+def runs_of(output: str, name: str) -> tuple[list[Run], list[str]]:
+    """Return all runs of an audit below an output, the oldest first, and the URIs of headers that cannot be read."""
     store = open_store(output)
     form = re.compile(rf"({re.escape(name)}-[0-9a-f]{{8}})/{re.escape(HEADER)}")
-    keys = [match for entry in store.list(f"{name}-") if (match := form.fullmatch(entry.key))]
     found, unread = [], []
-    for match in keys:
+    for match in filter(None, [form.fullmatch(entry.key) for entry in store.list(f"{name}-")]):
         try:
             run = Run.open(store.store(match[1]).uri)
         except DataError:
@@ -46,20 +38,19 @@ def runs_of(output: str, name: str) -> Runs:
             continue
         if run.spec.name == name:
             found.append(run)
-    return Runs(sorted(found, key=lambda run: (run.header.created or "", run.name)), unread)
+    return sorted(found, key=lambda run: (run.header.created or "", run.name)), unread
 
 
 def history_of_runs(name: str, output: str) -> AccuracyHistory:
     """Return the last estimate of each run below an output."""
-    runs = runs_of(output, name)
-    if not runs.found and not runs.unread:
+    runs, unread = runs_of(output, name)
+    if not runs and not unread:
         raise DataError(
             f"there is no run of {name!r} in {open_store(output).uri}; give the name of a spec, and with --output "
             "where its runs are"
         )
-    points, waiting, failed, unread = [], list[str](), list[str](), list(runs.unread)
-    known: dict[str | None, Population | None] = {}
-    for run in runs.found:
+    found, waiting, failed = [], list[str](), list[str]()
+    for run in runs:
         try:
             stated = run.read_estimate()
         except DataError:
@@ -68,18 +59,8 @@ def history_of_runs(name: str, output: str) -> AccuracyHistory:
         if stated is None:
             (failed if read_failure(run) and not run.rounds() else waiting).append(run.uri)
         else:
-            points.append(point_of(run, stated))
-            known[points[-1].population] = Population.of(run.spec)
-    return AccuracyHistory(
-        name=name,
-        source=open_store(output).uri,
-        points=points,
-        populations=_populations(points, known),
-        waiting=waiting,
-        failed=failed,
-        unread=unread,
-        picture=None,
-    )
+            found.append((point_of(run, stated), Population.of(run.spec)))
+    return _history(name, open_store(output).uri, found, unread, waiting, failed)
 
 
 def series_of(points: Sequence[HistoryPoint]) -> list[list[HistoryPoint]]:
@@ -90,20 +71,36 @@ def series_of(points: Sequence[HistoryPoint]) -> list[list[HistoryPoint]]:
     return [*found.values()]
 
 
-def _populations(
-    points: Sequence[HistoryPoint], known: Mapping[str | None, Population | None]
-) -> list[HistoryPopulation]:
-    """Return the populations of the series, each with its difference from the one before."""
-    made: list[HistoryPopulation] = []
+def _history(
+    name: str,
+    source: str,
+    found: Sequence[tuple[HistoryPoint, Population | None]],
+    unread: list[str],
+    waiting: Sequence[str] = (),
+    failed: Sequence[str] = (),
+) -> AccuracyHistory:
+    """Return the history of points and their populations, each with its difference from the one before."""
+    points = [point for point, _ in found]
+    known = {point.population: population for point, population in found}
+    populations: list[HistoryPopulation] = []
     before: Population | None = None
     for series in series_of(points):
         digest = series[0].population
         own = known[digest]
         text = "not known: exported by an earlier version; export these runs again" if own is None else str(own)
         differs = own.differs(before) if own and before else None
-        made.append(HistoryPopulation(digest=digest, text=text, differs=differs))
+        populations.append(HistoryPopulation(digest=digest, text=text, differs=differs))
         before = own or before
-    return made
+    return AccuracyHistory(
+        name=name,
+        source=source,
+        points=points,
+        populations=populations,
+        waiting=list(waiting),
+        failed=list(failed),
+        unread=unread,
+        picture=None,
+    )
 
 
 def point_of(run: Run, stated: AccuracyEstimate) -> HistoryPoint:
@@ -128,29 +125,18 @@ def history_in_tables(name: str, tables: str) -> AccuracyHistory:
         There is none of that name.
     """
     store = open_store(f"{tables.rstrip('/')}/estimates")
-    points, unread = [], []
-    known: dict[str | None, Population | None] = {}
+    found, unread = [], []
     keys = [entry.key for entry in store.list(f"run={name}-") if entry.key.endswith(".parquet")]
     for key, data in zip(keys, store.read_many(keys), strict=True):
         try:
-            rows = read_bytes(data).to_pylist()
-            for row in (row for row in rows if row["name"] == name and row["track"] is None):
-                points.append(_point(row))
-                known[points[-1].population] = _population(row)
+            rows = [row for row in read_bytes(data).to_pylist() if row["name"] == name and row["track"] is None]
+            found += [(_point(row), _population(row)) for row in rows]
         except DataError:
             unread.append(store.uri_of(key))
-    if not points and not unread:
+    if not found and not unread:
         raise DataError(f"there is no estimate of {name!r} in {store.uri}; `opacc export RUN --to URI` adds them")
-    points.sort(key=lambda point: (point.made or "", point.run))
-    return AccuracyHistory(
-        name=name,
-        source=store.uri,
-        points=points,
-        populations=_populations(points, known),
-        waiting=[],
-        unread=unread,
-        picture=None,
-    )
+    found.sort(key=lambda item: (item[0].made or "", item[0].run))
+    return _history(name, store.uri, found, unread)
 
 
 def _point(row: dict[str, Any]) -> HistoryPoint:

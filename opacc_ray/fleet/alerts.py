@@ -21,6 +21,7 @@ of its own.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from opacc_ray.audit.accuracy import (
     accuracy_to_state,
@@ -34,7 +35,7 @@ from opacc_ray.audit.several_models import difference_by
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimators.confidence_sequence import confidence_sequence
 from opacc_ray.estimators.intervals import Estimate
-from opacc_ray.estimators.model_comparison import INDEPENDENT, independent_difference
+from opacc_ray.estimators.model_comparison import independent_difference
 from opacc_ray.fleet.fleet_documents import AlertCheck, AlertRule
 from opacc_ray.fleet.fleet_spec import AlertLimits, AlertSpec
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
@@ -84,17 +85,9 @@ class Evidence:
         return replace(found, low=low, high=high, level=level, interval=f"difference of two: {own.interval}")
 
     def _shares_examples(self, before: "Evidence") -> bool:
-        own, other = self.run.header.pool, before.run.header.pool
-        return bool(own.digest) and own.digest == other.digest and self._size == before._size
-
-    @property
-    def _size(self) -> int:
-        return self.rounds[0].selection.pool_size
-
-
-def is_paired(change: Estimate) -> bool:
-    """Return whether a change compares two models on the same labelled examples."""
-    return change.interval != INDEPENDENT
+        digest, other = self.run.header.pool.digest, before.run.header.pool.digest
+        own_size, size = (item.rounds[0].selection.pool_size for item in (self, before))
+        return bool(digest) and digest == other and own_size == size
 
 
 def rule_of(asked: AlertSpec, audits: Sequence[AlertLimits]) -> AlertRule:
@@ -121,66 +114,50 @@ def rule_of(asked: AlertSpec, audits: Sequence[AlertLimits]) -> AlertRule:
 def checks_of(fleet: AlertRule, limits: AlertLimits, now: Evidence | None, before: Evidence | None) -> list[AlertCheck]:
     """Check the alerts of an audit, from the labels of its last run and of the one before."""
     rule = fleet.model_copy(update={"min_accuracy": limits.min_accuracy, "max_drop": limits.max_drop})
+    by_sequence = rule.decided_by == "sequence"
     checks = []
     if rule.min_accuracy is not None:
-        stated = None if now is None else accuracy_for(rule, now)
-        checks.append(least_accuracy(rule, stated))
+        accuracy = (now.sequence if by_sequence else now.accuracy)(rule.level) if now else None
+        checks.append(least_accuracy(rule, accuracy))
     if rule.max_drop is not None:
-        change = None if now is None or before is None else change_for(rule, now, before)
+        change = None
+        if now and before:
+            change = (now.change_at_any_time if by_sequence else now.change)(before, rule.level)
         checks.append(largest_drop(rule, change))
     return checks
-
-
-def accuracy_for(rule: AlertRule, now: Evidence) -> Estimate:
-    """Return the accuracy with the interval that decides."""
-    return now.sequence(rule.level) if rule.decided_by == "sequence" else now.accuracy(rule.level)
-
-
-def change_for(rule: AlertRule, now: Evidence, before: Evidence) -> Estimate:
-    """Return the change with the interval that decides."""
-    if rule.decided_by == "sequence":
-        return now.change_at_any_time(before, rule.level)
-    return now.change(before, rule.level)
 
 
 def least_accuracy(rule: AlertRule, stated: Estimate | None) -> AlertCheck:
     """Check whether the accuracy is below its limit."""
     limit = rule.min_accuracy or 0.0
-    if stated is None:
-        return _undecided(rule, "min_accuracy", limit, "no round is fully labelled yet")
-    return AlertCheck(
-        kind="min_accuracy",
-        limit=limit,
-        value=stated.value,
-        low=stated.low,
-        high=stated.high,
-        level=rule.level,
-        raised=stated.high < limit,
-        reason=stated.reason,
-    )
+    raised = stated is not None and stated.high < limit
+    return _check(rule, "min_accuracy", limit, stated, raised, "no round is fully labelled yet")
 
 
 def largest_drop(rule: AlertRule, change: Estimate | None) -> AlertCheck:
     """Check whether the accuracy dropped by more than its limit."""
     limit = rule.max_drop or 0.0
-    if change is None:
-        return _undecided(
-            rule, "max_drop", limit, "there are no two runs of one population with a fully labelled round"
-        )
+    drop = replace(change, value=-change.value, low=-change.high, high=-change.low) if change else None
+    raised = drop is not None and drop.low > limit
+    undecided = "there are no two runs of one population with a fully labelled round"
+    return _check(rule, "max_drop", limit, drop, raised, undecided)
+
+
+def _check(
+    rule: AlertRule,
+    kind: Literal["min_accuracy", "max_drop"],
+    limit: float,
+    found: Estimate | None,
+    raised: bool,
+    undecided: str,
+) -> AlertCheck:
     return AlertCheck(
-        kind="max_drop",
+        kind=kind,
         limit=limit,
-        value=-change.value,
-        low=-change.high,
-        high=-change.low,
+        value=found.value if found else None,
+        low=found.low if found else None,
+        high=found.high if found else None,
         level=rule.level,
-        raised=-change.high > limit,
-        reason=change.reason,
-    )
-
-
-def _undecided(rule: AlertRule, kind: str, limit: float, reason: str) -> AlertCheck:
-    return AlertCheck.model_validate(
-        {"kind": kind, "limit": limit, "level": rule.level, "raised": False, "reason": reason}
-        | dict.fromkeys(("value", "low", "high"))
+        raised=raised,
+        reason=found.reason if found else undecided,
     )

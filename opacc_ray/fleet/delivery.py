@@ -14,7 +14,8 @@ import re
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import sha256
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -104,23 +105,25 @@ def deliver(
     unknown : audits whose alerts may or may not be over
     """
     known = _read(store) if receivers else {}
-    delivered, deliveries = dict(known), []
+    delivered, deliveries = dict(known), list[Delivery]()
     for receiver in receivers:
         before = known.get(receiver.key, {})
-        kept = {key: item for key, item in before.items() if _audit_of(key) in unknown and not key.endswith(FAILURE)}
-        items = kept | _items(found)
+        items = {key: item for key, item in before.items() if key.partition(" ")[0] in unknown and FAILURE not in key}
+        items |= _items(found)
         over = [item.text for key, item in before.items() if key not in items]
         is_new = {key: item.about for key, item in items.items()} != {key: item.about for key, item in before.items()}
         if is_new or (items and not receiver.is_web):
-            error = _send(receiver, _with_resolved(found, over, is_over=not items))
-            state = "delivered" if error is None else "failed"
+            text = "\n".join([*found.text.splitlines(), *(f"Resolved: {text}" for text in over)])
+            state = "firing" if items else "resolved"
+            error = _send(receiver, found.model_copy(update={"text": text, "state": state, "resolved": over}))
+            deliveries.append(Delivery(to=receiver.shown, state="failed" if error else "delivered", error=error))
         else:
-            error, state = None, "known"
-        if error is None:
+            deliveries.append(Delivery(to=receiver.shown, state="known", error=None))
+        if deliveries[-1].error is None:
             delivered[receiver.key] = items
-        deliveries.append(Delivery.model_validate({"to": receiver.shown, "state": state, "error": error}))
     if delivered != known:
-        _keep(store, delivered)
+        with _warned():
+            store.write(DELIVERED, DeliveredAlerts(receivers=delivered).to_bytes())
     return deliveries
 
 
@@ -132,19 +135,9 @@ def _items(found: AlertNotice) -> dict[str, DeliveredItem]:
     }
 
 
-def _audit_of(key: str) -> str:
-    return key.partition(" ")[0]
-
-
 def failure_text(failure: FailedAudit) -> str:
     """Return a failure as one sentence."""
     return f"{failure.audit} failed: {shortened(failure.error, 600)}"
-
-
-def _with_resolved(found: AlertNotice, over: Sequence[str], *, is_over: bool) -> AlertNotice:
-    lines = [*found.text.splitlines(), *(f"Resolved: {text}" for text in over)]
-    state = "resolved" if is_over else "firing"
-    return found.model_copy(update={"text": "\n".join(lines), "state": state, "resolved": list(over)})
 
 
 def _send(receiver: Receiver, found: AlertNotice) -> str | None:
@@ -152,8 +145,8 @@ def _send(receiver: Receiver, found: AlertNotice) -> str | None:
     if receiver.is_web:
         trouble = _post(receiver.address, found)
         return trouble and f"{receiver.shown} {trouble}"
-    folder, name = split(receiver.address)
     try:
+        folder, name = split(receiver.address)
         open_store(folder).write(name, found.to_bytes())
     except OpaccError as error:
         return str(error)
@@ -199,16 +192,16 @@ def _try(request: urllib.request.Request) -> tuple[str, bool]:
 
 def _read(store: Store) -> dict[str, dict[str, DeliveredItem]]:
     """Return what each receiver knows; nothing if that cannot be read, since sending twice is better than never."""
-    try:
+    with _warned():
         data = store.read_if_there(DELIVERED)
-        return {} if data is None else DeliveredAlerts.from_bytes(data, store.uri_of(DELIVERED)).receivers
-    except OpaccError as error:
-        log.warning("%s; alerts may be sent twice", error)
-        return {}
+        if data is not None:
+            return DeliveredAlerts.from_bytes(data, store.uri_of(DELIVERED)).receivers
+    return {}
 
 
-def _keep(store: Store, delivered: dict[str, dict[str, DeliveredItem]]) -> None:
+@contextmanager
+def _warned() -> Iterator[None]:
     try:
-        store.write(DELIVERED, DeliveredAlerts(receivers=delivered).to_bytes())
+        yield
     except OpaccError as error:
         log.warning("%s; alerts may be sent twice", error)

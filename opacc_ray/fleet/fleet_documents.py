@@ -89,10 +89,13 @@ class AuditFailure(Part):
     )
 
 
+AttemptState = Literal["running", "succeeded", "failed", "interrupted"]
+
+
 class Attempt(Part):
     """Last attempt of a fleet to run an audit."""
 
-    state: Literal["running", "succeeded", "failed", "interrupted"] = Field(description="state of the attempt")
+    state: AttemptState = Field(description="state of the attempt")
     began: str = Field(description="start time: ISO 8601, UTC")
     seen: str = Field(description="end time; for a running attempt, time of its last sign of life")
     seconds: float = Field(ge=0, description="seconds between these two times")

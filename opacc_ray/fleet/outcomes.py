@@ -9,10 +9,10 @@ import logging
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Literal, Self
+from typing import Self
 
 from opacc_ray.errors import ClusterError, DataError, OpaccError
-from opacc_ray.fleet.fleet_documents import Attempt, AuditFailure, AuditOutcome
+from opacc_ray.fleet.fleet_documents import Attempt, AttemptState, AuditFailure, AuditOutcome
 from opacc_ray.fleet.fleet_spec import FleetAudit
 from opacc_ray.fleet.queue import Ended
 from opacc_ray.lake.store import Store
@@ -52,7 +52,7 @@ class Outcomes:
             failure = None if before is None else before.failure
         with self._lock:
             self._running[audit.name] = self._write(audit.name, began, "running", failure)
-        state: Literal["succeeded", "failed", "interrupted"] = "interrupted"
+        state: AttemptState = "interrupted"
         run, error = None, None
         try:
             _, run, error, _ = work()
@@ -80,7 +80,11 @@ class Outcomes:
                 "`opacc fleet` again: finished shards are kept"
             )
             outcome = outcome.model_copy(update={"failure": _failure(killed, seen)})
-        return Ended(audit, None, None if outcome.failure is None else _error(outcome.failure), outcome)
+        if outcome.failure is None:
+            return Ended(audit, outcome=outcome)
+        failed = OpaccError(outcome.failure.error)
+        failed.exit_code = outcome.failure.exit_code
+        return Ended(audit, None, failed, outcome)
 
     def _beat(self) -> None:
         while not self._is_over.wait(BEAT):
@@ -93,16 +97,11 @@ class Outcomes:
         return None if data is None else AuditOutcome.from_bytes(data, self._store.uri_of(f"{name}.json"))
 
     def _write(
-        self,
-        name: str,
-        began: datetime,
-        state: Literal["running", "succeeded", "failed", "interrupted"],
-        failure: AuditFailure | None,
-        run: Run | None = None,
+        self, name: str, began: datetime, state: AttemptState, failure: AuditFailure | None, run: Run | None = None
     ) -> AuditOutcome:
         now = datetime.now(UTC)
         attempt = Attempt(state=state, began=_text(began), seen=_text(now), seconds=(now - began).total_seconds())
-        outcome = AuditOutcome(audit=name, attempt=attempt, run=None if run is None else run.uri, failure=failure)
+        outcome = AuditOutcome(audit=name, attempt=attempt, run=run.uri if run else None, failure=failure)
         try:
             self._store.write(f"{name}.json", outcome.to_bytes())
         except OpaccError as error:
@@ -112,12 +111,6 @@ class Outcomes:
 
 def _failure(error: OpaccError, at: datetime) -> AuditFailure:
     return AuditFailure(error=str(error), exit_code=error.exit_code, at=_text(at))
-
-
-def _error(failure: AuditFailure) -> OpaccError:
-    error = OpaccError(failure.error)
-    error.exit_code = failure.exit_code
-    return error
 
 
 def _text(time: datetime) -> str:

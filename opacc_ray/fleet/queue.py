@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from opacc_ray.audit import verbs
 from opacc_ray.audit.progress import Progress
@@ -28,7 +28,6 @@ from opacc_ray.spec import ActorRange
 
 log = logging.getLogger(__name__)
 
-
 WAKE = 0.5
 """Seconds between two checks whether the work is to end."""
 
@@ -38,6 +37,13 @@ class _Claim(NamedTuple):
 
     folders: frozenset[str]  # that it may write
     whole_cluster: bool
+
+    @classmethod
+    def of(cls, stages: Sequence[Stage]) -> Self:
+        uses_actors = any(not stage.job.source.holds_features for stage in stages)
+        asked = stages[-1].job.spec.extract.actors
+        is_open = asked == "auto" or (isinstance(asked, ActorRange) and asked.max is None)
+        return cls(frozenset(stage.job.target.uri for stage in stages), uses_actors and is_open)
 
     def conflicts(self, other: "_Claim") -> bool:
         return self.whole_cluster or other.whole_cluster or not self.folders.isdisjoint(other.folders)
@@ -57,7 +63,7 @@ class Turns:
     @contextmanager
     def turn(self, stages: Sequence[Stage]) -> Iterator[None]:
         """Wait until an audit with these stages may extract; hold its resources during the block."""
-        claim = _claim(stages)
+        claim = _Claim.of(stages)
         with self._changed:
             while any(claim.conflicts(other) for other in self._held):
                 self._check()
@@ -69,13 +75,6 @@ class Turns:
             with self._changed:
                 self._held.remove(claim)
                 self._changed.notify_all()
-
-
-def _claim(stages: Sequence[Stage]) -> _Claim:
-    uses_actors = any(not stage.job.source.holds_features for stage in stages)
-    asked = stages[-1].job.spec.extract.actors
-    is_open = asked == "auto" or (isinstance(asked, ActorRange) and asked.max is None)
-    return _Claim(frozenset(stage.job.target.uri for stage in stages), uses_actors and is_open)
 
 
 class Ended(NamedTuple):
@@ -113,7 +112,8 @@ def work_through(
     turns = Turns(raise_if_ending)
 
     def work(audit: FleetAudit) -> Ended:
-        with cluster.used(), _named(audit.name):
+        _AUDIT.set(audit.name)
+        with cluster.used():
             return note(audit, lambda: ended(audit, lambda: _run(audit, turns, trial, raise_if_ending)))
 
     with Shared() as cluster, _names_in_log(), ThreadPoolExecutor(concurrency, "opacc-fleet") as threads:
@@ -147,25 +147,13 @@ def ended(audit: FleetAudit, work: Callable[[], Run | None]) -> Ended:
 
 
 def _run(audit: FleetAudit, turns: Turns, trial: bool, check: Callable[[], None]) -> Run:
-    def selecting(done: int, total: int | None) -> None:
-        check()
-
     check()
     extracting = Progress("extract", "shards", every=30.0, bar=False)
-    return verbs.run(audit.spec, extracting, selecting, trial=trial, slot=turns.turn)
+    return verbs.run(audit.spec, extracting, lambda done, total: check(), trial=trial, slot=turns.turn)
 
 
 _AUDIT: ContextVar[str | None] = ContextVar("audit", default=None)
 """The audit that a thread works on."""
-
-
-@contextmanager
-def _named(name: str) -> Iterator[None]:
-    token = _AUDIT.set(name)
-    try:
-        yield
-    finally:
-        _AUDIT.reset(token)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from opacc_ray.fleet.queue import Ended, work_through
 from opacc_ray.fleet.summary import folder_of, summarise
 from opacc_ray.fleet.summary_page import alert_text, page, summary_text
 from opacc_ray.lake.store import write_files
-from opacc_ray.lake.store_uris import Store, open_store
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.samplers.base import Report, unreported
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,8 @@ def run_fleet(
                 else [outcomes.last(audit) for audit in fleet.audits]
             )
         summary = summarise(fleet, done)
-        files = _write(summary)
+        contents = {PAGE: page(summary).encode(), DOCUMENT: summary.to_bytes(), TEXT: summary_text(summary).encode()}
+        files = write_files(store, contents)
     except Exception as error:
         names = [item.name for item in fleet.audits]
         for item in deliver(store, _without_summary(fleet, error), receivers, names):
@@ -65,7 +66,10 @@ def run_fleet(
                 log.error("%s", item.error)
         raise
     found = notice(summary)
-    files += _write_notice(store, found)
+    if found.alerts or found.failures:
+        files += write_files(store, {NOTICE: found.to_bytes()})
+    else:
+        store.delete(NOTICE)  # of an earlier summary
     unknown = [item.name for item in summary.audits if item.failure and item.last is None]
     deliveries = deliver(store, found, receivers, unknown)
     failures = _failures(summary, done, deliveries)
@@ -73,19 +77,6 @@ def run_fleet(
     summary = summary.model_copy(update={"deliveries": deliveries, "exit_codes": codes})
     store.write(DOCUMENT, summary.to_bytes())
     return Written(summary, files, _first(failures))
-
-
-def _write(summary: FleetSummary) -> list[str]:
-    contents = {PAGE: page(summary).encode(), DOCUMENT: summary.to_bytes(), TEXT: summary_text(summary).encode()}
-    return write_files(open_store(summary.folder), contents)
-
-
-def _write_notice(store: Store, found: AlertNotice) -> list[str]:
-    """Write the notice, or delete that of an earlier summary if nothing is wrong."""
-    if not found.alerts and not found.failures:
-        store.delete(NOTICE)
-        return []
-    return write_files(store, {NOTICE: found.to_bytes()})
 
 
 def notice(summary: FleetSummary) -> AlertNotice:

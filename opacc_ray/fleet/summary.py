@@ -7,8 +7,9 @@ from opacc_ray.audit import accuracy
 from opacc_ray.audit.status import RunStatus, status
 from opacc_ray.errors import OpaccError, counted
 from opacc_ray.estimators.intervals import Estimate
+from opacc_ray.estimators.model_comparison import INDEPENDENT
 from opacc_ray.fleet.accuracy_history import point_of, runs_of
-from opacc_ray.fleet.alerts import Evidence, checks_of, is_paired, rule_of
+from opacc_ray.fleet.alerts import Evidence, checks_of, rule_of
 from opacc_ray.fleet.fleet_documents import AlertRule, AuditFailure, AuditSummary, Change, FleetSummary, WaitingRun
 from opacc_ray.fleet.fleet_spec import Fleet
 from opacc_ray.fleet.queue import Ended, ended
@@ -69,17 +70,16 @@ def _audit(output: str, done: Ended, rule: AlertRule | None, now: datetime) -> A
 
 
 def _blank(done: Ended, error: OpaccError | None) -> AuditSummary:
-    audit, run = done.audit, done.run
     failure = None if error is None else AuditFailure(error=str(error), exit_code=error.exit_code)
     if done.outcome is not None and error is done.error:
         failure = done.outcome.failure
     return AuditSummary(
-        name=audit.name,
-        model=audit.model,
-        pool=audit.pool,
-        run=None if run is None else run.uri,
+        name=done.audit.name,
+        model=done.audit.model,
+        pool=done.audit.pool,
+        run=done.run.uri if done.run else None,
         failure=failure,
-        attempt=None if done.outcome is None else done.outcome.attempt,
+        attempt=done.outcome.attempt if done.outcome else None,
         last=None,
         change=None,
         waiting=[],
@@ -89,7 +89,7 @@ def _blank(done: Ended, error: OpaccError | None) -> AuditSummary:
 
 
 def _look(output: str, done: Ended, rule: AlertRule | None, now: datetime) -> AuditSummary:
-    runs, apart = _of_population(runs_of(output, done.audit.name).found, Population.of(located(done.audit.spec)))
+    runs, apart = _of_population(runs_of(output, done.audit.name)[0], Population.of(located(done.audit.spec)))
     waiting: list[WaitingRun] = []
     stated: list[tuple[Run, AccuracyEstimate]] = []
     for run in reversed(runs):  # the newest first
@@ -155,7 +155,7 @@ def _change(last: Evidence, before: Evidence) -> Change:
     return Change(
         **found.to_dict(),
         before=before.run.uri,
-        how="paired" if is_paired(found) else "independent",
+        how="independent" if found.interval == INDEPENDENT else "paired",
         significant=found.low > 0 or found.high < 0,
     )
 

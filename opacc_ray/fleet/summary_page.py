@@ -98,27 +98,15 @@ def _audit_row(item: AuditSummary) -> tuple[Cell, ...]:
         changed = (texts.value, texts.interval)
         direction = "higher" if item.change.value > 0 else "lower"
         significance = f"{direction if item.change.significant else 'none'}, {item.change.how}"
-    states = [_state(check) for check in item.alerts]
-    raised = ["FAILED"] * (item.failure is not None) + ["ALERT"] * ("ALERT" in states)
-    quiet = next((state for state in ("not decided", "no alert") if state in states), "")
+    raised = ["FAILED"] * (item.failure is not None) + ["ALERT"] * any(check.raised for check in item.alerts)
+    quiet = "not decided" if any(check.value is None for check in item.alerts) else "no alert" if item.alerts else ""
     return label_of(item), value, labels, changed, significance, ", ".join(raised) or quiet
-
-
-def _state(check: AlertCheck) -> str:
-    if check.raised:
-        return "ALERT"
-    return "not decided" if check.value is None else "no alert"
 
 
 def waiting_table(summary: FleetSummary) -> Table:
     """Return one row per run that waits for labels."""
-    columns = (
-        Column("waits for labels"),
-        Column("labels", "n"),
-        Column("round", "n"),
-        Column("for"),
-        Column("run", "code", True),
-    )
+    numbers = (Column("labels", "n"), Column("round", "n"))
+    columns = (Column("waits for labels"), *numbers, Column("for"), Column("run", "code", True))
     rows = [
         (label_of(item), thousands(part.missing), str(part.round), duration(part.days), part.run)
         for item in summary.audits
@@ -129,21 +117,16 @@ def waiting_table(summary: FleetSummary) -> Table:
 
 def problems(summary: FleetSummary) -> list[Fact]:
     """Return the alerts, then the failures, then the audits that run or were interrupted."""
-    found = [
-        Fact("Alert", alert_text(item, check), "error")
-        for item in summary.audits
-        for check in item.alerts
-        if check.raised
-    ]
+    raised = [(item, check) for item in summary.audits for check in item.alerts if check.raised]
+    found = [Fact("Alert", alert_text(item, check), "error") for item, check in raised]
     for item in summary.audits:
         if item.failure:
             head = f"Failed at {_minute(item.failure.at)}" if item.failure.at else "Failed"
             found.append(Fact(head, f"{item.name}: {item.failure.error}", "error"))
     for item in summary.audits:
         if item.attempt and item.attempt.state in ("running", "interrupted"):
-            found.append(
-                Fact(item.attempt.state.capitalize(), f"{item.name}, since {_minute(item.attempt.began)}", "warning")
-            )
+            text = f"{item.name}, since {_minute(item.attempt.began)}"
+            found.append(Fact(item.attempt.state.capitalize(), text, "warning"))
     return found
 
 
@@ -201,12 +184,11 @@ def rule_texts(summary: FleetSummary) -> list[str]:
         own: dict[str, float] = {check.kind: check.limit for check in item.alerts}
         if own != usual:
             found.append(f"{label_of(item)} has its own limits: {_limits_text(own)}.")
-    wider = rule.level > 0.95 or rule.decided_by == "sequence"
-    decides = f"Alerts are decided by {level_text(rule.level)} intervals"
+    wider = ", which are wider than those above" * (rule.level > 0.95 or rule.decided_by == "sequence")
     return [
         *found,
         sentence(rule.guarantee),
-        f"{decides}, which are wider than those above." if wider else f"{decides}.",
+        f"Alerts are decided by {level_text(rule.level)} intervals{wider}.",
     ]
 
 
@@ -223,17 +205,15 @@ def standings(summary: FleetSummary) -> Markup | None:
     known = [(item, item.last) for item in summary.audits if item.last is not None]
     if len({point.measure for _, point in known}) != 1:
         return None
-    rows = [_standing(item, point) for item, point in known]
     measure = known[0][1].measure
+    rows = []
+    for item, point in known:
+        limit = next((check.limit for check in item.alerts if check.kind == "min_accuracy"), None)
+        note = stated(point, measure).interval
+        rows.append(Row(label_of(item), point.low, clipped(point), point.high, "own", note=note, limit=limit))
     description = "; ".join(f"{label_of(item)}: {', '.join(stated(point, measure))}" for item, point in known)
     title = "The last accuracy of each audit"
     return both_widths(lambda width: interval_chart("standings", title, description, rows, width, measure))
-
-
-def _standing(item: AuditSummary, point: HistoryPoint) -> Row:
-    limit = next((check.limit for check in item.alerts if check.kind == "min_accuracy"), None)
-    note = stated(point, point.measure).interval
-    return Row(label_of(item), point.low, clipped(point), point.high, "own", note=note, limit=limit)
 
 
 def history_figure(points: Sequence[HistoryPoint], name: str) -> Markup | None:

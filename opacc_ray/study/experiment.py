@@ -47,10 +47,7 @@ class Subject(NamedTuple):
 
     source: Source
     truth: Truth
-    features: frozenset[str]
-    outcome: str  # how it was made
-    bound: dict[int, float]  # per budget, the least variance that an unbiased method could have
-    without_labels: dict[str, float]  # accuracy guessed from the confidence
+    facts: CaseFacts
 
 
 def study(arguments: Sequence[str], options: Mapping[str, Any], progress: Report) -> tuple[StudyResults, str]:
@@ -119,7 +116,7 @@ def run_study(
         versions={"opacc_ray": __version__, "python": platform.python_version()}
         | {name: version(name) for name in PACKAGES},
         spec=spec,
-        cases=[_describe(subject) for subject in subjects],
+        cases=[subject.facts for subject in subjects],
         methods=[method.name for method in spec.methods],
         cells=[_measured(cell, trials[cell.key], truths[cell.source.name]) for cell in cells],
         not_possible=impossible,
@@ -129,18 +126,35 @@ def run_study(
 
 
 def _subject(case: Case, spec: StudySpec) -> Subject:
-    truth = truth_of(case.outcome)
+    source, truth = case.source, truth_of(case.outcome)
     if not truth.variance:
         raise DataError(
-            f"case {case.source.name}: every outcome is {truth.accuracy:g}, so methods cannot differ; "
-            "leave the case out"
+            f"case {source.name}: every outcome is {truth.accuracy:g}, so methods cannot differ; leave the case out"
         )
-    _check_budgets(spec, case.source.name, truth.size)
+    if max(spec.budgets) >= truth.size:
+        raise SpecError(
+            f"budget={max(spec.budgets)}: case {source.name} holds {truth.size} examples; "
+            "give a smaller budget, because nothing is left to estimate once all are labelled"
+        )
     try:
         bound = least_variance(case.view, case.outcome, spec.budgets)
     except DataError as error:
-        raise DataError(f"case {case.source.name} ({case.source.uri}): {error}") from None
-    return Subject(case.source, truth, case.view.fields, case.outcome_rule, bound, _guesses(case))
+        raise DataError(f"case {source.name} ({source.uri}): {error}") from None
+    facts = CaseFacts(
+        case=source.name,
+        uri=source.uri,
+        sha256=source.digest,
+        size=truth.size,
+        accuracy=truth.accuracy,
+        variance=truth.variance,
+        outcome=case.outcome_rule,
+        binary=truth.binary,
+        features=sorted(case.view.fields),
+        shuffled=list(source.shuffle),
+        without_labels=_guesses(case),
+        bound={str(n): least / truth.srs_deviation(n) ** 2 for n, least in bound.items()},
+    )
+    return Subject(source, truth, facts)
 
 
 def _guesses(case: Case) -> dict[str, float]:
@@ -160,7 +174,7 @@ def _plan(spec: StudySpec, subjects: Sequence[Subject]) -> tuple[list[Cell], lis
     cells, impossible = [], []
     for subject in subjects:
         for method in spec.methods:
-            missing = _missing(method, subject)
+            missing = _missing(method, subject.facts.features)
             if missing:
                 reason = f"needs {' and '.join(missing)}"
                 impossible.append(NotPossible(case=subject.source.name, method=method.name, reason=reason))
@@ -175,21 +189,11 @@ def _plan(spec: StudySpec, subjects: Sequence[Subject]) -> tuple[list[Cell], lis
     return cells, impossible
 
 
-def _check_budgets(spec: StudySpec, case: str, size: int) -> None:
-    largest = max(spec.budgets)
-    if largest >= size:
-        raise SpecError(
-            f"budget={largest}: case {case} holds {size} examples; "
-            "give a smaller budget, because nothing is left to estimate once all are labelled"
-        )
-
-
-def _missing(method: MethodSpec, subject: Subject) -> list[str]:
-    if method.method in PEERS:
-        return [] if "confidence" in subject.features else ["confidence"]
-    needs = find_method(method.method).needs(parse_parameters(method.method, method.parameters))
-    wanted = [*needs, "confidence"] if method.assist else needs
-    return [name for name in dict.fromkeys(wanted) if name not in subject.features]
+def _missing(method: MethodSpec, features: Sequence[str]) -> list[str]:
+    needs = ["confidence"] * (method.assist or method.method in PEERS)
+    if method.method not in PEERS:
+        needs = [*find_method(method.method).needs(parse_parameters(method.method, method.parameters)), *needs]
+    return [name for name in dict.fromkeys(needs) if name not in features]
 
 
 def _all_trials(store: Store, cells: Sequence[Cell], workers: int | None, progress: Report) -> dict[str, list[Trial]]:
@@ -217,24 +221,6 @@ def _run(missing: Sequence[Block], workers: int | None) -> Iterator[tuple[Block,
         from opacc_ray.cluster import tasks  # imports Ray, which reads its token mode then
 
         yield from tasks.map_tasks(run_block, sorted(missing, key=lambda block: block.start > 0), workers)
-
-
-def _describe(subject: Subject) -> CaseFacts:
-    source, truth = subject.source, subject.truth
-    return CaseFacts(
-        case=source.name,
-        uri=source.uri,
-        sha256=source.digest,
-        size=truth.size,
-        accuracy=truth.accuracy,
-        variance=truth.variance,
-        outcome=subject.outcome,
-        binary=truth.binary,
-        features=sorted(subject.features),
-        shuffled=list(source.shuffle),
-        without_labels=subject.without_labels,
-        bound={str(n): least / truth.srs_deviation(n) ** 2 for n, least in subject.bound.items()},
-    )
 
 
 def _measured(cell: Cell, trials: list[Trial], truth: Truth) -> CellMeasures:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError, shown
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.spec.model_spec import plain_name
-from opacc_ray.study.cases import UNKNOWN, Source, Table, are_numbers, open_table, pool_of
+from opacc_ray.study.cases import UNKNOWN, Source, are_numbers, open_table, pool_of
 
 MOST_NAMES = 20
 """Classes that a message lists."""
@@ -55,7 +55,10 @@ def read_labelled(uri: str, classes: ClassList) -> Labelled:
         if (prediction < 0).any():
             row = int(np.flatnonzero(prediction < 0)[0])
             raise DataError(f"prediction of row {row + 1} is missing; fill it in, or remove such rows")
-        label = _label(table, classes)
+        given_label = table.get("label")
+        label = None if given_label is None else numbers_of("label", given_label, classes)
+        if label is not None and (label < 0).all():
+            label = None
         pool = pool_of(table, (), prediction)
         if label is not None and len(label) != pool.size:
             raise DataError(f"there are {len(label)} labels and {pool.size} examples; give one per example")
@@ -64,12 +67,6 @@ def read_labelled(uri: str, classes: ClassList) -> Labelled:
     names = ", ".join(f"{i} is {name!r}" for i, name in enumerate(classes.names[:3]))
     remark = f"its classes are numbers, read as places in model.classes: {names}, …"
     return Labelled(view_of(pool), label, [remark] if classes.named and are_numbers(given) else [])
-
-
-def _label(table: Table, classes: ClassList) -> NDArray[np.int64] | None:
-    given = table.get("label")
-    label = None if given is None else numbers_of("label", given, classes)
-    return None if label is None or (label < 0).all() else label
 
 
 def numbers_of(column: str, values: NDArray[Any], classes: ClassList) -> NDArray[np.int64]:

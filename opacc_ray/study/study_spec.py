@@ -106,7 +106,10 @@ class MethodSpec(BaseModel):
     @model_validator(mode="after")
     def _fits_the_method(self) -> "MethodSpec":
         if self.method in PEERS:
-            return self._is_plain_peer()
+            rounds, assist = ["rounds"] * (len(self.shares) > 1), ["assist"] * self.assist
+            for name in (*self.parameters, *rounds, *assist):
+                raise ValueError(f"{name} of method {self.method!r}: it runs as in its paper, in one round; remove it")
+            return self
         find_method(self.method, others=PEERS)
         parameters = parse_parameters(self.method, self.parameters)
         if self.assist and parameters.predicts_failures:
@@ -114,12 +117,6 @@ class MethodSpec(BaseModel):
                 f"assist=true of method {self.name!r}: {self.method} predicts every outcome itself, and its estimate "
                 "includes that prediction; remove assist"
             )
-        return self
-
-    def _is_plain_peer(self) -> "MethodSpec":
-        given = [*self.parameters, *(["rounds"] if len(self.shares) > 1 else []), *(["assist"] if self.assist else [])]
-        if given:
-            raise ValueError(f"{given[0]} of method {self.method!r}: it runs as in its paper, in one round; remove it")
         return self
 
 
@@ -153,12 +150,16 @@ class StudySpec(BaseModel):
     @field_validator("cases", mode="before")
     @classmethod
     def _paths_are_cases(cls, value: Any) -> Any:
-        return [{"path": item} if isinstance(item, str) else item for item in value] if _listed(value) else value
+        if not isinstance(value, list):
+            return value
+        return [{"path": item} if isinstance(item, str) else item for item in value]
 
     @field_validator("methods", mode="before")
     @classmethod
     def _texts_are_methods(cls, value: Any) -> Any:
-        return [parse_method(item) if isinstance(item, str) else item for item in value] if _listed(value) else value
+        if not isinstance(value, list):
+            return value
+        return [parse_method(item) if isinstance(item, str) else item for item in value]
 
     @field_validator("methods")
     @classmethod
@@ -201,10 +202,6 @@ def parse_method(text: str) -> dict[str, Any]:
 def _value(text: str) -> Any:
     """Read YAML, and numbers such as 1e-3, which YAML reads as text."""
     return float(text) if re.fullmatch(r"\s*[-+]?\d+e[-+]?\d+\s*", text) else yaml.safe_load(text)
-
-
-def _listed(value: Any) -> bool:
-    return isinstance(value, list)
 
 
 def _plain(value: Any) -> str:

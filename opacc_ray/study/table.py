@@ -116,11 +116,11 @@ def _number(value: float) -> str:
 
 def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return an aligned table, which is also readable in a terminal."""
-    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
-    lines = [
-        "| " + " | ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) + " |" for row in rows
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    head, *lines = [
+        "| " + " | ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) + " |"
+        for row in (header, *rows)
     ]
-    head = "| " + " | ".join(text.ljust(width) for text, width in zip(header, widths, strict=True)) + " |"
     return "\n".join([head, "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines])
 
 

@@ -147,29 +147,15 @@ def _run(case: Case, cell: Cell, seed: int) -> Trial:
     index = np.concatenate([chosen.index for chosen in selections])
     labels = np.unique(index)
     failures = float((1 - case.outcome[labels]).sum())
-    return Trial(
-        found.value,
-        found.low,
-        found.high,
-        len(index),
-        len(labels),
-        failures,
-        seconds,
-        found.interval,
-        found.design_based,
-    )
+    counts = len(index), len(labels), failures, seconds
+    return Trial(found.value, found.low, found.high, *counts, found.interval, found.design_based)
 
 
 def _run_peer(case: Case, cell: Cell, seed: int) -> Trial:
     """Draw and estimate by a peer; its draws count as one choice."""
     begun = time.perf_counter()
-    found = PEERS[cell.method.method](
-        np.clip(case.view.column("confidence"), 0, 1),
-        case.outcome,
-        cell.budget,
-        np.random.default_rng(seed),
-        cell.level,
-    )
+    confidence, rng = np.clip(case.view.column("confidence"), 0, 1), np.random.default_rng(seed)
+    found = PEERS[cell.method.method](confidence, case.outcome, cell.budget, rng, cell.level)
     seconds, num = time.perf_counter() - begun, len(found.chosen)
     failures = float((1 - case.outcome[found.chosen]).sum())
     return Trial(found.value, found.low, found.high, num, num, failures, seconds, "of the peer", True)

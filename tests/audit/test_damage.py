@@ -67,6 +67,7 @@ def test_damaged_file_is_named_in_one_sentence(
     assert str(home / file) in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", [*FILES, SELECTION])
 def test_no_edit_ends_in_a_traceback(file: str, home: Path) -> None:
     """Values of the file are replaced by others, or left out, evenly over the file; all digests match."""

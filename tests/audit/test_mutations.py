@@ -11,12 +11,14 @@ def damage(tmp_path: Path) -> Damage:
     return Damage(tmp_path, seed=1)
 
 
+@pytest.mark.slow
 def test_no_bit_that_flips_is_silent(damage: Damage) -> None:
     found = damage.flips(40)
     assert found["silent"] == 0
     assert found["named"] + found["refused"] > 20
 
 
+@pytest.mark.slow
 def test_no_file_that_is_cut_lost_mixed_up_or_edited_is_silent(damage: Damage) -> None:
     found = damage.mutations(6 * len(KINDS))
     assert found["silent"] == 0

@@ -51,6 +51,7 @@ def earlier(tmp_path: Path) -> Run:
     return run
 
 
+@pytest.mark.slow
 def test_an_audit_starts_from_earlier_ones_of_the_same_weights(tmp_path: Path, earlier: Run) -> None:
     another = write_run(tmp_path, "another", OTHER, **(WEIGHTS | {"sha256": "b" * 64}))
     answer(another, verbs.select(another, "srs", 30, {}))

@@ -89,7 +89,6 @@ def warned(run: Run) -> list[str]:
 # -- what is predicted -------------------------------------------------------------------------------------
 
 
-@pytest.mark.processes
 def test_run_says_what_was_predicted(lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = content(lake, tmp_path)
     (tmp_path / "spec.yaml").write_text(json.dumps(given))
@@ -163,6 +162,7 @@ def unseeded() -> Net:
     return Net()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("factory", "is_random"), [("unseeded", True), ("small_model:trained", False)])
 def test_forgotten_weights_are_told(factory: str, is_random: bool, lake: Path, tmp_path: Path) -> None:
     name = factory if ":" in factory else f"{__name__}:{factory}"

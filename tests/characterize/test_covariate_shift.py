@@ -77,6 +77,7 @@ def test_the_value_is_that_of_mixtures_of_ten_components_along_five_directions_a
     assert all(abs(value - expected) > 0.05 for value in fewer)
 
 
+@pytest.mark.slow
 def test_the_floor_is_what_the_value_is_without_a_move() -> None:
     """Sets of equal size, of which the first does not hold two halves as large as the second."""
     values = [measure_shift(grouped(1000, seed), grouped(1000, 50 + seed), Mixtures(points=4000)) for seed in range(4)]

@@ -23,6 +23,7 @@ def stripes(num: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return hidden, images
 
 
+@pytest.mark.slow
 def test_images_that_features_tell_are_decoded_and_the_error_is_of_images_not_learned_from() -> None:
     decoder = train_decoder(*stripes(600, 1), epochs=12)
     hidden, images = stripes(50, 2)

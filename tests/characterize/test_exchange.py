@@ -30,6 +30,7 @@ def moves(pairs: list[tuple[np.ndarray, np.ndarray]], rng: np.random.Generator) 
     return judge(exchange(*pair, rng) for pair in pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sample", "sizes"), [(relu, (40, 40)), (relu, (200, 25)), (normal, (25, 120))])
 def test_parts_of_one_set_alarm_in_any_class_as_often_as_the_level_says(sample: Sample, sizes: tuple[int, int]) -> None:
     rng, alarms, repetitions = np.random.default_rng(5), 0, 200
@@ -40,6 +41,7 @@ def test_parts_of_one_set_alarm_in_any_class_as_often_as_the_level_says(sample: 
     assert alarms >= binom.ppf(1e-3, repetitions, 0.05)
 
 
+@pytest.mark.slow
 def test_a_move_as_large_as_is_stated_is_found_four_times_of_five() -> None:
     rng, found = np.random.default_rng(1), 0
     [stated] = [one.detects for one in moves([(normal(rng, 300), normal(rng, 150))], rng) if one]

@@ -169,6 +169,7 @@ def unbounded(num: int, seed: int) -> dict[str, np.ndarray]:
     return {"hidden": hidden, "output": output, "prediction": output.argmax(1)}
 
 
+@pytest.mark.slow
 def test_vectors_of_a_layer_without_relu_stay_on_their_lines_whichever_examples_are_picked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

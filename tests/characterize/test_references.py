@@ -230,6 +230,7 @@ def test_a_class_that_the_reference_lacks_is_named(tmp_path: Path, capsys: pytes
     assert "no CP where the reference has fewer than two examples of a class: fox" in pool["remarks"]
 
 
+@pytest.mark.slow
 def test_a_share_that_differs_by_chance_is_not_named_and_one_that_does_not_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -118,6 +118,7 @@ def test_the_head_reads_the_hidden_layer():
     assert torch.equal(network.head(seen["hidden"]), scores)
 
 
+@pytest.mark.slow
 def test_training_repeats_and_leaves_torch_as_it_was(clean, monkeypatch):
     images, labels = clean[0][:200], clean[1][:200]
     monkeypatch.setattr(model, "EPOCHS", 2)
@@ -140,12 +141,14 @@ def test_saved_weights_load_as_they_were(tmp_path):
     assert all(torch.equal(loaded[name], weights[name]) for name in weights)
 
 
+@pytest.mark.slow
 def test_the_model_is_good_in_the_laboratory(trained):
     network, images, labels = trained
     _, prediction = confidence_and_prediction(network, images)
     assert (prediction == labels).mean() > 0.96
 
 
+@pytest.mark.slow
 def test_the_field_costs_accuracy_and_confidence_knows_where(trained):
     network, images, labels = trained
     scans, truth = digits.field_pool(images, labels, seed=SEED)

@@ -139,6 +139,7 @@ class TestDraws:
         with pytest.raises(opacc.OpaccError, match=r"^strata=0: give at least 1"):
             opacc.select(Pool(confidence=CONFIDENCE), "two_ups", 2, strata=0)
 
+    @pytest.mark.slow
     def test_rhcs_draws_as_all_splits_together_say(self) -> None:
         p = _p(0.2)
         expected = np.zeros(5)
@@ -153,6 +154,7 @@ class TestDraws:
             assert drawn.design.group_probability.sum() == pytest.approx(1)
             assert (drawn.design.draw_probability < drawn.design.group_probability).all()
 
+    @pytest.mark.slow
     def test_rhcs_splits_in_every_way_alike(self) -> None:
         """Beliefs are powers of two, so that a group's probability says who is in it."""
         pool = Pool(confidence=1 - 2.0 ** np.arange(-6, 0))
@@ -242,6 +244,7 @@ class TestGradient:
                 opacc.select(pool, method, 4)
             assert len(str(caught.value)) < 160
 
+    @pytest.mark.slow
     def test_says_how_large_a_budget_must_be_however_many_strata_there_are(self) -> None:
         pool = Pool(prediction=np.repeat(np.arange(1000), 3), confidence=np.linspace(0, 1, 3000))
         with pytest.raises(opacc.OpaccError) as caught:
@@ -272,6 +275,7 @@ class TestEveryDesign:
         with pytest.raises(opacc.OpaccError, match="auxiliary='margin': choose one of confidence, dsa, lsa, combined"):
             opacc.select(Pool(confidence=CONFIDENCE), method, 2, auxiliary="margin")
 
+    @pytest.mark.slow
     def test_covers_where_failures_are_rare_and_confident(self, method: str) -> None:
         rng = np.random.default_rng(8)
         confidence = np.concatenate([1 - rng.uniform(0, 0.02, 900) ** 2, rng.uniform(0.3, 0.9, 100)])

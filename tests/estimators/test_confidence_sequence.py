@@ -190,6 +190,7 @@ def _first(selection: opacc.Selection, num: int) -> opacc.Selection:
     return selection.restrict(np.arange(len(selection)) < num)
 
 
+@pytest.mark.slow
 def test_ends_are_in_order_whatever_the_labels_say() -> None:
     """Labels in no random order, and rounding where all of a pool is labelled."""
     chosen = opacc.select(Pool(ids=[str(i) for i in range(N)]), "srs", 1000, seed=1)

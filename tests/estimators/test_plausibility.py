@@ -39,6 +39,7 @@ def audit(
     return predicted[chosen], truth[chosen], 1 / (POOL * labels * chance[chosen])
 
 
+@pytest.mark.slow
 def test_honest_model_is_doubted_in_less_than_one_audit_of_two_hundred() -> None:
     """4α = 0.2 % bounds the words about another order; over all kinds of pools they are rarer still."""
     rng, audits, doubted = np.random.default_rng(3), 800, []

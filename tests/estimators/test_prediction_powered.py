@@ -233,6 +233,7 @@ def test_a_worthless_prediction_does_little_harm(pool: Pool, outcome) -> None:
     assert tuned < 1.05 * plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["sups", "deepest", "css"])
 def test_alarms_that_the_sample_lacks_are_not_believed(method: str) -> None:
     """False alarms of 15 % where the design seldom looks: without b² the squared error is above that of SRS."""
@@ -266,6 +267,7 @@ def _alarms(pool: Pool, outcome) -> NDArray[np.float64]:
     return np.where(right, outcome, 1 - outcome)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strength", [1, None])
 @pytest.mark.parametrize("kind", ["confidence", "other"])
 @pytest.mark.parametrize(("method", "budget"), [("srs", 40), ("css", 40), ("sups", 40), ("rhcs", 40), ("deepest", 60)])

@@ -31,6 +31,7 @@ def draw(pool: Pool, outcome: NDArray[np.float64], methods: list[str], sizes: li
     return [chosen for chosen, _ in rounds], [values for _, values in rounds]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [[15, 30, 45, 60], [100, 100]], ids=str)
 @pytest.mark.parametrize("method", ["css", "deepest", "sups", "rhcs", "two_ups"])
 def test_interval_over_rounds_holds(method: str, sizes: list[int]) -> None:
@@ -43,6 +44,7 @@ def test_interval_over_rounds_holds(method: str, sizes: list[int]) -> None:
     assert sum(excluded) <= binom.ppf(1 - 1e-4, 100, 0.05)
 
 
+@pytest.mark.slow
 def test_the_interval_of_rounds_of_any_designs_does_not_hold_where_some_labels_weigh_more() -> None:
     """What `rounds.py` alone would state of DeepEST, and why more is known here."""
     pool, outcome = confident_pool()

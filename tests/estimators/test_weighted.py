@@ -10,6 +10,7 @@ from opacc_ray.parts.view import view_of
 N = 3000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [1, 2])
 @pytest.mark.parametrize("accuracy", [0.0, 0.05, 0.3])
 @pytest.mark.parametrize("method", ["deepest", "sups", "rhcs", "two_ups"])

@@ -33,6 +33,7 @@ def test_names_of_library_models_are_recognised() -> None:
     assert hub_of("mypkg.models:net") is None
 
 
+@pytest.mark.slow
 def test_published_model_has_its_weights(published: Path) -> None:
     from transformers import ResNetForImageClassification
 
@@ -45,6 +46,7 @@ def test_published_model_has_its_weights(published: Path) -> None:
         assert np.allclose(found.output, library(torch.from_numpy(BATCH)).logits.numpy(), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_own_weights_go_into_the_published_architecture(published: Path) -> None:
     weights = str(published / "model.safetensors")
     with_weights = Model(ModelSpec(factory=f"hf:{published}", weights=weights), "cpu")
@@ -52,6 +54,7 @@ def test_own_weights_go_into_the_published_architecture(published: Path) -> None
     assert np.array_equal(with_weights(BATCH).output, expected(BATCH).output)
 
 
+@pytest.mark.slow
 def test_a_name_that_is_not_there_is_one_sentence(published: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"model.factory 'hf:.*none' cannot be made .*; check its name") as caught:
         Model(ModelSpec(factory=f"hf:{tmp_path}/none"), "cpu")

@@ -326,6 +326,7 @@ def saved(path: Path, form: str) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["pair", "mapping", "output"])
 @pytest.mark.parametrize("suffix", ["pt2", "pt"])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")

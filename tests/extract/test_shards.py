@@ -144,6 +144,7 @@ def test_flipped_bits_are_noticed(store: Store) -> None:
     assert unnoticed <= 0.01 * len(places)  # a page's header has no checksum
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_anywhere_is_noticed_without_an_index(store: Store) -> None:
     data = encode_shard(SHARD, MACHINE)
     end = report_on(SHARD, data, "a.parquet").footer_size

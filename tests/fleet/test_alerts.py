@@ -73,6 +73,7 @@ def test_five_hundred_re_audits_of_the_same_accuracy_raise_it_in_at_most_the_sta
     assert 0 < alerts <= 0.05 * repetitions
 
 
+@pytest.mark.slow
 def test_re_audits_by_the_default_method_keep_the_share_too() -> None:
     rng, repetitions = np.random.default_rng(9), 300
     rule = rule_for(AlertSpec(min_accuracy=0.5, false_alarms=0.1), 1)

@@ -109,6 +109,7 @@ def fleet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Fleet:
     return Fleet(tmp_path, capsys)
 
 
+@pytest.mark.slow
 def test_alerts_are_delivered_although_an_audit_is_broken_once_and_when_they_are_over(
     fleet: Fleet, webhook: Webhook
 ) -> None:
@@ -169,6 +170,7 @@ def test_a_webhook_that_is_busy_is_tried_again(fleet: Fleet, webhook: Webhook) -
     assert (len(webhook.posts), webhook.answers) == (1, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "tries", "said"), [(404, 1, "status 404"), (302, 1, "status 302"), (500, 4, "in 4 tries: status 500")]
 )

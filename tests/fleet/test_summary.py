@@ -118,6 +118,7 @@ def test_another_model_on_the_same_pool_is_compared_by_the_same_labels(home: Hom
     assert after.change.value < -0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["neyman", "deepest", "ces"])
 def test_weeks_of_any_method_have_a_change_and_are_held_to_both_limits(home: Home, weeks: Weeks, method: str) -> None:
     spec = {"transform": "small_pictures:to_input", "sample": {"method": method, "budget": 30}}

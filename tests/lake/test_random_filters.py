@@ -161,6 +161,7 @@ def ids_of(table: Table, text: str) -> list[int]:
     return sorted(id for part in parts for id in part)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [flat, hive, delta, iceberg])
 def test_a_random_filter_keeps_the_rows_that_duckdb_keeps(
     make: Callable[[Path, random.Random], Table], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

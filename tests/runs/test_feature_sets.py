@@ -344,6 +344,7 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage", [flip, Path.unlink, lambda path: path.write_bytes(b"")], ids=["flip", "lose", "empty"]
 )

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from security.mutated_labels import run_mutations, sound_files
 from written_run import PREDICTION, write_run
 
@@ -9,6 +10,7 @@ from opacc_ray.audit import accuracy, verbs
 from opacc_ray.labels import label_actions
 
 
+@pytest.mark.slow
 def test_mutated_files_are_imported_or_refused(tmp_path: Path) -> None:
     run = write_run(tmp_path, "mutated", PREDICTION)
     chosen = verbs.select(run, "srs", 20, {})

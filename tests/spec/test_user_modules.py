@@ -102,6 +102,7 @@ def test_files_of_imports_are_found_one_by_one(folder: str) -> None:
     assert sources_of(["nowhere.deep"], folder).files == {}
 
 
+@pytest.mark.slow
 def test_threads_may_look_at_once(folder: str) -> None:
     """As the audits of a fleet do: Python ends two that parse at once with a SystemError, if the collector runs."""
     Path(folder, "models.py").write_text("".join(f"def f{i}(a):\n    return [a + {i} * (a - 1)]\n" for i in range(600)))
