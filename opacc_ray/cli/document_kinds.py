@@ -18,7 +18,7 @@ from opacc_ray.audit import (
     submission,
     verify,
 )
-from opacc_ray.cli import method_list, spec_keys
+from opacc_ray.cli import explanations
 from opacc_ray.demo import documents as demo_documents
 from opacc_ray.documents import Document
 from opacc_ray.extract import feature_set, index
@@ -67,8 +67,7 @@ MODULES = (
     exported_tables,
     study_documents,
     demo_documents,
-    method_list,
-    spec_keys,
+    explanations,
 )
 """The modules with documents: importing one registers its classes."""
 

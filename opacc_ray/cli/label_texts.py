@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from opacc_ray.cli import run_names
-from opacc_ray.cli.layout import Line
-from opacc_ray.cli.texts import changed, next_step, step_after_labels
+from opacc_ray.cli.command import short_name
+from opacc_ray.cli.texts import Line, changed, next_step, step_after_labels
 from opacc_ray.labels.label_documents import (
     AnsweredRound,
     AnswerList,
@@ -179,7 +178,7 @@ def agreement(document: LabelAgreement) -> list[Line]:
 
 def session(document: LabelSession) -> list[Line]:
     """Describe the answers that the labelling page saved, and the command to run next."""
-    see = f"see opacc labels list {run_names.shown(document.run)}, and opacc labels correct"
+    see = f"see opacc labels list {short_name(document.run)}, and opacc labels correct"
     differ = f"{plural(document.different, 'example')} have answers that differ: {see}"
     saved = f"{plural(document.saved, 'answer')}; {document.done} of {document.total} done"
     return [

@@ -1,24 +1,32 @@
 """Commands that state results: estimate, report, compare, budget, export."""
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
-from opacc_ray.cli.command import Answer, command
-from opacc_ray.cli.options import (
+from opacc_ray.cli.command import (
     HALF_WIDTH,
     LEVEL,
     RUN,
-    SVG_FILE,
+    Answer,
+    command,
     conflict_option,
-    run_argument,
+    level_option,
+    on_run,
+    out_option,
+    picture_option,
     score_for,
     score_option,
     statement_options,
     track_option,
 )
 
+if TYPE_CHECKING:
+    from opacc_ray.runs.run import Run
+
 
 @command("estimate")
-@run_argument
+@on_run
 @track_option
 @click.option("--costs", metavar="COSTS.yaml", help="Cost of errors by class; also report the mean cost.")
 @click.option(
@@ -27,45 +35,24 @@ from opacc_ray.cli.options import (
     help="Also report a prediction-powered estimate that uses the confidences of the whole pool.",
 )
 @statement_options
-def estimate(
-    uri: str,
-    track: str | None,
-    costs: str | None,
-    assist: bool,
-    level: float,
-    partial: bool,
-    conflict: str | None,
-    score: str | None,
-) -> Answer:
+def estimate(run: "Run", costs: str | None, assist: bool, score: str | None, **options: Any) -> Answer:
     """Report the accuracy with a confidence interval."""
     from opacc_ray.audit import accuracy
     from opacc_ray.cli import texts
     from opacc_ray.labels.costs import load_costs
-    from opacc_ray.runs.run import Run
 
-    run = Run.open(uri, track)
     worth = score_for(run.spec, score)
     prices = load_costs(costs, run.spec.model, run.num_classes) if costs else None
-    stated = accuracy.estimate(
-        run, level=level, partial=partial, conflict=conflict, costs=prices, assist=assist, score=worth
-    )
+    stated = accuracy.estimate(run, costs=prices, assist=assist, score=worth, **options)
     return Answer(stated, texts.estimate(stated))
 
 
 @command("compare")
-@run_argument
+@on_run
 @click.argument("others", metavar="OTHER...", nargs=-1, required=True, type=RUN)
 @track_option
 @statement_options
-def compare(
-    uri: str,
-    others: tuple[str, ...],
-    track: str | None,
-    level: float,
-    partial: bool,
-    conflict: str | None,
-    score: str | None,
-) -> Answer:
+def compare(run: "Run", others: tuple[str, ...], score: str | None, **options: Any) -> Answer:
     """Compare the model of RUN with other models, by the labels of RUN.
 
     OTHER is a run of another model on the same pool; it needs no labels. All differences hold together, and each model
@@ -75,41 +62,29 @@ def compare(
     from opacc_ray.cli import texts
     from opacc_ray.runs.run import Run
 
-    run = Run.open(uri, track)
-    stated = several_models.compare(
-        run,
-        *map(Run.open, others),
-        level=level,
-        partial=partial,
-        conflict=conflict,
-        score=score_for(run.spec, score),
-    )
+    stated = several_models.compare(run, *map(Run.open, others), score=score_for(run.spec, score), **options)
     return Answer(stated, texts.comparison(stated))
 
 
 @command("export")
-@run_argument
+@on_run
 @click.option("--case", "file", metavar="FILE.npz", help="Write the labelled pool as a case for `opacc study`.")
 @click.option("--partial", is_flag=True, help="With --case: write the labelled part of the pool.")
 @click.option("--to", "lake", metavar="URI", help="Write features, selections, labels and estimates as Parquet tables.")
 @click.option("--no-features", is_flag=True, help="With --to: leave out the features.")
-def export(uri: str, file: str | None, partial: bool, lake: str | None, no_features: bool) -> Answer:
+def export(run: "Run", file: str | None, partial: bool, lake: str | None, no_features: bool) -> Answer:
     """Write a run as Parquet tables, or its labelled pool for `opacc study`."""
-    from opacc_ray.cli import run_texts
-    from opacc_ray.runs.run import Run
-
-    if (file is None) == (lake is None):
-        raise click.UsageError("give --case FILE.npz or --to URI")
-    run = Run.open(uri)
-    if file is not None:
-        from opacc_ray.audit.exported_case import export_case
-
-        case = export_case(run, file, partial=partial)
-        return Answer(case, run_texts.exported(case))
+    from opacc_ray.audit.exported_case import export_case
     from opacc_ray.audit.exported_tables import export_tables
+    from opacc_ray.cli import run_answers
 
-    tables = export_tables(run, str(lake), features=not no_features)
-    return Answer(tables, run_texts.tables(tables))
+    if file is not None and lake is None:
+        case = export_case(run, file, partial=partial)
+        return Answer(case, run_answers.exported(case))
+    if lake is not None and file is None:
+        tables = export_tables(run, lake, features=not no_features)
+        return Answer(tables, run_answers.tables(tables))
+    raise click.UsageError("give --case FILE.npz or --to URI")
 
 
 @command("budget")
@@ -117,9 +92,7 @@ def export(uri: str, file: str | None, partial: bool, lake: str | None, no_featu
 @track_option
 @click.option("--until", type=HALF_WIDTH, metavar="±W", required=True, help="Half-width to reach, such as 0.03.")
 @click.option("--method", metavar="METHOD", help="Also report the labels that this method needs in one round.")
-@click.option(
-    "--picture", type=SVG_FILE, metavar="FILE.svg", help="Draw half the width of the interval against labels."
-)
+@picture_option("Draw half the width of the interval against labels.")
 @click.option("--level", type=LEVEL, default=0.95, show_default=True, help="Confidence level.")
 def budget(uri: str, track: str | None, until: float, method: str | None, picture: str | None, level: float) -> Answer:
     """Predict how many labels an interval of ±W needs."""
@@ -140,32 +113,21 @@ def budget(uri: str, track: str | None, until: float, method: str | None, pictur
 
 
 @command("report")
-@run_argument
+@on_run
 @track_option
-@click.option("--out", metavar="FOLDER", help="Folder of the report (default: next to the estimate).")
-@click.option("--level", type=LEVEL, default=0.95, show_default=True, help="Confidence level of the intervals.")
+@out_option(help="Folder of the report (default: next to the estimate).")
+@level_option
 @click.option("--mlflow", is_flag=True, help="Also log to MLflow (reads MLFLOW_TRACKING_URI).")
 @click.option("--wandb", is_flag=True, help="Also log to Weights & Biases (reads WANDB_PROJECT).")
 @conflict_option
 @score_option
-def report(
-    uri: str,
-    track: str | None,
-    out: str | None,
-    level: float,
-    conflict: str | None,
-    score: str | None,
-    mlflow: bool,
-    wandb: bool,
-) -> Answer:
+def report(run: "Run", score: str | None, mlflow: bool, wandb: bool, **options: Any) -> Answer:
     """Write the result as a page (HTML), JSON and Markdown."""
     from opacc_ray.report import trackers
     from opacc_ray.report.facts import facts, warned
     from opacc_ray.report.run_report import make_report
-    from opacc_ray.runs.run import Run
 
-    run = Run.open(uri, track)
-    written, found = make_report(run, out, level=level, conflict=conflict, score=score_for(run.spec, score))
+    written, found = make_report(run, score=score_for(run.spec, score), **options)
     wanted = [name for name, asked in (("mlflow", mlflow), ("wandb", wandb)) if asked]
     if wanted:
         written = trackers.track(written, found, wanted)

@@ -2,23 +2,30 @@
 
 import logging
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from opacc_ray.audit.progress import Progress, log_is_json
-from opacc_ray.cli.command import Answer, Group, command
-from opacc_ray.cli.options import (
+from opacc_ray.cli.command import (
     HALF_WIDTH,
     METHOD,
+    Answer,
+    Group,
     budget_option,
+    command,
+    on_run,
     parse_assignments,
+    remember,
     run_argument,
     set_option,
     table_options,
     track_option,
 )
 from opacc_ray.cli.terminal import say
+
+if TYPE_CHECKING:
+    from opacc_ray.runs.run import Run
 
 log = logging.getLogger(__name__)
 
@@ -30,16 +37,12 @@ def _selecting() -> Progress:
 @command("run")
 @click.argument("spec", metavar="SPEC.yaml|FILE.csv")
 @table_options
-@click.option(
-    "--no-trial",
-    is_flag=True,
-    help="Skip the trial of some examples on this machine's CPU.",
-)
+@click.option("--no-trial", is_flag=True, help="Skip the trial of some examples on this machine's CPU.")
 @click.option("--exit-file", metavar="URI", help="Write the exit status as JSON to URI, even if the spec is invalid.")
 def run_spec(spec: str, no_trial: bool, exit_file: str | None, **options: Any) -> Answer:
     """Extract features, select examples. Idempotent: rerun to resume."""
     from opacc_ray.audit import verbs
-    from opacc_ray.cli import run_answers, run_names
+    from opacc_ray.cli import run_answers
     from opacc_ray.cluster import local
     from opacc_ray.spec.predictions_table import load_spec_or_table
 
@@ -51,7 +54,7 @@ def run_spec(spec: str, no_trial: bool, exit_file: str | None, **options: Any) -
     ):
         run = verbs.run(load_spec_or_table(spec, **options), extracting, selecting, trial=not no_trial)
         note(run)
-        run_names.remember(run.uri)
+        remember(run.uri)
         return run_answers.drawn(run)
 
 
@@ -84,24 +87,22 @@ def check(spec: str, **options: Any) -> Answer:
 def plan(spec: str, actors: int | None, batches: int) -> Answer:
     """Predict the requests, bytes, hours and memory of a run; start nothing."""
     from opacc_ray.audit.checks import plan_run
-    from opacc_ray.cli import run_texts
+    from opacc_ray.cli import run_answers
     from opacc_ray.spec import load_spec
 
     planned = plan_run(load_spec(spec), spec, actors, batches)
-    return Answer(planned, run_texts.plan(planned))
+    return Answer(planned, run_answers.plan(planned))
 
 
 @command("status")
-@run_argument
+@on_run
 @track_option
-def status(uri: str, track: str | None) -> Answer:
+def status(run: "Run") -> Answer:
     """Show the rounds of a run, its estimate, and what it waits for."""
     from opacc_ray.audit.status import status as state_of
     from opacc_ray.cli import texts
     from opacc_ray.cli.run_answers import has_page
-    from opacc_ray.runs.run import Run
 
-    run = Run.open(uri, track)
     state = state_of(run)
     return Answer(state, texts.status(state, with_page=has_page(run)))
 
@@ -114,15 +115,7 @@ def status(uri: str, track: str | None) -> Answer:
 @click.option("--replicates", type=int, metavar="R", help="Draw from each of R random parts of the pool.")
 @set_option("Parameter of the method, in YAML; repeatable.")
 @click.option("--track", metavar="NAME", help="Track to select on; created if missing.")
-def select(
-    uri: str,
-    track: str | None,
-    method: str,
-    budget: int | None,
-    seed: int | None,
-    replicates: int | None,
-    assignments: tuple[str, ...],
-) -> Answer:
+def select(uri: str, track: str | None, assignments: tuple[str, ...], **options: Any) -> Answer:
     """Draw another selection from the same features.
 
     If a selection has labels, the new one goes to a track of its own.
@@ -134,15 +127,15 @@ def select(
     run, parameters = Run.open(uri), parse_assignments(assignments)
     with _selecting() as progress:
         if track is None:
-            run = verbs.select_on_free_track(run, method, budget, parameters, seed, replicates, progress)
+            run = verbs.select_on_free_track(run, parameters=parameters, progress=progress, **options)
         else:
             run = run.along(track)
-            verbs.select(run, method, budget, parameters, seed, replicates, progress)
+            verbs.select(run, parameters=parameters, progress=progress, **options)
     return drawn(run)
 
 
 @command("next")
-@run_argument
+@on_run
 @track_option
 @budget_option
 @click.option("--method", type=METHOD, help="Sampling method (default: that of the last round).")
@@ -158,38 +151,21 @@ def select(
     help="Stop once the interval is ±W, such as 0.03; else draw the next planned round.",
 )
 def next_round(
-    uri: str,
-    track: str | None,
-    budget: int | None,
-    method: str | None,
-    assignments: tuple[str, ...],
-    replicates: int | None,
-    close: bool,
-    until: float | None,
+    run: "Run", budget: int | None, assignments: tuple[str, ...], close: bool, until: float | None, **options: Any
 ) -> Answer:
     """Choose what to label next, using all labels so far."""
     from opacc_ray.audit import label_budget, verbs
     from opacc_ray.cli.run_answers import drawn, reached
-    from opacc_ray.runs.run import Run
 
-    run, parameters, goal = Run.open(uri, track), parse_assignments(assignments), None
-    if until is not None:
-        goal = label_budget.look_for_goal(run, until, close=close)
-        if goal.reached:
-            if close:
-                verbs.close(run)
-            label_budget.record_goal(run, goal)
-            return reached(run, goal)
+    options |= {"parameters": parse_assignments(assignments), "close": close}
+    goal = None if until is None else label_budget.look_for_goal(run, until, close=close)
+    if goal and goal.reached:
+        if close:
+            verbs.close(run)
+        label_budget.record_goal(run, goal)
+        return reached(run, goal)
     with _selecting() as progress:
-        verbs.next_round(
-            run,
-            goal.sizes[0] if goal and budget is None else budget,
-            method=method,
-            parameters=parameters,
-            replicates=replicates,
-            close=close,
-            progress=progress,
-        )
+        verbs.next_round(run, goal.sizes[0] if goal and budget is None else budget, progress=progress, **options)
     if goal:
         label_budget.record_goal(run, goal)
     return drawn(run, goal)
@@ -200,14 +176,12 @@ def next_round(
 def verify(uri: str) -> Answer:
     """Check all files of a run against their digests and each other."""
     from opacc_ray.audit.verify import verify as verify_run
-    from opacc_ray.cli import run_texts
+    from opacc_ray.cli import run_answers
     from opacc_ray.errors import DataError
 
     found = verify_run(uri)
-    failure = (
-        None if found.sound else DataError(f"{uri}: {len(found.faults)} faults were found; see the fault lines above")
-    )
-    return Answer(found, run_texts.verification(found), failure)
+    wrong = DataError(f"{uri}: {len(found.faults)} faults were found; see the fault lines above")
+    return Answer(found, run_answers.verification(found), None if found.sound else wrong)
 
 
 @command("list")
@@ -215,10 +189,10 @@ def verify(uri: str) -> Answer:
 def list_runs(output: str) -> Answer:
     """List the runs of an output: state, accuracy, labels and age."""
     from opacc_ray.audit.status import list_runs as listed
-    from opacc_ray.cli import run_texts
+    from opacc_ray.cli import run_answers
 
     found = listed(output)
-    return Answer(found, run_texts.listed(found))
+    return Answer(found, run_answers.listed(found))
 
 
 @command("remove")
@@ -227,10 +201,10 @@ def list_runs(output: str) -> Answer:
 def remove_run(uri: str, force: bool) -> Answer:
     """Delete a run, but not its features; runs with labels need --force."""
     from opacc_ray.audit.status import remove_run as remove
-    from opacc_ray.cli import run_texts
+    from opacc_ray.cli import run_answers
 
     done = remove(uri, force=force)
-    return Answer(done, run_texts.removed_run(done))
+    return Answer(done, run_answers.removed_run(done))
 
 
 class _Runs(Group):
@@ -243,7 +217,9 @@ class _Runs(Group):
 
 
 runs = _Runs(
-    "runs", commands=[list_runs, remove_run], help="List or remove the runs of an output; opacc runs OUTPUT lists them."
+    "runs",
+    {"Commands": [list_runs, remove_run]},
+    help="List or remove the runs of an output; opacc runs OUTPUT lists them.",
 )
 
 
@@ -264,13 +240,13 @@ def submit(
 ) -> Answer:
     """Submit as a Ray job and stream its logs; resubmitting is idempotent."""
     from opacc_ray.audit import submission
-    from opacc_ray.cli import run_names, run_texts
+    from opacc_ray.cli import run_answers
     from opacc_ray.spec import load_spec
 
     order = submission.Order(environment, modules, address, wait)
     sent, failure = submission.submit(load_spec(spec), order, _relay)
-    run_names.remember(sent.run)
-    return Answer(sent, run_texts.submission(sent), failure)
+    remember(sent.run)
+    return Answer(sent, run_answers.submission(sent), failure)
 
 
 def _relay(text: str) -> None:
@@ -286,11 +262,11 @@ def _relay(text: str) -> None:
 @click.argument("output", metavar="OUTPUT")
 def list_features(output: str) -> Answer:
     """List the features of an output: size, model and the runs that use them."""
-    from opacc_ray.cli import run_texts
+    from opacc_ray.cli import run_answers
     from opacc_ray.runs.feature_sets import list_sets
 
     found = list_sets(output)
-    return Answer(found, run_texts.feature_sets(found))
+    return Answer(found, run_answers.feature_sets(found))
 
 
 @command("remove")
@@ -299,11 +275,13 @@ def list_features(output: str) -> Answer:
 @click.option("--force", is_flag=True, help="Delete features that runs use; rerunning them extracts again.")
 def remove_features(output: str, digest: str, force: bool) -> Answer:
     """Delete features that no run uses, by their digest or its beginning."""
-    from opacc_ray.cli import run_texts
+    from opacc_ray.cli import run_answers
     from opacc_ray.runs.feature_sets import remove_set
 
     done = remove_set(output, digest, force=force)
-    return Answer(done, run_texts.removed_set(done))
+    return Answer(done, run_answers.removed_set(done))
 
 
-features = Group("features", commands=[list_features, remove_features], help="List or remove features that runs share.")
+features = Group(
+    "features", {"Commands": [list_features, remove_features]}, help="List or remove features that runs share."
+)

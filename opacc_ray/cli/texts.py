@@ -7,14 +7,17 @@ from opacc_ray.audit.checks import SpecChecks
 from opacc_ray.audit.label_budget import LabelBudget
 from opacc_ray.audit.several_models import ComparedPair, ModelComparison
 from opacc_ray.audit.status import RunStatus, TrackStatus
-from opacc_ray.cli import run_names
-from opacc_ray.cli.layout import NEXT, Line
+from opacc_ray.cli.command import short_name
+from opacc_ray.cli.terminal import NEXT
 from opacc_ray.errors import counted
 from opacc_ray.report import numbers
-from opacc_ray.report.facts import Fact, facts, round_table, warned
+from opacc_ray.report.facts import Fact, Table, facts, round_table, warned
 from opacc_ray.report.numbers import level_text, noun, percent, plural, thousands
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, Basis, ChangedObjects, RoundCounts, StatedEstimate
 from opacc_ray.runs.run_documents import DrawnRound, GoalProgress
+
+Line = Fact | Table | str
+"""A part of an answer; a plain text is printed as it is."""
 
 GAP = "   "
 """Between the parts of a result: value, interval, labels."""
@@ -23,7 +26,7 @@ GAP = "   "
 def next_step(command: str, run: str, *rest: str, track: str | None = None) -> Fact:
     """Return the command to run next, as it can be pasted."""
     options = ["--track", track] if track else []
-    return Fact(NEXT, " ".join(["opacc", command, run_names.shown(run), *rest, *options]))
+    return Fact(NEXT, " ".join(["opacc", command, short_name(run), *rest, *options]))
 
 
 def step_after_labels(run: str, track: str | None, *, missing: int) -> Fact:
@@ -269,8 +272,8 @@ def comparison(document: ModelComparison) -> list[Line]:
     differ = None if unlike is None else f"{thousands(unlike)} of {thousands(document.pool_size)} predictions differ"
     best = f"the first, with probability {_probability(document.models[0].best)}" if document.models else None
     lines: list[Line] = [
-        _stated(noun(document.measure), document.first, document.measure, run_names.shown(document.run)),
-        _stated("other", document.second, document.measure, run_names.shown(document.other)),
+        _stated(noun(document.measure), document.first, document.measure, short_name(document.run)),
+        _stated("other", document.second, document.measure, short_name(document.other)),
         _difference("difference", document.difference, document.measure),
     ]
     wins = f"the first on {plural(first, 'label')}, the other on {second}, neither on {neither}"
@@ -284,10 +287,7 @@ def _several(document: ModelComparison) -> list[Line]:
     likely = sorted(numbered, key=lambda item: -item[1].best)
     best = ", ".join(f"model {place} with probability {_probability(own.best)}" for place, own in likely)
     return [
-        *(
-            _stated(f"model {place}", own.accuracy, document.measure, run_names.shown(own.run))
-            for place, own in numbered
-        ),
+        *(_stated(f"model {place}", own.accuracy, document.measure, short_name(own.run)) for place, own in numbered),
         *(_difference(f"{a} - {b}", pair.difference, document.measure, _unlike(pair)) for (a, b), pair in pairs),
         *facts(
             ("best", best),

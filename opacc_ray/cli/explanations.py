@@ -1,7 +1,8 @@
-"""List the keys of a spec with types, defaults and meanings, and write a commented spec."""
+"""The keys of a spec and the methods with their parameters, as they are declared; and a commented spec."""
 
 import json
 from collections.abc import Iterator
+from dataclasses import fields
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
@@ -9,7 +10,8 @@ from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from opacc_ray.documents import Document
+from opacc_ray.documents import Document, Part
+from opacc_ray.samplers import METHODS
 from opacc_ray.samplers.select import find_method
 from opacc_ray.spec import Spec
 
@@ -87,7 +89,7 @@ def type_text(kind: Any) -> str:
     return _NAMES.get(kind, str(kind))
 
 
-def template(method: str) -> str:
+def template_for(method: str) -> str:
     """Return a spec for a method: required keys, and all others as comments; it parses as it is.
 
     Raises
@@ -164,3 +166,76 @@ def _bounds(info: FieldInfo) -> str:
         if abs(getattr(item, name, None) or 0) < 2**53 and getattr(item, name, None) is not None
     ]
     return f", {' and '.join(found)}" if found else ""
+
+
+# -- methods ---------------------------------------------------------------------------------------------
+
+
+class MethodParameter(Part):
+    """A parameter of a method: a key of ``sample`` next to the method and its budget."""
+
+    name: str = Field(description="the key")
+    type: str = Field(description="what may be written")
+    default: Any = Field(description="what it is unless given")
+    meaning: str = Field(description="what it does")
+
+
+class MethodEntry(Part):
+    """A method."""
+
+    name: str = Field(description="what `sample.method` and `--method` name")
+    title: str = Field(description="what it is")
+    needs: list[str] = Field(description="features that it reads, with its default parameters")
+    optional: list[str] = Field(description="features that it reads where they are there")
+    stops_itself: bool = Field(description="whether it may go without a budget, with its default parameters")
+    parameters: list[MethodParameter] = Field(description="its own parameters")
+
+
+class MethodList(Document):
+    """Methods and their parameters."""
+
+    format: Literal["opacc-methods/1"] = Field(default="opacc-methods/1", description="name and version of this form")
+    methods: list[MethodEntry] = Field(description="the methods, in the order of the registry")
+
+
+def list_methods(names: list[str] | None = None) -> MethodList:
+    """Return some methods, or all; raise SpecError with the nearest name for an unknown one."""
+    return MethodList(methods=[_entry(name) for name in (METHODS if names is None else names)])
+
+
+def as_text(document: MethodList) -> str:
+    """Return one line per method, and of a single method one line per parameter."""
+    width = max(len(item.name) for item in document.methods)
+    lines = [f"{item.name:{width}}  {item.title} (needs {_needs(item)})" for item in document.methods]
+    if len(document.methods) == 1:
+        lines += [_parameter_text(item) for item in document.methods[0].parameters] or ["  no parameters"]
+    return "\n".join(lines)
+
+
+def _parameter_text(item: MethodParameter) -> str:
+    return f"  {item.name}: {json.dumps(item.default)}  {item.meaning} ({item.type})"
+
+
+def _needs(entry: MethodEntry) -> str:
+    return ", ".join(entry.needs) or "nothing"
+
+
+def _entry(name: str) -> MethodEntry:
+    sampler: Any = find_method(name)
+    parameters = sampler.Parameters()
+    return MethodEntry(
+        name=name,
+        title=" ".join(sampler.__doc__.strip().split("\n\n")[0].split()).rstrip("."),
+        needs=list(sampler.needs(parameters)),
+        optional=list(parameters.optional_features),
+        stops_itself=parameters.stops_itself,
+        parameters=[
+            MethodParameter(
+                name=item.name,
+                type=type_text(item.type),
+                default=list(item.default) if isinstance(item.default, tuple) else item.default,
+                meaning=item.metadata["help"],
+            )
+            for item in fields(parameters)
+        ],
+    )
