@@ -1,11 +1,14 @@
 """Commands for many audits, and for one audit over time: fleet, history."""
 
+import re
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
 
 from opacc_ray.audit.progress import Progress
 from opacc_ray.cli.command import Answer, command, picture_option
+from opacc_ray.errors import DataError, shown
 
 if TYPE_CHECKING:
     from opacc_ray.cli.texts import Line
@@ -57,10 +60,21 @@ def history(name: str, output: str, tables: str | None, picture: str | None) -> 
     """Show the accuracy of an audit over time; NAME is that of its spec."""
     from opacc_ray.fleet.accuracy_history import history_in_tables, history_of_runs, with_picture
 
+    _refuse_path(name)
     found = history_of_runs(name, output) if tables is None else history_in_tables(name, tables)
     if picture is not None:
         found = with_picture(found, picture)
     return Answer(found, history_text(found))
+
+
+def _refuse_path(name: str) -> None:
+    """Raise DataError for a path or URI, of which no audit has the name."""
+    if "/" in name or name.endswith((".yaml", ".yml")):
+        run = re.fullmatch(r"(?:(.*)/)?([^/]+)-[0-9a-f]{8}/?", name)
+        instead = (
+            f"run `opacc history {run[2]} --output {quote(run[1] or '.')}`" if run else "give the `name` in its spec"
+        )
+        raise DataError(f"{shown(name)} is a path, and history takes the name of an audit; {instead}")
 
 
 def history_text(found: "AccuracyHistory") -> "list[Line]":

@@ -82,7 +82,7 @@ def _taken(document: ImportedLabels) -> Fact:
         )
         return Fact(name, f"nothing new: imported before{before}, {labels}{_for(document.answers)}{kept}")
     unsure = f", {document.cant_tell} can't tell" * bool(document.cant_tell)
-    who = f" ({few(document.annotators)})" if document.annotators else ""
+    who = f" ({few([quoted(name) for name in document.annotators])})" if document.annotators else ""
     blank = document.rows - document.labels - document.cant_tell
     rows = f", {plural(document.rows, 'row')}" * bool(blank)
     again = f"; withdrawn on {_moment(document.withdrawn)}, they count again" if document.withdrawn else ""
