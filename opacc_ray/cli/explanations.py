@@ -106,23 +106,16 @@ def template_for(method: str) -> str:
         "",
     ]
     for key in keys:
-        lines += _lines(key, method, keys)
+        name, is_commented = key.path.rpartition(".")[2], not _is_live(key, keys)
+        value = method if key.path == "sample.method" else key.default
+        text = "" if key.is_section else _yaml(_EXAMPLES.get(key.path) if value is None else value)
+        if key.is_section and not key.depth:
+            lines.append("")
+        lines.append(_line(name, text, key.depth, key.meaning, commented=is_commented))
         if key.path == "sample.replicates":
-            for name, item in parameters.items():
-                meaning = item.metadata["help"]
-                lines.append(_line(name, _yaml(item.default), 1, meaning, commented=True))
+            for item in parameters.values():
+                lines.append(_line(item.name, _yaml(item.default), 1, item.metadata["help"], commented=True))
     return "\n".join(lines) + "\n"
-
-
-def _lines(key: Key, method: str, keys: list[Key]) -> list[str]:
-    name = key.path.rpartition(".")[2]
-    if key.is_section:
-        head = _line(name, "", key.depth, key.meaning, commented=not _is_live(key, keys))
-        return [head] if key.depth else ["", head]
-    value = method if key.path == "sample.method" else key.default
-    if value is None:
-        value = _EXAMPLES.get(key.path)
-    return [_line(name, _yaml(value), key.depth, key.meaning, commented=not _is_live(key, keys))]
 
 
 def _is_live(key: Key, keys: list[Key]) -> bool:
@@ -206,18 +199,15 @@ def list_methods(names: list[str] | None = None) -> MethodList:
 def as_text(document: MethodList) -> str:
     """Return one line per method, and of a single method one line per parameter."""
     width = max(len(item.name) for item in document.methods)
-    lines = [f"{item.name:{width}}  {item.title} (needs {_needs(item)})" for item in document.methods]
+    lines = [
+        f"{item.name:{width}}  {item.title} (needs {', '.join(item.needs) or 'nothing'})" for item in document.methods
+    ]
     if len(document.methods) == 1:
-        lines += [_parameter_text(item) for item in document.methods[0].parameters] or ["  no parameters"]
+        own = [
+            f"  {it.name}: {json.dumps(it.default)}  {it.meaning} ({it.type})" for it in document.methods[0].parameters
+        ]
+        lines += own or ["  no parameters"]
     return "\n".join(lines)
-
-
-def _parameter_text(item: MethodParameter) -> str:
-    return f"  {item.name}: {json.dumps(item.default)}  {item.meaning} ({item.type})"
-
-
-def _needs(entry: MethodEntry) -> str:
-    return ", ".join(entry.needs) or "nothing"
 
 
 def _entry(name: str) -> MethodEntry:

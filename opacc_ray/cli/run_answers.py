@@ -77,17 +77,13 @@ def exit_file(uri: str | None) -> Iterator[Callable[[Run], None]]:
     try:
         yield done.append
         if uri is not None:
-            _write_done(uri, done[-1])
+            waits_for = status_of(done[-1]).waits_for
+            ended = ended_by(waits_for)
+            _write(uri, RunExit(ended=ended, exit_code=0, run=done[-1].uri, waits_for=waits_for, error=None))
     except BaseException as error:
         if uri is not None:
             _write_failed(uri, error)
         raise
-
-
-def _write_done(uri: str, run: Run) -> None:
-    waits_for = status_of(run).waits_for
-    left = RunExit(ended=ended_by(waits_for), exit_code=0, run=run.uri, waits_for=waits_for, error=None)
-    _write(uri, left.to_bytes())
 
 
 def _write_failed(uri: str, error: BaseException) -> None:
@@ -95,16 +91,15 @@ def _write_failed(uri: str, error: BaseException) -> None:
     ended: Ended = "wrong spec" if isinstance(error, SpecError) else "failed"
     if isinstance(error, KeyboardInterrupt):
         ended = "interrupted"
-    left = RunExit(ended=ended, exit_code=code, run=None, waits_for=None, error=message)
     try:
-        _write(uri, left.to_bytes())
+        _write(uri, RunExit(ended=ended, exit_code=code, run=None, waits_for=None, error=message))
     except OpaccError as trouble:  # the error that ended the command matters more
         log.warning("the exit file could not be written: %s", trouble)
 
 
-def _write(uri: str, data: bytes) -> None:
+def _write(uri: str, left: RunExit) -> None:
     place, name = split(uri)
-    open_store(place).write(name, data)
+    open_store(place).write(name, left.to_bytes())
 
 
 # -- what runs need, and what there is -------------------------------------------------------------------
@@ -113,29 +108,23 @@ def _write(uri: str, data: bytes) -> None:
 def plan(document: RunPlan) -> list[Line]:
     """Describe what a run will need, and what that rests on."""
     pace, requests = document.pace, document.requests
-    examples = (
-        f"{'about ' * document.estimated}{plural(document.examples, 'example')} in {plural(document.files, 'file')}"
-    )
-    took = f"{_milliseconds(pace.reading)} to read, {_milliseconds(pace.computing)} to compute on {pace.device}"
+    about, files = "about " * document.estimated, plural(document.files, "file")
+    examples = f"{about}{plural(document.examples, 'example')} in {files}"
+    actors = plural(document.actors, "actor")
+    memory = f"at most {_bytes(document.memory_actor)} per actor, {_bytes(document.memory_driver)} for the driver"
+    took = f"{1000 * pace.reading:.2g} ms to read, {1000 * pace.computing:.2g} ms to compute on {pace.device}"
     without = f"{', '.join(document.left_out)}, which compare with a reference" if document.left_out else None
     return [
         *facts(
             ("work", f"{plural(document.shards, 'shard')}: {examples}"),
             ("requests", f"{requests.list} lists, {requests.read} reads, {requests.write} writes"),
             ("bytes", f"{_bytes(document.bytes_read)} read, {_bytes(document.bytes_written)} of features written"),
-            ("time", f"{_seconds(3600 * document.hours)} with {plural(document.actors, 'actor')}, without start-up"),
-            (
-                "memory",
-                f"at most {_bytes(document.memory_actor)} per actor, {_bytes(document.memory_driver)} for the driver",
-            ),
+            ("time", f"{_seconds(3600 * document.hours)} with {actors}, without start-up"),
+            ("memory", memory),
             ("measured", f"{plural(pace.examples, 'example')} here: {took}"),
             ("without", without),
         )
     ]
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{1000 * seconds:.2g} ms"
 
 
 def _bytes(number: int) -> str:
@@ -155,20 +144,14 @@ def _seconds(seconds: float) -> str:
 
 def listed(found: RunList) -> list[Line]:
     """Describe runs in a table, then why runs failed or cannot be read."""
-    columns = [
-        Column("run"),
-        Column("state"),
-        Column("accuracy", "n"),
-        Column("interval", "n"),
-        Column("labels", "n"),
-        Column("age"),
+    numeric = ("accuracy", "interval", "labels")
+    names = ("run", "state", "accuracy", "interval", "labels", "age")
+    columns = [Column(name, "n" if name in numeric else "") for name in names]
+    wrong = [item for item in found.runs if item.state in ("failed", "unreadable")]
+    return [
+        Table(columns, [_row(item) for item in found.runs]),
+        *(Fact(item.state, f"{item.name}: {item.waits_for}", "error") for item in wrong),
     ]
-    wrong = [
-        Fact(item.state, f"{item.name}: {item.waits_for}", "error")
-        for item in found.runs
-        if item.state in ("failed", "unreadable")
-    ]
-    return [Table(columns, [_row(item) for item in found.runs]), *wrong]
 
 
 def _row(item: ListedRun) -> tuple[str, ...]:
@@ -197,10 +180,8 @@ def removed_run(done: RemovedRun) -> list[Line]:
 
 def feature_sets(found: FeatureSets) -> list[Line]:
     """Describe sets of features, some lines each."""
-    lines: list[Line] = [line for item in found.sets for line in _set(item)]
-    lines += facts(
-        *(("note", f"the header of {name} cannot be read: what it uses is not known") for name in found.unread)
-    )
+    unread = [("note", f"the header of {name} cannot be read: what it uses is not known") for name in found.unread]
+    lines: list[Line] = [*(line for item in found.sets for line in _set(item)), *facts(*unread)]
     return lines or [f"no features are shared in {found.output}"]
 
 
@@ -250,16 +231,19 @@ def tables(document: ExportedTables) -> list[Line]:
 
 def exported(document: ExportedCase) -> list[Line]:
     """Describe a case that was written, and the part of the pool that it holds."""
-    examples = f"{document.examples} of {document.pool_size}, the whole pool"
+    of_pool = "the whole pool"
     if document.examples < document.pool_size:
-        examples = (
-            f"{document.examples} of {document.pool_size}, {percent(document.examples / document.pool_size)} of the "
-            "pool. They are not a random sample, so a study of them does not show the pool. "
-            f'{document.unlabelled} have no label, {document.unsure} got "can\'t tell"'
+        of_pool = (
+            f"{percent(document.examples / document.pool_size)} of the pool. They are not a random sample, so a study "
+            f'of them does not show the pool. {document.unlabelled} have no label, {document.unsure} got "can\'t tell"'
         )
     value = f"{numbers.number(document.value, document.measure)} of these examples"
-    columns = ", ".join(document.columns)
-    lines = facts(
-        ("case", document.file), ("examples", examples), ("columns", columns), (noun(document.measure), value)
-    )
-    return [*lines, *changed(document.objects)]
+    return [
+        *facts(
+            ("case", document.file),
+            ("examples", f"{document.examples} of {document.pool_size}, {of_pool}"),
+            ("columns", ", ".join(document.columns)),
+            (noun(document.measure), value),
+        ),
+        *changed(document.objects),
+    ]
