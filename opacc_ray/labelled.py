@@ -213,7 +213,6 @@ def _are_labels(given: Any) -> bool:
 
 
 def _refuse_unknown(selections: Sequence[Selection], labels: Mapping[Any, Any]) -> None:
-    """Raise LabelError if an id was not chosen."""
     chosen = {name for part in selections for name in part.ids}
     unknown = [str(name) for name in labels if str(name) not in chosen]
     if unknown:

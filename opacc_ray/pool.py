@@ -145,7 +145,6 @@ def _vector(name: str, values: ArrayLike | None) -> NDArray[Any] | None:
 def _predicted(
     values: ArrayLike | None, classes: Iterable[str] | None
 ) -> tuple[NDArray[Any] | None, tuple[str, ...] | None]:
-    """Predictions as numbers, and the names of the classes."""
     names = None if classes is None else _class_names(classes)
     texts = None if values is None else _texts(values)
     if texts is None:

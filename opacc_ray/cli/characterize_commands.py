@@ -130,22 +130,15 @@ def coverage_text(written: "WrittenCharacterization") -> "list[Line]":
 @seed_option("Seed of the draw and the decoder.")
 @out_option(help="Folder of the files (default: generated/ in the run).")
 def generate(
-    run: "Run",
-    shares: tuple[str, ...],
-    counts: tuple[int, ...],
-    reference: str | None,
-    radius: float,
-    boundary: str,
-    pictures: bool,
-    seed: int,
-    out: str | None,
+    run: "Run", shares: tuple[str, ...], counts: tuple[int, ...], pictures: bool, seed: int, **options: Any
 ) -> Answer:
     """Generate feature vectors and test the model's classifier head on them."""
     from opacc_ray.audit.characterization import class_names
     from opacc_ray.report.generated_vectors import Wanted, draw_pictures, generate_for, with_pictures
 
     wanted = [Wanted(_centroid_share(text), num) for text in shares or SHARES for num in counts or (300,)]
-    made = generate_for(run, wanted, reference, regions=_regions(radius, boundary), seed=seed, out=out)
+    regions = _regions(options.pop("radius"), options.pop("boundary"))
+    made = generate_for(run, wanted, regions=regions, seed=seed, **options)
     document = made.document
     if pictures:
         document = with_pictures(made, draw_pictures(run, made, class_names(run), seed))

@@ -334,7 +334,6 @@ def on_run(function: Callable[..., Answer]) -> Callable[..., Answer]:
 
 
 def _with_options(*options: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that adds several options."""
     return lambda function: functools.reduce(lambda made, option: option(made), options, function)
 
 

@@ -9,7 +9,6 @@ from opacc_ray.cli.command import RULE, TOOL, Answer, Group, command, on_run, ou
 from opacc_ray.errors import LabelError
 
 if TYPE_CHECKING:
-    from opacc_ray.labels.formats.label_formats import Way
     from opacc_ray.runs.run import Run
     from opacc_ray.spec import ConflictRule
 
@@ -42,14 +41,7 @@ overlap_option = click.option(
 )
 @overlap_option
 def manifest(
-    run: "Run",
-    tool: str,
-    out: str | None,
-    number: int | None,
-    images: "Way | None",
-    days: float,
-    annotators: str,
-    overlap: float | None,
+    run: "Run", tool: str, out: str | None, number: int | None, days: float, annotators: str, **options: Any
 ) -> Answer:
     """Write a round as tasks for a labelling tool, without predictions."""
     from opacc_ray.cli import label_texts
@@ -59,7 +51,8 @@ def manifest(
         filter(None, [run.name, run.track, f"round-{number or max(run.rounds(), default=1)}", tool])
     )
     names = tuple(name.strip() for name in annotators.split(",") if name.strip())
-    written = write_tasks(run, Wanted(tool, folder, number, images, timedelta(days=days), names, overlap))
+    wanted = Wanted(tool, folder, number, lifetime=timedelta(days=days), annotators=names, **options)
+    written = write_tasks(run, wanted)
     return Answer(written, label_texts.tasks(written))
 
 
@@ -75,7 +68,7 @@ def manifest(
     help="Address; another one lets other machines in (docs/labelling.md).",
 )
 @overlap_option
-def label(run: "Run", annotator: str | None, port: int, host: str, overlap: float | None) -> Answer:
+def label(run: "Run", port: int, host: str, **options: Any) -> Answer:
     """Label on a web page, until Ctrl-C; answers are saved at once."""
     from opacc_ray.cli import label_texts
     from opacc_ray.labels.page.serve import Address, serve
@@ -83,7 +76,7 @@ def label(run: "Run", annotator: str | None, port: int, host: str, overlap: floa
     def announce(address: str) -> None:
         click.echo(f"label at   {address}\nend with   Ctrl-C; anyone with this address can label", err=True)
 
-    session = serve(run, Address(host, port), announce, annotator=annotator, overlap=overlap)
+    session = serve(run, Address(host, port), announce, **options)
     return Answer(session, label_texts.session(session))
 
 

@@ -52,7 +52,6 @@ def imported(document: ImportedLabels, run: str, track: str | None) -> list[Line
 
 
 def _times(document: ImportedLabels) -> list[str]:
-    """Describe times that cannot be read, or that are in the future."""
     found = []
     if document.first_undated is not None:
         found.append(
@@ -68,7 +67,6 @@ def _times(document: ImportedLabels) -> list[str]:
 
 
 def _taken(document: ImportedLabels) -> Fact:
-    """Describe what was taken from a file."""
     name, labels = document.file.rpartition("/")[2], plural(document.labels, "label")
     if document.again:
         before = f" on {_moment(document.came_before)}" if document.came_before else ""
@@ -201,7 +199,6 @@ def action(document: LabelAction) -> list[Line]:
 
 
 def _overruled(listed: Sequence[Overruling], num: int) -> list[Fact]:
-    """Describe which answers were overruled, and by whom."""
     if not num:
         return []
     texts = [

@@ -128,7 +128,6 @@ def stdout_kept() -> Iterator[None]:
 
 
 def _flush() -> None:
-    """Flush stdout of Python and of the C library."""
     for stream in (sys.stdout, sys.__stdout__):
         if stream is not None:
             stream.flush()

@@ -213,7 +213,6 @@ def _result(document: AccuracyEstimate, sample: str) -> Fact:
 
 
 def _stated(label: str, stated: StatedEstimate, measure: str, sample: str | None = None) -> Fact:
-    """Return a value with its interval and its labels on one line."""
     texts = numbers.stated(stated, measure)
     return Fact(label, _joined(stated.level, texts, sample or plural(stated.n, "label")), "result")
 
@@ -296,7 +295,6 @@ def _basis(document: Basis, reason: str | None, n: int) -> list[Fact]:
 
 
 def _measure(document: Basis) -> list[Fact]:
-    """Describe the score of a regression."""
     if document.measure == "accuracy":
         return []
     clipped = f"; {plural(document.clipped, 'label')} beyond the error scale score 0" if document.clipped else ""

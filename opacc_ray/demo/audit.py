@@ -88,7 +88,6 @@ def run_demo(folder: Path | None = None, *, s3: bool = False) -> tuple[DemoResul
 
 @contextlib.contextmanager
 def _storage(home: Path, s3: bool) -> Iterator[tuple[str, str]]:
-    """URIs for the data and for the run."""
     if not s3:
         log.info("all files are in %s", home)
         yield str(home / "field"), str(home / "audits")
@@ -151,7 +150,6 @@ def _compare(run: Run, truth: dict[str, int]) -> tuple[float, StatedEstimate, St
 
 
 def _table(result: DemoResult, s3: bool) -> str:
-    """The result for people."""
     rows = {f"neyman, {len(BUDGETS)} rounds": result.estimate, "ces †": result.ces, "srs": result.srs}
     lines = [
         f"true accuracy on {result.estimate.pool_size:,} scans: {result.true_accuracy:.1%}, unknown in practice",
@@ -174,7 +172,6 @@ def _table(result: DemoResult, s3: bool) -> str:
 
 @contextlib.contextmanager
 def _environment(variables: dict[str, str]) -> Iterator[None]:
-    """Set environment variables for a while."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -32,10 +32,7 @@ _OF_CLASSES = {
 _OF_A_RUN_MODEL = (*WAYS, "arguments", "weights", "sha256", "hidden_layer")
 """Keys of a model that are not supported for stored features."""
 
-_IF_USED = (
-    *(("model", "program"), ("model", "function"), ("model", "trust")),
-    *(("sample", "models"), ("extract", "channels_last")),
-)
+_IF_USED = {"model": ("program", "function", "trust"), "sample": ("models",), "extract": ("channels_last",)}
 """Keys that belong to the identity of an audit only if they are set."""
 
 
@@ -308,7 +305,6 @@ class Spec(Section):
         return f"add {keys} to the spec and run that"
 
     def _needed(self) -> tuple[str, ...]:
-        """Return the features that the method needs."""
         return find_method(self.sample.method).needs(self.sample.settings)
 
     def identity(self) -> dict[str, Any]:
@@ -326,14 +322,14 @@ class Spec(Section):
             del content["reference"]
         if "coverage" not in self.features():
             del content["extract"]["coverage"]
-        for section, key in _IF_USED:
-            if not content[section][key]:
-                del content[section][key]
+        for section, keys in _IF_USED.items():
+            for key in keys:
+                if not content[section][key]:
+                    del content[section][key]
         return content
 
 
 def _way_to_store(feature: str) -> str:
-    """Return how to add a feature to stored features."""
     return f"set pool.columns.{feature} to its column" if feature in FEATURE_COLUMNS else "run the model for it"
 
 

@@ -144,7 +144,6 @@ def _actors(value: Any) -> Any:
 
 
 def _at_least(least: int) -> AfterValidator:
-    """Return the check of a number that may be ``auto``."""
 
     def check(value: Any) -> Any:
         if value != "auto" and value < least:

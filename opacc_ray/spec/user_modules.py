@@ -1,11 +1,8 @@
 """The user's own code: load the functions of a spec, and find the files that they need without running them.
 
-Each module in the spec is searched as Python does, with installed packages first. A module that is not installed is the
-user's: a file, or a package with all of its files. Their import statements are followed in turn; imports by a name made
-at run time are not found.
-
-Whole packages are sent to a cluster (:func:`users_files`). Only the files that import statements reach determine
-features (:func:`sources_of`), so a README or an unrelated module changes nothing.
+A module that is not installed is the user's: a file, or a package with all of its files. Import statements are
+followed; imports by a name made at run time are not found. Whole packages are sent to a cluster (:func:`users_files`).
+Only the files that import statements reach determine features (:func:`sources_of`).
 """
 
 import ast
@@ -49,17 +46,9 @@ def modules_of(spec: Spec) -> list[str]:
 
 
 def users_files(modules: Iterable[str], folder: str) -> dict[str, Path]:
-    """Return the files of modules and of their imports, except installed ones and this package.
+    """Return the files of modules and of their imports, except installed ones and this package, unless it is named.
 
-    Parameters
-    ----------
-    modules : names, such as mypkg.models; opacc_ray is included only if it is one of them
-    folder : searched last, such as the current one
-
-    Returns
-    -------
-    dict
-        Place of each file, by its path below a folder of modules.
+    ``folder`` is searched last. Keys are paths below a folder of modules.
 
     Raises
     ------
@@ -91,9 +80,7 @@ def users_files(modules: Iterable[str], folder: str) -> dict[str, Path]:
 def sources_of(modules: Iterable[str], folder: str) -> Sources:
     """Return the files of modules and of all modules that they import; missing modules are skipped.
 
-    Parameters
-    ----------
-    modules, folder : as in :func:`users_files`
+    ``folder`` is searched last.
     """
     places = _places(folder)
     found = Sources({}, set())
@@ -121,7 +108,7 @@ def _file_of(name: str, places: Sequence[str], installed: set[str]) -> tuple[str
     """Return the file of a user's module, with its path below the folder of modules; None for other names."""
     parts = name.split(".")
     top = found = _find(parts[0], places)
-    if top is not None and _is_installed_module(top):
+    if top is not None and all(map(_is_installed, _places_of(top))):
         installed.add(parts[0])
         return None
     for number in range(1, len(parts)):
@@ -133,12 +120,6 @@ def _file_of(name: str, places: Sequence[str], installed: set[str]) -> tuple[str
     file = Path(found.origin)
     last = ["__init__"] if found.submodule_search_locations is not None else []
     return "/".join([*parts, *last]) + "".join(file.suffixes), file
-
-
-def _is_installed_module(found: ModuleSpec) -> bool:
-    """Return whether a top-level module is installed or part of Python."""
-    places = [found.origin] if found.has_location and found.origin else list(found.submodule_search_locations or ())
-    return all(_is_installed(Path(place)) for place in places)
 
 
 def _imported(file: Path, inside: str) -> Iterator[str]:
@@ -174,25 +155,25 @@ def _find(name: str, places: Sequence[str]) -> ModuleSpec | None:
     return next((found for finder in others if (found := finder.find_spec(name, None)) is not None), None)
 
 
+def _places_of(found: ModuleSpec) -> list[Path]:
+    """Return the file of a module, or the folders of a package; nothing for a module in Python itself."""
+    if found.submodule_search_locations is not None:
+        return list(map(Path, found.submodule_search_locations))
+    return [Path(found.origin)] if found.has_location and found.origin else []
+
+
 def _files(name: str, places: Sequence[str]) -> Iterator[tuple[str, Path]]:
     """Yield the files of a top-level module, unless it is installed."""
     found = _find(name, places)
-    if found is None:
-        return
-    if found.submodule_search_locations is None:
-        if found.has_location and found.origin and not _is_installed(Path(found.origin)):
-            yield Path(found.origin).name, Path(found.origin)
-        return
-    for place in map(Path, found.submodule_search_locations):
+    for place in _places_of(found) if found else ():
         if not _is_installed(place):
-            for file in sorted(place.rglob("*")):
+            for file in sorted(place.rglob("*")) if place.is_dir() else [place]:
                 inside = file.relative_to(place.parent).as_posix()
                 if file.is_file() and not _LEFT_OUT.search(inside):
                     yield inside, file
 
 
 def _is_installed(path: Path) -> bool:
-    """Return whether a file or folder is that of an installed package or of Python."""
     if {"site-packages", "dist-packages"} & set(path.parts):
         return True
     own = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
