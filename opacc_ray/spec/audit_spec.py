@@ -112,14 +112,10 @@ class LabelsSpec(Section):
         description="treatment of examples with different labels: refuse them, or take the most frequent or the latest",
     )
     overlap: float = Field(
-        default=0.0,
-        ge=0,
-        le=1,
-        description="fraction of the examples that two people label, to measure label noise",
+        default=0.0, ge=0, le=1, description="fraction of the examples that two people label, to measure label noise"
     )
     numbers_are_classes: bool = Field(
-        default=False,
-        description="classes with names: accept a number as the index of a class, from 0",
+        default=False, description="classes with names: accept a number as the index of a class, from 0"
     )
 
 
@@ -159,8 +155,7 @@ class Spec(Section):
         default=None, description="module:function from a decoded example to the model's input"
     )
     reference: ReferenceSpec | None = Field(
-        default=None,
-        description="training data, for dsa, lsa and some coverage; missing keys: those of the pool",
+        default=None, description="training data, for dsa, lsa and some coverage; missing keys: those of the pool"
     )
     history: Annotated[Literal["auto"] | list[str] | None, BeforeValidator(_runs)] = Field(
         default=None,

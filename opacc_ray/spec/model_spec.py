@@ -62,8 +62,7 @@ class ModelSpec(Section):
         default=None, description="expected digest of the weights"
     )
     hidden_layer: str | None = Field(
-        default=None,
-        description="dotted name of the layer whose output is stored; default: input of the last Linear",
+        default=None, description="dotted name of the layer whose output is stored; default: input of the last Linear"
     )
     task: Literal["classification", "regression"] = Field(
         default="classification", description="a class per example, or one number per example"
@@ -206,8 +205,7 @@ class ExtractSpec(Section):
         default=None, description="only nodes with this accelerator, by Ray's name, such as A100 or H100"
     )
     node_labels: Placement[Annotated[dict[str, str], AfterValidator(_selectors)]] = Field(
-        default={},
-        description="only nodes with these labels, such as {region: eu}; also !eu, in(eu,us) and !in(eu,us)",
+        default={}, description="only nodes with these labels, such as {region: eu}; also !eu, in(eu,us) and !in(eu,us)"
     )
     attempts: Placement[int] = Field(default=3, ge=1, description="attempts per shard before the run fails")
     autoscaling: Placement[bool] = Field(
@@ -215,9 +213,7 @@ class ExtractSpec(Section):
     )
     start_timeout: Placement[float] = Field(default=300, gt=0, description="most seconds for the start of an actor")
     shard_timeout: Placement[float | None] = Field(
-        default=1800,
-        gt=0,
-        description="most seconds for a shard before its actor counts as hung; null: no limit",
+        default=1800, gt=0, description="most seconds for a shard before its actor counts as hung; null: no limit"
     )
     features: list[Feature] | None = Field(
         default=None, description="default: those of the forward pass, and those that the method needs"
