@@ -8,8 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from opacc_ray.cli.method_list import MethodEntry, list_methods
-from opacc_ray.cli.spec_keys import Key, keys_of
+from opacc_ray.cli.explanations import Key, MethodEntry, keys_of, list_methods
 from opacc_ray.spec import Spec
 from opacc_ray.study.cases import ALIASES
 from opacc_ray.study.peers import PEERS

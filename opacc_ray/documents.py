@@ -82,7 +82,9 @@ class Document(Part):
         try:
             return cls.model_validate(cls._checked(content, source))
         except ValidationError as error:
-            raise DataError(f"{source}: {first_problem(cls, error).removesuffix('; add it')}; {cls.remedy}") from None
+            problem = first_problem(cls, error).removesuffix("; add it")
+            otherwise = " If not, " if problem.endswith("?") else "; "
+            raise DataError(f"{source}: {problem}{otherwise}{cls.remedy}") from None
 
     @classmethod
     def _checked(cls, content: dict[str, Any], source: str) -> dict[str, Any]:

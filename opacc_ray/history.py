@@ -48,7 +48,7 @@ class History:
             prior = _array(self.prior, "prior", np.float64)
             if not np.isfinite(prior).all():
                 raise DataError("history: a value of prior is not finite; give a number for every example of the pool")
-            object.__setattr__(self, "prior", _frozen(prior))
+            object.__setattr__(self, "prior", prior)
 
     def failures(self) -> list[tuple[Pool, NDArray[np.float64]]]:
         """Return the labelled pools with 1 - outcome, (k,) each."""
@@ -81,22 +81,19 @@ def _labelled(pair: Any) -> tuple[Pool, NDArray[Any]]:
         )
     if not ((values >= 0) & (values <= 1)).all():
         raise DataError("history: an outcome is not in [0, 1]: 1 is correct, 0 a misprediction")
-    return pool, _frozen(values)
+    return pool, values
 
 
-def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+def _array(given: ArrayLike, name: str, kind: type | None = None) -> NDArray[Any]:
     """Return a read-only copy, or the array itself if it is one already."""
+    try:
+        array = np.asarray(given, dtype=kind)
+    except (TypeError, ValueError) as error:  # text, or rows that differ in length
+        raise DataError(f"history: {name} is not made of numbers ({error}); give one number per example") from None
     if array.flags.writeable or not array.flags.owndata:
         array = array.copy()
         array.setflags(write=False)
     return array
-
-
-def _array(given: ArrayLike, name: str, kind: type | None = None) -> NDArray[Any]:
-    try:
-        return np.asarray(given, dtype=kind)
-    except (TypeError, ValueError) as error:  # text, or rows that differ in length
-        raise DataError(f"history: {name} is not made of numbers ({error}); give one number per example") from None
 
 
 NO_HISTORY = History()

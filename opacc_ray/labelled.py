@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from opacc_ray.errors import LabelError, counted, shown
 from opacc_ray.estimators.intervals import Estimate
@@ -136,7 +136,9 @@ def estimate(
         given = _outcomes_of(selection, outcome, [pool])
     elif isinstance(outcome, Mapping):
         _refuse_unknown(selection, outcome)
-        given = [_outcomes_of(part, _part_of(outcome, part), [pool]) for part in selection]
+        labels = {str(name): label for name, label in outcome.items()}
+        parts = [{name: labels[name] for name in part.ids if name in labels} for part in selection]
+        given = [_outcomes_of(part, own, [pool]) for part, own in zip(selection, parts, strict=True)]
     elif isinstance(outcome, Sequence) and len(outcome) == len(selection):
         given = [_outcomes_of(part, own, [pool]) for part, own in zip(selection, outcome, strict=True)]
     found = estimate_from_outcomes(selection, given, level, prediction=prediction, pool=pool, history=history)
@@ -168,19 +170,24 @@ def outcomes(selection: Selection, labels: Any, pool: Pool | View) -> Outcome:
         _refuse_unknown([selection], labels)
         by_id = {str(name): label for name, label in labels.items()}
         labels = [by_id.get(name) for name in selection.ids]
-    texts = [_text(label) for label in labels]
+    texts = [None if label is None or bool(label != label) else str(label).strip() for label in labels]
     if len(texts) != len(selection):
         raise LabelError(
             f"{counted(len(texts), 'label')} for {counted(len(selection), 'chosen example')}: give one per "
             "example, in the order of selection.ids, or a mapping of ids to labels"
         )
-    missing = [name for name, text in zip(selection.ids, texts, strict=True) if text is None or text in UNSURE]
+    missing = [name for name, text in zip(selection.ids, texts, strict=True) if not text or text in UNSURE]
     if missing:
         raise LabelError(
             f"{counted(len(missing), 'chosen example')} without a label: {few(missing)}; label all of them, or give "
             "selection.restrict(labelled) and its labels, which assumes that labels are missing at random"
         )
-    predicted = _predicted(selection, pool)
+    view = view_of(pool)
+    if "prediction" not in view.fields:
+        raise LabelError("the pool has no predictions to compare labels with: give Pool(prediction=…), or outcomes")
+    predicted = view.column("prediction")[selection.index]
+    if not np.array_equal(predicted, np.rint(predicted)):
+        raise LabelError("the pool predicts values, not classes: give scores in [0, 1] instead of labels")
     names = getattr(pool, "classes", None)
     read = [class_of(str(text), names, id=name) for name, text in zip(selection.ids, texts, strict=True)]
     return (predicted == np.array(read)).astype(np.float64)
@@ -200,24 +207,11 @@ def _are_labels(given: Any) -> bool:
     """Whether values are labels: a mapping, or texts."""
     if isinstance(given, Mapping):
         return True
-    if hasattr(given, "dtype"):
-        return getattr(given.dtype, "kind", "O") in "OUT" and any(isinstance(item, str) for item in given)
-    return isinstance(given, list | tuple) and any(isinstance(item, str) for item in given)
-
-
-def _predicted(selection: Selection, pool: Pool | View) -> NDArray[np.float64]:
-    """Predicted classes of the chosen examples, (n,)."""
-    view = view_of(pool)
-    if "prediction" not in view.fields:
-        raise LabelError("the pool has no predictions to compare labels with: give Pool(prediction=…), or outcomes")
-    predicted = view.column("prediction")[selection.index]
-    if not np.array_equal(predicted, np.rint(predicted)):
-        raise LabelError("the pool predicts values, not classes: give scores in [0, 1] instead of labels")
-    return predicted
+    is_array = hasattr(given, "dtype") and getattr(given.dtype, "kind", "O") in "OUT"
+    return (is_array or isinstance(given, list | tuple)) and any(isinstance(item, str) for item in given)
 
 
 def _refuse_unknown(selections: Sequence[Selection], labels: Mapping[Any, Any]) -> None:
-    """Raise LabelError if an id was not chosen."""
     chosen = {name for part in selections for name in part.ids}
     unknown = [str(name) for name in labels if str(name) not in chosen]
     if unknown:
@@ -232,16 +226,3 @@ def _by_id(selection: Selection, labels: Any) -> Any:
     index = getattr(labels, "index", None)
     names = [] if index is None or callable(index) else [str(name) for name in index]  # a list has a method `index`
     return dict(zip(names, labels, strict=True)) if names and set(names) == set(selection.ids) else labels
-
-
-def _part_of(labels: Mapping[Any, Any], selection: Selection) -> dict[str, Any]:
-    """The labels of a round's examples."""
-    own = set(selection.ids)
-    return {str(name): label for name, label in labels.items() if str(name) in own}
-
-
-def _text(label: Any) -> str | None:
-    """A label as text; None where there is none: None, NaN or an empty text."""
-    if label is None or bool(label != label):
-        return None
-    return str(label).strip() or None

@@ -79,19 +79,13 @@ class Audit:
             chosen = self._run.read_chosen(item.number)
             places = dict(zip(chosen.ids, chosen.uris, strict=True))
             waiting = set(item.missing)
-            found |= {
-                id: NeededLabel(id, places[id], item.number)
-                for id in item.selection.ids
-                if id in waiting - found.keys()
-            }
+            for id in item.selection.ids:
+                if id in waiting:
+                    found.setdefault(id, NeededLabel(id, places[id], item.number))
         return list(found.values())
 
     def add_labels(
-        self,
-        given: Any,
-        *,
-        annotator: str | None = None,
-        numbers_are_classes: bool | None = None,
+        self, given: Any, *, annotator: str | None = None, numbers_are_classes: bool | None = None
     ) -> ImportedLabels:
         """Import labels from a mapping, a DataFrame, a list of rows, or a file.
 
@@ -173,16 +167,15 @@ class Audit:
 def _rows_of(given: Any) -> list[dict[str, str | None]]:
     """The rows of labels that came as a mapping, a table or a list; raises LabelError if they are none of these."""
     columns = [str(name) for name in getattr(given, "columns", ())]
+    rows: list[Any] = []
     if isinstance(given, Mapping):
-        rows: list[Any] = [{"id": id, "label": label} for id, label in given.items()]
+        rows = [{"id": id, "label": label} for id, label in given.items()]
     elif {"id", "label"} <= set(columns):
         rows = [
             dict(zip(columns, cells, strict=True)) for cells in zip(*(given[name] for name in columns), strict=True)
         ]
     elif isinstance(given, list) and all(isinstance(row, Mapping) and {"id", "label"} <= row.keys() for row in given):
         rows = given
-    else:
-        rows = []
     if not rows:
         what = f"what is of type {type(given).__name__}"
         if isinstance(given, Mapping | list) and not given:

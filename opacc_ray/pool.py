@@ -120,9 +120,8 @@ class _Numbers(Sequence[str]):
     @overload
     def __getitem__(self, place: slice) -> list[str]: ...
     def __getitem__(self, place: int | slice) -> str | list[str]:
-        if isinstance(place, slice):
-            return [str(i) for i in self._range[place]]
-        return str(self._range[place])
+        found = self._range[place]
+        return str(found) if isinstance(found, int) else list(map(str, found))
 
 
 def _matrix(name: str, values: ArrayLike | None) -> NDArray[np.float32] | None:
@@ -146,15 +145,12 @@ def _vector(name: str, values: ArrayLike | None) -> NDArray[Any] | None:
 def _predicted(
     values: ArrayLike | None, classes: Iterable[str] | None
 ) -> tuple[NDArray[Any] | None, tuple[str, ...] | None]:
-    """Predictions as numbers, and the names of the classes."""
     names = None if classes is None else _class_names(classes)
-    if values is None:
-        return None, names
-    texts = _texts(values)
+    texts = None if values is None else _texts(values)
     if texts is None:
-        return _indices(_vector("prediction", values), names), names
-    if names is None:
-        names = tuple(sorted(set(texts)))
+        indices = _vector("prediction", values)
+        return (indices if indices is None or names is None else _checked(indices, len(names))), names
+    names = names or tuple(sorted(set(texts)))
     index = {name: number for number, name in enumerate(names)}
     for place, text in enumerate(texts):
         if text not in index:
@@ -170,9 +166,7 @@ def _texts(values: ArrayLike) -> list[str] | None:
         array = np.asarray(values)
     except (TypeError, ValueError, RuntimeError):  # _numbers states what is wrong
         return None
-    if array.ndim != 1 or array.dtype.kind not in "OUT":
-        return None
-    texts = array.tolist()
+    texts = array.tolist() if array.ndim == 1 and array.dtype.kind in "OUT" else []
     return texts if texts and all(isinstance(text, str) for text in texts) else None
 
 
@@ -185,18 +179,15 @@ def _class_names(classes: Iterable[str]) -> tuple[str, ...]:
     return names
 
 
-def _indices(values: NDArray[Any] | None, names: tuple[str, ...] | None) -> NDArray[Any] | None:
-    """Check that predictions are indexes of the classes, if classes have names."""
-    if values is None or names is None:
-        return values
-    wrong = np.flatnonzero(~np.isin(values, np.arange(len(names))))
+def _checked(indices: NDArray[Any], num_classes: int) -> NDArray[np.int64]:
+    """Return predictions (N,) that are indexes of the classes."""
+    wrong = np.flatnonzero(~np.isin(indices, np.arange(num_classes)))
     if len(wrong):
-        place = wrong[0]
         raise DataError(
-            f"prediction[{place}] is {values[place]}, and there are {len(names)} classes; give their names, or their "
-            f"indexes from 0 to {len(names) - 1}"
+            f"prediction[{wrong[0]}] is {indices[wrong[0]]}, and there are {num_classes} classes; give their names, or "
+            f"their indexes from 0 to {num_classes - 1}"
         )
-    return values.astype(np.int64)
+    return indices.astype(np.int64)
 
 
 def _numbers(name: str, values: ArrayLike) -> NDArray[Any]:
@@ -230,10 +221,9 @@ def _agreed_size(arrays: dict[str, NDArray[Any]], ids: Sequence[str] | None) -> 
     if len(set(sizes.values())) > 1:
         stated = ", ".join(f"{name} {size}" for name, size in sizes.items())
         raise DataError(f"the features disagree about the number of examples: {stated}")
-    size = next(iter(sizes.values()))
-    if size == 0:
+    if 0 in sizes.values():
         raise DataError("the pool holds no example; check the source it was read from")
-    return size
+    return next(iter(sizes.values()))
 
 
 def _unique(ids: Iterable[str]) -> list[str]:
@@ -241,7 +231,6 @@ def _unique(ids: Iterable[str]) -> list[str]:
         raise DataError(f"ids is of type {type(ids).__name__}; give one name per example: N unique texts")
     names = [str(name) for name in ids]
     if len(set(names)) < len(names):
-        seen: set[str] = set()
-        repeated = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        repeated = next(name for name, count in Counter(names).items() if count > 1)
         raise DataError(f"id {repeated!r} stands twice in the pool; ids must be unique")
     return names

@@ -82,16 +82,16 @@ class Selection:
         for name, kind in _KINDS.items():
             if not isinstance(content.get(name), kind) or isinstance(content[name], bool):
                 raise DataError(f"{source}: {name} is {content.get(name)!r:.60}, and must be of type {kind.__name__}")
-        entries = {name: content[name] for name in _KINDS}
-        selection = cls(
-            **entries
-            | {
-                "index": _whole(entries["index"], source),
-                "ids": tuple(entries["ids"]),
-                "design": read_design(entries["design"], source),
-                "contents": _contents(content.get("contents", []), source),
-            }
-        )
+        for item in content["index"]:
+            if not isinstance(item, int) or isinstance(item, bool):
+                raise DataError(f"{source}: index {item!r} is not a whole number")
+        own = {
+            "index": np.array(content["index"], dtype=np.int64),
+            "ids": tuple(content["ids"]),
+            "design": read_design(content["design"], source),
+            "contents": _contents(content.get("contents", []), source),
+        }
+        selection = cls(**{name: content[name] for name in _KINDS} | own)
         selection._check(source)
         return selection
 
@@ -162,13 +162,13 @@ class Selection:
         strange = [name for name in self.ids if not isinstance(name, str)]
         if strange:
             raise DataError(f"{source}: id {strange[0]!r} is not text")
-        num_distinct = len(np.unique(self.index))
-        if num_distinct < n and self.design.is_distinct:
-            values, counts = np.unique(self.index, return_counts=True)
-            twice = values[counts > 1][0]
-            raise DataError(f"{source}: index {twice} occurs twice, and its design draws no example twice")
-        if len(set(self.ids)) != num_distinct:
-            raise DataError(f"{source}: index names {num_distinct} examples and ids {len(set(self.ids))}")
+        values, counts = np.unique(self.index, return_counts=True)
+        if len(values) < n and self.design.is_distinct:
+            raise DataError(
+                f"{source}: index {values[counts > 1][0]} occurs twice, and its design draws no example twice"
+            )
+        if len(set(self.ids)) != len(values):
+            raise DataError(f"{source}: index names {len(values)} examples and ids {len(set(self.ids))}")
 
 
 def _contents(given: Any, source: str) -> tuple[Content, ...]:
@@ -179,13 +179,6 @@ def _contents(given: Any, source: str) -> tuple[Content, ...]:
     if any(len(pair) != 2 for item in pairs for pair in item.values()):
         raise DataError(f"{source}: contents is {given!r:.60}, and must list two digests for each feature of a pool")
     return tuple(pairs)  # type: ignore[arg-type]
-
-
-def _whole(index: list[Any], source: str) -> NDArray[np.int64]:
-    wrong = next((item for item in index if not isinstance(item, int) or isinstance(item, bool)), None)
-    if wrong is not None:
-        raise DataError(f"{source}: index {wrong!r} is not a whole number")
-    return np.array(index, dtype=np.int64)
 
 
 def _read_parquet(source: Path) -> dict[str, Any]:

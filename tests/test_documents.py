@@ -45,7 +45,7 @@ def test_written_and_read_again() -> None:
     [
         ({"format": "bicycle/9"}, 'a.json has format "bicycle/9"; this version reads "bicycle/3"'),
         ({"format": ["bicycle/3"]}, 'a.json has format ["bicycle/3"]; this version reads'),
-        ({"ower": "me"}, "a.json: unknown key 'ower' (value \"me\"); did you mean 'owner'?; buy another"),
+        ({"ower": "me"}, "a.json: unknown key 'ower' (value \"me\"); did you mean 'owner'? If not, buy another"),
         ({"wheels": [{"size": 1.0, "spoke": 8}]}, "unknown key 'wheels.0.spoke' (value 8); did you mean 'spokes'?"),
         ({"wheels": [{}]}, "a.json: key 'wheels.0.size' is missing; buy another"),
         ({"wheels": {"size": 1.0}}, 'a.json: wheels: Input should be a valid list (value {"size": 1.0})'),

@@ -1,17 +1,42 @@
 """Commands that measure what data sets cover, and generate vectors: characterize, generate."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from opacc_ray.cli.command import Answer, command
-from opacc_ray.cli.options import RUN, run_argument, track_option
+from opacc_ray.cli.command import RUN, Answer, command, on_run, out_option, track_option
 from opacc_ray.errors import SpecError
 
 if TYPE_CHECKING:
     from opacc_ray.audit.characterization_documents import Generation
-    from opacc_ray.cli.layout import Line
+    from opacc_ray.characterize.class_coverage import Regions
+    from opacc_ray.cli.texts import Line
     from opacc_ray.report.report_documents import WrittenCharacterization
+    from opacc_ray.runs.run import Run
+
+SHARES = ("0-100", "30-70", "50-50", "70-30", "100-0")
+"""Shares of the paper, in percent: near the centroid, near the boundary."""
+
+radius_option = click.option(
+    "--radius",
+    type=float,
+    default=0.5,
+    show_default=True,
+    help="What counts as near a centroid: share of the largest distance.",
+)
+boundary_option = click.option(
+    "--boundary",
+    default="0-0.7",
+    show_default=True,
+    metavar="LOW-HIGH",
+    help="What counts as near a boundary: confidence.",
+)
+
+
+def seed_option(text: str) -> Callable[[Any], Any]:
+    """Return the option of the seed."""
+    return click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help=text)
 
 
 @command("characterize")
@@ -25,61 +50,41 @@ if TYPE_CHECKING:
     help="Run, or labelled case (.npz, .parquet, .csv), to compare with; one per RUN.",
 )
 @click.option(
-    "--test",
-    "tests",
-    metavar="URI",
-    multiple=True,
-    help="Labelled case to measure instead of the pool; one per RUN.",
+    "--test", "tests", metavar="URI", multiple=True, help="Labelled case to measure instead of the pool; one per RUN."
 )
-@click.option(
-    "--radius",
-    type=float,
-    default=0.5,
-    show_default=True,
-    help="What counts as near a centroid: share of the largest distance.",
-)
-@click.option(
-    "--boundary",
-    default="0-0.7",
-    show_default=True,
-    metavar="LOW-HIGH",
-    help="What counts as near a boundary: confidence.",
-)
+@radius_option
+@boundary_option
 @click.option("--no-shift", is_flag=True, help="Skip the covariate shift, which takes seconds per class.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the covariate shift.")
-@click.option("--out", metavar="FOLDER", help="Folder of the files (default: next to the estimate of the first RUN).")
+@seed_option("Seed of the covariate shift.")
+@out_option(help="Folder of the files (default: next to the estimate of the first RUN).")
 def characterize(
     uris: tuple[str, ...],
     track: str | None,
-    references: tuple[str, ...],
-    tests: tuple[str, ...],
     radius: float,
     boundary: str,
     no_shift: bool,
-    seed: int,
     out: str | None,
+    **given: Any,
 ) -> Answer:
     """Measure how pool, selection and reference cover classes and boundaries.
 
     Several RUNs compare several models.
     """
-    from opacc_ray.characterize.class_coverage import Regions
     from opacc_ray.characterize.covariate_shift import Mixtures
     from opacc_ray.report.characterized import characterize, write_characterization
     from opacc_ray.runs.run import Run
 
-    low, high = pair_of(boundary, "--boundary", "0-0.7")
     runs = [Run.open(uri, track) for uri in uris]
-    found = characterize(
-        runs,
-        references,
-        tests=tests,
-        regions=Regions(radius, low, high),
-        mixtures=None if no_shift else Mixtures(seed=seed),
-        seed=seed,
-    )
+    mixtures = None if no_shift else Mixtures(seed=given["seed"])
+    found = characterize(runs, regions=_regions(radius, boundary), mixtures=mixtures, **given)
     written = write_characterization(found, runs[0], out)
     return Answer(written, coverage_text(written))
+
+
+def _regions(radius: float, boundary: str) -> "Regions":
+    from opacc_ray.characterize.class_coverage import Regions
+
+    return Regions(radius, *pair_of(boundary, "--boundary", "0-0.7"))
 
 
 def pair_of(text: str, option: str, example: str) -> tuple[float, float]:
@@ -107,7 +112,7 @@ def coverage_text(written: "WrittenCharacterization") -> "list[Line]":
 
 
 @command("generate")
-@run_argument
+@on_run
 @track_option
 @click.option(
     "--shares",
@@ -119,56 +124,25 @@ def coverage_text(written: "WrittenCharacterization") -> "list[Line]":
     "--count", "counts", type=int, multiple=True, metavar="N", help="Vectors of a set; repeatable (default: 300)."
 )
 @click.option("--reference", metavar="URI", help="Labelled case (.npz, …) or run to start from (default: the pool).")
-@click.option(
-    "--radius",
-    type=float,
-    default=0.5,
-    show_default=True,
-    help="What counts as near a centroid: share of the largest distance.",
-)
-@click.option(
-    "--boundary",
-    default="0-0.7",
-    show_default=True,
-    metavar="LOW-HIGH",
-    help="What counts as near a boundary: confidence.",
-)
+@radius_option
+@boundary_option
 @click.option("--pictures", is_flag=True, help="Decode some vectors to pictures; the pool must hold images.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the draw and the decoder.")
-@click.option("--out", metavar="FOLDER", help="Folder of the files (default: generated/ in the run).")
+@seed_option("Seed of the draw and the decoder.")
+@out_option(help="Folder of the files (default: generated/ in the run).")
 def generate(
-    uri: str,
-    track: str | None,
-    shares: tuple[str, ...],
-    counts: tuple[int, ...],
-    reference: str | None,
-    radius: float,
-    boundary: str,
-    pictures: bool,
-    seed: int,
-    out: str | None,
+    run: "Run", shares: tuple[str, ...], counts: tuple[int, ...], pictures: bool, seed: int, **options: Any
 ) -> Answer:
     """Generate feature vectors and test the model's classifier head on them."""
-    from opacc_ray.characterize.class_coverage import Regions
-    from opacc_ray.report.generated_vectors import Wanted, generate_for, with_pictures
-    from opacc_ray.runs.run import Run
+    from opacc_ray.audit.characterization import class_names
+    from opacc_ray.report.generated_vectors import Wanted, draw_pictures, generate_for, with_pictures
 
-    low, high = pair_of(boundary, "--boundary", "0-0.7")
     wanted = [Wanted(_centroid_share(text), num) for text in shares or SHARES for num in counts or (300,)]
-    regions = Regions(radius, low, high)
-    run = Run.open(uri, track)
-    made = generate_for(run, wanted, reference, regions=regions, seed=seed, out=out)
+    regions = _regions(options.pop("radius"), options.pop("boundary"))
+    made = generate_for(run, wanted, regions=regions, seed=seed, **options)
     document = made.document
     if pictures:
-        from opacc_ray.audit.characterization import class_names
-        from opacc_ray.report.generated_vectors import draw_pictures
-
         document = with_pictures(made, draw_pictures(run, made, class_names(run), seed))
     return Answer(document, _generated(document))
-
-
-SHARES = ("0-100", "30-70", "50-50", "70-30", "100-0")
-"""Shares of the paper, in percent: near the centroid, near the boundary."""
 
 
 def _centroid_share(text: str) -> float:

@@ -1,26 +1,55 @@
-"""The base of every command: ``--json``, ``--verbose``, ``--log``, exit codes and the help by groups."""
+"""What every command has: options, short names of runs, exit codes, and an answer that is printed as text or JSON.
 
+A short name such as ``digits-cfbb3651`` is looked up under ``$OPACC_OUTPUT``, or else under the outputs that commands
+used on this machine. They are kept in ``$XDG_STATE_HOME/opacc/outputs.json``, newest first, with the names of their
+runs.
+"""
+
+import contextlib
+import functools
 import json
 import os
+import re
 import signal
+import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from shlex import quote
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
 
-from opacc_ray.cli.terminal import fail, kept_in_log, log_to_stderr, printable_json, stdout_kept
-from opacc_ray.errors import OpaccError, shortened
+from opacc_ray.cli.terminal import (
+    fail,
+    is_styled,
+    kept_in_log,
+    log_to_stderr,
+    printable_json,
+    stdout_kept,
+    terminal_text,
+)
+from opacc_ray.errors import DataError, OpaccError, SpecError, shortened
 
 if TYPE_CHECKING:
-    from opacc_ray.cli.layout import Line
+    from opacc_ray.cli.texts import Line
     from opacc_ray.documents import Document
+    from opacc_ray.labels.label_log import Score
+    from opacc_ray.spec import Spec
 
 LOG, LOG_FORM = "OPACC_LOG", click.Choice(["text", "json"])
 """Environment variable of the form of log lines, for workers of a local cluster as well; and its values."""
+
+OUTPUT = "OPACC_OUTPUT"
+"""Environment variable that names the output of short names."""
+
+MOST_OUTPUTS, MOST_RUNS = 20, 200
+"""Outputs that are kept, and runs of each."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}-[0-9a-f]{8}")
 
 
 class Answer(NamedTuple):
@@ -29,18 +58,6 @@ class Answer(NamedTuple):
     document: "Document"
     lines: "Sequence[Line]"
     failure: OpaccError | None = None  # its exit code is the command's
-
-
-class RunName(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
-    """A run: its URI, or its short name."""
-
-    name = "run"
-
-    def shell_complete(self, context: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from opacc_ray.cli.run_names import known_outputs
-
-        names = dict.fromkeys(name for names in known_outputs().values() for name in names)
-        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 class Command(click.Command):
@@ -55,44 +72,60 @@ class Command(click.Command):
         ]
 
     def invoke(self, context: click.Context) -> int:
-        """Run the callback; return the exit code."""
-        as_json, verbose, form = (context.params.pop(name) for name in ("as_json", "verbose", "log"))
+        """Run the callback, with URIs instead of short names; return the exit code."""
+        given = context.params
+        as_json, verbose, form = (given.pop(name) for name in ("as_json", "verbose", "log"))
         if form is not None:
             os.environ[LOG] = form
             log_to_stderr()
         try:
             with stdout_kept():
-                self._find_runs(context)
+                for name in [item.name or "" for item in self.params if item.type is RUN]:
+                    uris = given[name]
+                    given[name] = tuple(map(uri_of, uris)) if isinstance(uris, tuple) else uri_of(uris)
                 answer: Answer = super().invoke(context)
         except (click.ClickException, BrokenPipeError):
             raise
         except (Exception, KeyboardInterrupt) as error:
             message, code = ending(error)
             return fail(f"{message}{kept_in_log(_details(error))}", code, as_json=as_json)
-        print(_json_of(answer) if as_json else _text_of(answer, verbose=verbose), flush=True)
+        if as_json:
+            print(printable_json(json.dumps(answer.document.to_dict(), ensure_ascii=False)), flush=True)
+        else:
+            print(terminal_text(answer.lines, verbose=verbose, styled=is_styled()), flush=True)
         if answer.failure is None:
             return 0
         return fail(f"{answer.failure}{kept_in_log(answer.failure.details)}", answer.failure.exit_code, as_json=False)
 
-    def _find_runs(self, context: click.Context) -> None:
-        """Replace short names of runs by their URIs."""
-        from opacc_ray.cli.run_names import uri_of
 
-        for parameter in self.params:
-            name = parameter.name or ""
-            if isinstance(parameter.type, RunName):
-                given = context.params[name]
-                context.params[name] = tuple(map(uri_of, given)) if isinstance(given, tuple) else uri_of(given)
+def command(name: str) -> Callable[[Callable[..., Answer]], Command]:
+    """Make a function a command; the first line of its docstring is its help."""
+    return click.command(name, cls=Command)
 
 
-def _json_of(answer: Answer) -> str:
-    return printable_json(json.dumps(answer.document.to_dict(), ensure_ascii=False))
+class Group(click.Group):
+    """A group of commands; its help lists them by section, in order of definition, with their whole first sentences."""
+
+    def __init__(self, name: str, sections: Mapping[str, Sequence[click.Command]], **settings: Any) -> None:
+        super().__init__(name, commands=[item for part in sections.values() for item in part], **settings)
+        self.sections = sections
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = {title: [row for item in part for row in _rows_of(item)] for title, part in self.sections.items()}
+        width = max(len(name) for part in rows.values() for name, _ in part)
+        for title, part in rows.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), text) for name, text in part])
 
 
-def _text_of(answer: Answer, *, verbose: bool) -> str:
-    from opacc_ray.cli.layout import is_styled, terminal_text
+def _rows_of(item: click.Command) -> list[tuple[str, str]]:
+    """Return the name of a command and the first sentence of its help; of a group, those of its commands."""
+    if isinstance(item, click.Group):
+        return [(f"{item.name} {name}", text) for part in item.commands.values() for name, text in _rows_of(part)]
+    return [(item.name or "", " ".join((item.help or "").partition("\n\n")[0].split()))]
 
-    return terminal_text(answer.lines, verbose=verbose, styled=is_styled())
+
+# -- how a command ends ----------------------------------------------------------------------------------
 
 
 def ending(error: BaseException) -> tuple[str, int]:
@@ -129,51 +162,219 @@ def end_on_sigterm() -> None:
         signal.signal(signal.SIGTERM, end)
 
 
-class Section(NamedTuple):
-    """A group of commands in the help."""
-
-    title: str
-    commands: Sequence[click.Command]
+# -- names of runs ---------------------------------------------------------------------------------------
 
 
-class Group(click.Group):
-    """A group of commands; its help lists them in order of definition, with their whole first sentences."""
+def uri_of(given: str) -> str:
+    """Return the URI of a run that a user names; a URI or path is returned as it is.
 
-    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(_rows_of(list(self.commands.values())))
-
-
-class Application(click.Group):
-    """The command line; its help lists commands by sections."""
-
-    def __init__(self, name: str, sections: Sequence[Section], **settings: Any) -> None:
-        commands = [item for section in sections for item in section.commands]
-        super().__init__(name, commands=commands, **settings)
-        self.sections = sections
-
-    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = [_rows_of(section.commands) for section in self.sections]
-        width = max(len(name) for part in rows for name, _ in part)
-        for section, part in zip(self.sections, rows, strict=True):
-            with formatter.section(section.title):
-                formatter.write_dl([(name.ljust(width), text) for name, text in part])
-
-
-def _rows_of(commands: Sequence[click.Command]) -> list[tuple[str, str]]:
-    """Return the name and the first sentence of the help of each command, and of those in a group."""
-    rows = []
-    for item in commands:
-        parts = item.commands.values() if isinstance(item, click.Group) else ()
-        rows += [(f"{item.name} {part.name}", _first_paragraph(part)) for part in parts]
-        rows += [] if parts else [(item.name or "", _first_paragraph(item))]
-    return rows
+    Raises
+    ------
+    DataError
+        No output, or more than one, holds a run of that name.
+    """
+    if not _NAME.fullmatch(given) or Path(given).exists():
+        return given
+    asked = os.environ.get(OUTPUT)
+    outputs = known_outputs()
+    places = [asked] if asked else [output for output, names in outputs.items() if given in names]
+    found = [uri for place in places or outputs if (uri := _run_in(place, given))]
+    if len(found) == 1:
+        if not asked:
+            remember(found[0])
+        return found[0]
+    if found:
+        raise DataError(f"{len(found)} outputs hold a run {given}: {', '.join(found)}; give one of these URIs")
+    where = f"${OUTPUT} ({asked})" if asked else ", ".join(outputs) or "no output: none was used on this machine"
+    raise DataError(f"there is no run {given} in {where}; give its URI, or set {OUTPUT} to the `output` of its spec")
 
 
-def _first_paragraph(command: click.Command) -> str:
-    return " ".join((command.help or "").partition("\n\n")[0].split())
+def _run_in(output: str, name: str) -> str | None:
+    """Return the URI of a run below an output; None if it is not there, or the output cannot be read."""
+    from opacc_ray.lake.store_uris import open_store
+    from opacc_ray.runs.run import HEADER
+
+    with contextlib.suppress(OpaccError):
+        store = open_store(output).store(name)
+        return store.uri if store.exists(HEADER) else None
+    return None
 
 
-def command(name: str) -> Callable[[Callable[..., Answer]], Command]:
-    """Make a function a command; the first line of its docstring is its help."""
-    return click.command(name, cls=Command)
+def short_name(uri: str) -> str:
+    """Return the shortest name that :func:`uri_of` resolves to a run, quoted for a shell."""
+    output, _, name = uri.rstrip("/").rpartition("/")
+    if not _NAME.fullmatch(name) or Path(name).exists():
+        return quote(uri)
+    if asked := os.environ.get(OUTPUT):
+        from opacc_ray.lake.store_uris import open_store
+
+        holders = [open_store(asked).uri.rstrip("/")]
+    else:
+        holders = [known for known, names in known_outputs().items() if name in names]
+    return name if holders == [output] else quote(uri)
+
+
+def known_outputs() -> dict[str, list[str]]:
+    """Return the outputs that commands used, newest first, each with the names of its runs."""
+    try:
+        kept = json.loads(_state_file().read_text(encoding="utf-8"))["outputs"]
+        return {str(output): [str(name) for name in names] for output, names in kept.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def remember(uri: str) -> None:
+    """Keep the output and the name of a run; a state file that cannot be written is no error."""
+    output, _, name = uri.rstrip("/").rpartition("/")
+    outputs = known_outputs()
+    names = [name, *(known for known in outputs.pop(output, []) if known != name)][:MOST_RUNS]
+    kept = dict(list(({output: names} | outputs).items())[:MOST_OUTPUTS])
+    with contextlib.suppress(OSError):
+        path = _state_file()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        number, draft = tempfile.mkstemp(dir=path.parent)
+        with open(number, "w", encoding="utf-8") as file:
+            json.dump({"outputs": kept}, file, indent=2)
+        os.replace(draft, path)
+
+
+def _state_file() -> Path:
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(home) / "opacc" / "outputs.json"
+
+
+# -- options ---------------------------------------------------------------------------------------------
+
+
+class _Completed(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
+    """Text that a shell completes with known names; the command checks it."""
+
+    def __init__(self, name: str, known: Callable[[], Iterable[str]]) -> None:
+        self.name, self.known = name, known
+
+    def shell_complete(self, context: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(name) for name in self.known() if name.startswith(incomplete)]
+
+
+def _methods() -> Iterable[str]:
+    from opacc_ray.samplers import METHODS
+
+    return METHODS
+
+
+METHOD = _Completed("method", _methods)
+RUN = _Completed("run", lambda: dict.fromkeys(name for names in known_outputs().values() for name in names))
+"""A run: its URI, or its short name. A command gets the URI."""
+
+
+class _BetweenZeroAndOne(click.ParamType):  # type: ignore[type-arg]
+    """A number between 0 and 1, both excluded."""
+
+    def __init__(self, name: str, example: str) -> None:
+        self.name, self.example = name, example
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float:
+        text = str(value)
+        try:
+            number = float(text.removeprefix("±"))
+        except ValueError:
+            number = float("nan")
+        if not 0 < number < 1:
+            self.fail(f"{text}: give a {self.name} between 0 and 1, such as {self.example}", param, context)
+        return number
+
+
+LEVEL = _BetweenZeroAndOne("confidence level", "0.95")
+HALF_WIDTH = _BetweenZeroAndOne("half-width", "0.02")
+RULE = click.Choice(["error", "majority", "latest"])
+TOOL = click.Choice(["label-studio", "cvat", "ground-truth", "csv", "jsonl"])
+
+
+def _svg_name(name: str) -> str:
+    if not name.lower().endswith(".svg"):
+        raise click.BadParameter(f"{name}: pictures are SVG; give a file whose name ends in .svg")
+    return name
+
+
+def picture_option(text: str) -> Callable[[Any], Any]:
+    """Return the option of a file or object for a picture."""
+    return click.option("--picture", type=_svg_name, metavar="FILE.svg", help=text)
+
+
+def set_option(text: str) -> Callable[[Any], Any]:
+    """Return the option that changes parameters of the method."""
+    return click.option("--set", "assignments", metavar="NAME=VALUE", multiple=True, help=text)
+
+
+run_argument = click.argument("uri", metavar="RUN", type=RUN)
+track_option = click.option("--track", metavar="NAME", help="Track to use (default: the main one).")
+budget_option = click.option("--budget", type=int, metavar="N", help="Number of labels.")
+out_option = functools.partial(click.option, "--out", metavar="FOLDER")
+level_option = click.option(
+    "--level", type=LEVEL, default=0.95, show_default=True, help="Confidence level of the intervals."
+)
+conflict_option = click.option(
+    "--conflict", type=RULE, help="Rule for labels that differ, this time only (default: that of the run)."
+)
+score_option = click.option(
+    "--score", metavar="NAME=VALUE", help="Score of a regression, this time only: within=0.5 or error_scale=2."
+)
+
+
+def on_run(function: Callable[..., Answer]) -> Callable[..., Answer]:
+    """Add the argument RUN; the function gets the run, opened on the track of `--track` if it has that option."""
+
+    @functools.wraps(function)
+    def opened(uri: str, track: str | None = None, **options: Any) -> Answer:
+        from opacc_ray.runs.run import Run
+
+        return function(Run.open(uri, track), **options)
+
+    return run_argument(opened)
+
+
+def _with_options(*options: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return lambda function: functools.reduce(lambda made, option: option(made), options, function)
+
+
+table_options = _with_options(
+    click.option("--name", metavar="NAME", help="CSV: name of the audit (default: the file's name)."),
+    click.option("--output", metavar="URI", help="CSV: folder of the run and its spec (default: ./audits)."),
+    click.option("--method", type=METHOD, help="CSV: sampling method (default: neyman)."),
+    click.option("--budget", type=int, metavar="N", help="CSV: number of labels."),
+)
+"""Options of an audit of a file of predictions, which has no spec."""
+
+statement_options = _with_options(
+    score_option,
+    conflict_option,
+    click.option("--partial", is_flag=True, help="Treat missing labels as missing at random."),
+    level_option,
+)
+"""Options of results: score, conflict, partial and level."""
+
+
+def score_for(spec: "Spec", given: str | None) -> "Score | None":
+    """Return the score that ``--score NAME=VALUE`` gives; None if it is not given."""
+    from opacc_ray.labels.label_log import Score
+    from opacc_ray.spec import ScoreSpec, validated
+
+    if given is None:
+        return None
+    if spec.model.task != "regression":
+        raise SpecError(f"--score {given}: only a regression has a score; remove --score")
+    stated = validated(ScoreSpec, parse_assignments([given], "--score"), "--score")
+    return Score(stated.error_scale or spec.model.error_scale, stated.within)
+
+
+def parse_assignments(given: Sequence[str], option: str = "--set") -> dict[str, Any]:
+    """Return the ``NAME=VALUE`` of an option as a mapping; values are YAML."""
+    from opacc_ray.spec import parse_yaml
+
+    parameters = {}
+    for item in given:
+        name, separator, value = item.partition("=")
+        if not separator:
+            raise SpecError(f"{option} {shortened(item, 80)}: write NAME=VALUE, such as --set sections=20")
+        parameters[name] = parse_yaml(value, f"{option} {shortened(item, 80)}: the value")
+    return parameters

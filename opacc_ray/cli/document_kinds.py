@@ -1,7 +1,9 @@
-"""All kinds of documents, and their JSON schemas."""
+"""All kinds of documents, and their JSON schemas. Importing a module with documents registers them."""
+
+# ruff: noqa: F401
 
 import json
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, Field
 
@@ -18,8 +20,7 @@ from opacc_ray.audit import (
     submission,
     verify,
 )
-from opacc_ray.audit import status as failure
-from opacc_ray.cli import method_list, spec_keys
+from opacc_ray.cli import explanations
 from opacc_ray.demo import documents as demo_documents
 from opacc_ray.documents import Document
 from opacc_ray.extract import feature_set
@@ -45,56 +46,25 @@ class WrittenSchemas(Document):
     files: list[str] = Field(description="URIs of the schemas")
 
 
-MODULES = (
-    checks,
-    run_documents,
-    prior_knowledge,
-    feature_set,
-    feature_sets,
-    label_budget,
-    label_documents,
-    serve,
-    estimate_documents,
-    several_models,
-    report_documents,
-    characterization_documents,
-    fleet_documents,
-    status,
-    failure,
-    submission,
-    verify,
-    exported_case,
-    exported_tables,
-    study_documents,
-    demo_documents,
-    method_list,
-    spec_keys,
-)
-"""The modules with documents: importing one registers its classes."""
-
-
 def kinds() -> list[type[Document]]:
     """Return every class of documents of this package, by format."""
-    own = {__name__, *(module.__name__ for module in MODULES)}
-    return [kind for _, kind in sorted(documents.KINDS.items()) if kind.__module__ in own]
+    return [kind for _, kind in sorted(documents.KINDS.items()) if kind.__module__.startswith("opacc_ray.")]
 
 
 def schemas() -> dict[str, bytes]:
     """Return the schema of each kind of document and of spec, by file name."""
-    found = {_file_name(kind): kind.model_json_schema(mode="serialization") for kind in kinds()}
+    found = {
+        f"{kind.model_fields['format'].default.replace('/', '-')}.json": kind.model_json_schema(mode="serialization")
+        for kind in kinds()
+    }
     specs: dict[str, type[BaseModel]] = {"spec": Spec, "study-spec": StudySpec, "fleet-spec": FleetSpec}
     found |= {f"opacc-{name}.json": kind.model_json_schema() for name, kind in specs.items()}
-    return {name: _encode(schema) for name, schema in sorted(found.items())}
+    return {
+        name: json.dumps({"$schema": DIALECT} | schema, indent=2, ensure_ascii=False).encode() + b"\n"
+        for name, schema in sorted(found.items())
+    }
 
 
 def write_schemas(folder: str) -> WrittenSchemas:
     """Write all schemas to a folder or prefix."""
     return WrittenSchemas(files=write_files(open_store(folder), schemas()))
-
-
-def _file_name(kind: type[Document]) -> str:
-    return f"{kind.model_fields['format'].default.replace('/', '-')}.json"
-
-
-def _encode(schema: dict[str, Any]) -> bytes:
-    return json.dumps({"$schema": DIALECT} | schema, indent=2, ensure_ascii=False).encode() + b"\n"

@@ -1,15 +1,17 @@
 """Commands for many audits, and for one audit over time: fleet, history."""
 
+import re
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
 
 from opacc_ray.audit.progress import Progress
-from opacc_ray.cli.command import Answer, command
-from opacc_ray.cli.options import SVG_FILE
+from opacc_ray.cli.command import Answer, command, picture_option
+from opacc_ray.errors import DataError, shown
 
 if TYPE_CHECKING:
-    from opacc_ray.cli.layout import Line
+    from opacc_ray.cli.texts import Line
     from opacc_ray.fleet.fleet_documents import AccuracyHistory
     from opacc_ray.fleet.run_fleet import Written
 
@@ -18,11 +20,7 @@ if TYPE_CHECKING:
 @click.argument("spec", metavar="FLEET.yaml")
 @click.option("--summary", is_flag=True, help="Run nothing; only summarise the labels so far.")
 @click.option("--alert-to", metavar="FILE|URL", help="Also send alerts and failures to this file, object or webhook.")
-@click.option(
-    "--no-trial",
-    is_flag=True,
-    help="Skip the trial of some examples on this machine's CPU.",
-)
+@click.option("--no-trial", is_flag=True, help="Skip the trial of some examples on this machine's CPU.")
 def fleet(spec: str, summary: bool, alert_to: str | None, no_trial: bool) -> Answer:
     """Run many audits on one cluster and summarise them. Rerun to resume."""
     from opacc_ray.fleet.fleet_spec import load_fleet
@@ -57,17 +55,26 @@ def fleet_text(written: "Written") -> "list[Line]":
 @click.argument("name", metavar="NAME")
 @click.option("--output", metavar="URI", default=".", show_default=True, help="Output of the runs.")
 @click.option("--tables", metavar="URI", help="Read tables of `opacc export --to URI` instead.")
-@click.option(
-    "--picture", type=SVG_FILE, metavar="FILE.svg", help="File or object for a chart of the accuracy over time."
-)
+@picture_option("File or object for a chart of the accuracy over time.")
 def history(name: str, output: str, tables: str | None, picture: str | None) -> Answer:
     """Show the accuracy of an audit over time; NAME is that of its spec."""
     from opacc_ray.fleet.accuracy_history import history_in_tables, history_of_runs, with_picture
 
+    _refuse_path(name)
     found = history_of_runs(name, output) if tables is None else history_in_tables(name, tables)
     if picture is not None:
         found = with_picture(found, picture)
     return Answer(found, history_text(found))
+
+
+def _refuse_path(name: str) -> None:
+    """Raise DataError for a path or URI, of which no audit has the name."""
+    if "/" in name or name.endswith((".yaml", ".yml")):
+        run = re.fullmatch(r"(?:(.*)/)?([^/]+)-[0-9a-f]{8}/?", name)
+        instead = (
+            f"run `opacc history {run[2]} --output {quote(run[1] or '.')}`" if run else "give the `name` in its spec"
+        )
+        raise DataError(f"{shown(name)} is a path, and history takes the name of an audit; {instead}")
 
 
 def history_text(found: "AccuracyHistory") -> "list[Line]":
@@ -79,25 +86,21 @@ def history_text(found: "AccuracyHistory") -> "list[Line]":
     names = "made", "accuracy", "interval", "level", "labels", "run"
     columns = [Column(name, "n" if name in ("accuracy", "level", "labels") else "") for name in names]
     lines: list[Line] = []
-    several = len(found.populations) > 1
-    if several:
-        num = len(found.populations)
+    num = len(found.populations)
+    if num > 1:
         lines.append(f"The runs have {num} populations. Their accuracies are not one series over time.")
     for place, series in enumerate(series_of(found.points)):
-        if several:
+        if num > 1:
             own = found.populations[place]
             lines += facts((f"population {place + 1}", f"other {own.differs}" if own.differs else own.text))
         rows = []
         for point in series:
             name = point.run if point.measure == "accuracy" else f"{point.run} ({point.measure})"
             texts = stated(point, point.measure)
-            rows.append((_minute(point.made), *texts, level_text(point.level), thousands(point.n), name))
+            made = (point.made or "unknown")[:16].replace("T", " ")
+            rows.append((made, *texts, level_text(point.level), thousands(point.n), name))
         lines.append(Table(columns, rows))
     lines += facts(*(("waiting", f"no estimate yet: {uri}") for uri in found.waiting))
     lines += [Fact("failed", f"`opacc status` reports why: {uri}", "error") for uri in found.failed]
     lines += [Fact("warning", f"this cannot be read: {uri}", "warning") for uri in found.unread]
     return [*lines, *facts(("picture", found.picture))]
-
-
-def _minute(made: str | None) -> str:
-    return (made or "unknown")[:16].replace("T", " ")

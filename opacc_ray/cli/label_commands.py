@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opacc_ray.cli.command import Answer, Group, command
-from opacc_ray.cli.options import RULE, TOOL, run_argument, track_option
+from opacc_ray.cli.command import RULE, TOOL, Answer, Group, command, on_run, out_option, run_argument, track_option
 from opacc_ray.errors import LabelError
 
 if TYPE_CHECKING:
-    from opacc_ray.labels.label_rows import FormatName, Way
+    from opacc_ray.labels.label_rows import FormatName
+    from opacc_ray.runs.run import Run
     from opacc_ray.spec import ConflictRule
 
 WAYS = click.Choice(["links", "copies", "thumbnails", "addresses"])
@@ -24,10 +24,10 @@ overlap_option = click.option(
 
 
 @command("manifest")
-@run_argument
+@on_run
 @track_option
 @click.option("--to", "tool", type=TOOL, required=True, help="Labelling tool.")
-@click.option("--out", metavar="FOLDER", help="Folder of the files (default: RUN-round-N-TOOL).")
+@out_option(help="Folder of the files (default: RUN-round-N-TOOL).")
 @click.option("--round", "number", type=click.IntRange(min=1), metavar="N", help="Round (default: the newest).")
 @click.option("--images", type=WAYS, help="How images reach annotators (default: by pool and tool).")
 @click.option(
@@ -42,30 +42,23 @@ overlap_option = click.option(
 )
 @overlap_option
 def manifest(
-    uri: str,
-    track: str | None,
-    tool: "FormatName",
-    out: str | None,
-    number: int | None,
-    images: "Way | None",
-    days: float,
-    annotators: str,
-    overlap: float | None,
+    run: "Run", tool: "FormatName", out: str | None, number: int | None, days: float, annotators: str, **options: Any
 ) -> Answer:
     """Write a round as tasks for a labelling tool, without predictions."""
     from opacc_ray.cli import label_texts
     from opacc_ray.labels.labelling_tasks import Wanted, write_tasks
-    from opacc_ray.runs.run import Run
 
-    run = Run.open(uri, track)
-    folder = out or "-".join(filter(None, [run.name, track, f"round-{number or max(run.rounds(), default=1)}", tool]))
+    folder = out or "-".join(
+        filter(None, [run.name, run.track, f"round-{number or max(run.rounds(), default=1)}", tool])
+    )
     names = tuple(name.strip() for name in annotators.split(",") if name.strip())
-    written = write_tasks(run, Wanted(tool, folder, number, images, timedelta(days=days), names, overlap))
+    wanted = Wanted(tool, folder, number, lifetime=timedelta(days=days), annotators=names, **options)
+    written = write_tasks(run, wanted)
     return Answer(written, label_texts.tasks(written))
 
 
 @command("label")
-@run_argument
+@on_run
 @track_option
 @click.option("--annotator", metavar="NAME", help="Annotator (default: the page asks).")
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="Port; 0: any free one.")
@@ -76,16 +69,15 @@ def manifest(
     help="Address; another one lets other machines in (docs/labelling.md).",
 )
 @overlap_option
-def label(uri: str, track: str | None, annotator: str | None, port: int, host: str, overlap: float | None) -> Answer:
+def label(run: "Run", port: int, host: str, **options: Any) -> Answer:
     """Label on a web page, until Ctrl-C; answers are saved at once."""
     from opacc_ray.cli import label_texts
     from opacc_ray.labels.page.serve import serve
-    from opacc_ray.runs.run import Run
 
     def announce(address: str) -> None:
         click.echo(f"label at   {address}\nend with   Ctrl-C; anyone with this address can label", err=True)
 
-    session = serve(Run.open(uri, track), host, port, announce, annotator=annotator, overlap=overlap)
+    session = serve(run, host, port, announce, **options)
     return Answer(session, label_texts.session(session))
 
 
@@ -100,9 +92,7 @@ MAX_BYTES = 256_000_000
 @click.option("--annotator", metavar="NAME", help="Annotator of all labels in the file.")
 @click.option("--conflict", type=RULE, help="Rule for labels that differ, for the run from now on.")
 @click.option(
-    "--numbers-are-classes",
-    is_flag=True,
-    help="Read numbers as class indexes from 0 although classes have names.",
+    "--numbers-are-classes", is_flag=True, help="Read numbers as class indexes from 0 although classes have names."
 )
 @click.option("--tool", type=TOOL, help="Tool that wrote the file; other files are refused.")
 @click.option(
@@ -117,11 +107,10 @@ def import_file(
     uri: str,
     file: str,
     track: str | None,
-    annotator: str | None,
-    conflict: "ConflictRule | None",
     numbers_are_classes: bool,
     tool: "FormatName | None",
     max_bytes: int,
+    **options: Any,
 ) -> Answer:
     """Import labels: CSV or JSONL with id and label, or a tool's export.
 
@@ -136,14 +125,7 @@ def import_file(
     if tool is not None:
         check_kind(data, file, tool)
     run = Run.open(uri, track)
-    imported = import_labels(
-        run,
-        file,
-        data,
-        conflict=conflict,
-        annotator=annotator,
-        numbers_are_classes=numbers_are_classes or None,
-    )
+    imported = import_labels(run, file, data, numbers_are_classes=numbers_are_classes or None, **options)
     return Answer(imported, label_texts.imported(imported, run.uri, track))
 
 
@@ -166,93 +148,85 @@ def _read(file: str, most: int) -> bytes:
 
 
 @command("list")
-@run_argument
+@on_run
 @click.option("--id", "example", metavar="ID", help="Show one example only.")
-def list_labels(uri: str, example: str | None) -> Answer:
+def list_labels(run: "Run", example: str | None) -> Answer:
     """List all answers: who, when, and which ones count."""
     from opacc_ray.cli import label_texts
     from opacc_ray.labels.label_actions import list_answers
-    from opacc_ray.runs.run import Run
 
-    found = list_answers(Run.open(uri), example)
+    found = list_answers(run, example)
     return Answer(found, label_texts.answers(found))
 
 
 @command("correct")
-@run_argument
+@on_run
 @click.argument("example", metavar="ID")
 @click.argument("label", metavar="LABEL")
 @click.option("--annotator", metavar="NAME", required=True, help="Annotator of the correction.")
-def correct(uri: str, example: str, label: str, annotator: str) -> Answer:
+def correct(run: "Run", example: str, label: str, annotator: str) -> Answer:
     """Override an example's label (`?` = can't tell). Earlier answers stay in the log but are ignored."""
-    from opacc_ray.labels import label_actions as verbs
+    from opacc_ray.cli import label_texts
+    from opacc_ray.labels import label_actions
 
-    return _done(uri, lambda run: verbs.correct(run, example, label, annotator))
+    action = label_actions.correct(run, example, label, annotator)
+    return Answer(action, label_texts.action(action))
 
 
 @command("withdraw")
-@run_argument
+@on_run
 @click.argument("what", metavar="ID|FILE")
-def withdraw(uri: str, what: str) -> Answer:
+def withdraw(run: "Run", what: str) -> Answer:
     """Withdraw the labels of a file or an example (kept in the log)."""
     from opacc_ray.cli import label_texts
-    from opacc_ray.labels import label_actions as verbs
-    from opacc_ray.runs.run import Run
+    from opacc_ray.labels import label_actions
 
-    found = verbs.withdraw(Run.open(uri), what)
+    found = label_actions.withdraw(run, what)
     return Answer(found, label_texts.withdrawn(found))
 
 
 @command("rule")
-@run_argument
+@on_run
 @click.argument("rule", metavar="RULE", type=RULE)
-def set_rule(uri: str, rule: "ConflictRule") -> Answer:
+def set_rule(run: "Run", rule: "ConflictRule") -> Answer:
     """Set the rule for labels that differ: error, majority or latest."""
-    from opacc_ray.labels import label_actions as verbs
+    from opacc_ray.cli import label_texts
+    from opacc_ray.labels import label_actions
 
-    return _done(uri, lambda run: verbs.set_rule(run, rule))
+    action = label_actions.set_rule(run, rule)
+    return Answer(action, label_texts.action(action))
 
 
 @command("agreement")
-@run_argument
-def agreement(uri: str) -> Answer:
+@on_run
+def agreement(run: "Run") -> Answer:
     """Measure agreement of annotators: Cohen's kappa, Krippendorff's alpha."""
     from opacc_ray.cli import label_texts
-    from opacc_ray.labels.annotator_agreement import measure_agreement as measure
-    from opacc_ray.runs.run import Run
+    from opacc_ray.labels.annotator_agreement import measure_agreement
 
-    found = measure(Run.open(uri))
+    found = measure_agreement(run)
     return Answer(found, label_texts.agreement(found))
 
 
 @command("export")
-@run_argument
+@on_run
 @click.argument("folder", metavar="FOLDER")
 @track_option
 @click.option(
     "--to", "tool", type=click.Choice(["fiftyone"]), default="fiftyone", show_default=True, help="Tool to write for."
 )
-def export(uri: str, folder: str, track: str | None, tool: str) -> Answer:
+def export(run: "Run", folder: str, tool: str) -> Answer:
     """Write labelled examples with predictions and weights, to inspect failures."""
     from opacc_ray.labels.fiftyone_export import export_labels
     from opacc_ray.report.facts import facts
-    from opacc_ray.runs.run import Run
 
-    written = export_labels(Run.open(uri, track), tool, folder)
+    written = export_labels(run, tool, folder)
     found = facts(("wrote", f"{written.examples} labelled examples for {tool} to {written.folder}"))
     return Answer(written, found)
 
 
-def _done(uri: str, verb: Any) -> Answer:
-    from opacc_ray.cli import label_texts
-    from opacc_ray.runs.run import Run
-
-    action = verb(Run.open(uri))
-    return Answer(action, label_texts.action(action))
-
-
 labels = Group(
     "labels",
-    commands=[import_file, list_labels, correct, withdraw, set_rule, agreement, export],
+    {"Commands": [import_file, list_labels, correct, withdraw, set_rule, agreement, export]},
     help="Import, list and correct labels.",
 )

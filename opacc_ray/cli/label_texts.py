@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
-from opacc_ray.cli import run_names
-from opacc_ray.cli.layout import Line
-from opacc_ray.cli.texts import changed, next_step, step_after_labels
+from opacc_ray.cli.command import short_name
+from opacc_ray.cli.texts import Line, changed, next_step, step_after_labels
 from opacc_ray.errors import counted
 from opacc_ray.labels.label_documents import (
     AnsweredRound,
@@ -24,41 +22,36 @@ from opacc_ray.labels.label_rows import few, quoted
 from opacc_ray.report.facts import Column, Fact, Table, facts, round_table, warned
 from opacc_ray.runs.estimate_documents import RoundCounts
 
-CANT_TELL = "can't tell"
-
 
 def imported(document: ImportedLabels, run: str, track: str | None) -> list[Line]:
     """Describe an imported file, the rounds after it, and the command to run next."""
-    rounds = document.rounds or [TrackRound(track=None, **_counts(document))]
-    lines: list[Line] = [_taken(document), round_table(rounds, method=False)]
-    lines += facts(
-        *(
-            ("not used", f"{counted(item.rows, 'row')} for examples given up in round {item.round}{_of(item.track)}")
-            for item in document.not_used
-        )
-    )
-    lines += _numbers(document)
+    counts = {name: getattr(document, name) for name in RoundCounts.model_fields}
+    rounds = document.rounds or [TrackRound(track=None, **counts)]
     annotator = quoted(document.annotator or "")
-    lines += facts(
-        *(
-            ("renamed", f"{counted(item.rows, 'row')} by {_who(item.annotator)} count as {annotator}'s")
-            for item in document.renamed
-        )
-    )
-    lines += warned(_times(document))
     votes = [f"{_who(item.annotator)} {item.labels} ({item.file})" for item in document.votes]
-    if len({item.annotator for item in document.votes}) > 1 or document.num_overruled:
-        lines += facts(("labels by", few(votes, most=10)))
-    missing = sum(item.missing for item in rounds)
+    several = len({item.annotator for item in document.votes}) > 1 or document.num_overruled
+    given_up = [
+        ("not used", f"{counted(item.rows, 'row')} for examples given up in round {item.round}{_of(item.track)}")
+        for item in document.not_used
+    ]
+    renamed = [
+        ("renamed", f"{counted(item.rows, 'row')} by {_who(item.annotator)} count as {annotator}'s")
+        for item in document.renamed
+    ]
     return [
-        *lines,
+        _taken(document),
+        round_table(rounds, method=False),
+        *facts(*given_up),
+        *_numbers(document),
+        *facts(*renamed),
+        *warned(_times(document)),
+        *facts(("labels by", few(votes, most=10) if several else None)),
         *_overruled(document.overruled, document.num_overruled),
-        step_after_labels(run, track, missing=missing),
+        step_after_labels(run, track, missing=sum(item.missing for item in rounds)),
     ]
 
 
 def _times(document: ImportedLabels) -> list[str]:
-    """Describe times that cannot be read, or that are in the future."""
     found = []
     if document.first_undated is not None:
         found.append(
@@ -74,18 +67,16 @@ def _times(document: ImportedLabels) -> list[str]:
 
 
 def _taken(document: ImportedLabels) -> Fact:
-    """Describe what was taken from a file."""
     name, labels = document.file.rpartition("/")[2], counted(document.labels, "label")
     if document.again:
         before = f" on {_moment(document.came_before)}" if document.came_before else ""
-        kept = f"; the labels of {counted(document.stay_withdrawn, 'example')} stay withdrawn" * bool(
-            document.stay_withdrawn
-        )
+        stay = counted(document.stay_withdrawn, "example")
+        kept = f"; the labels of {stay} stay withdrawn" if document.stay_withdrawn else ""
         return Fact(name, f"nothing new: imported before{before}, {labels}{_for(document.answers)}{kept}")
-    unsure = f", {document.cant_tell} can't tell" * bool(document.cant_tell)
-    who = f" ({few(document.annotators)})" if document.annotators else ""
+    unsure = f", {document.cant_tell} can't tell" if document.cant_tell else ""
+    who = f" ({few([quoted(name) for name in document.annotators])})" if document.annotators else ""
     blank = document.rows - document.labels - document.cant_tell
-    rows = f", {counted(document.rows, 'row')}" * bool(blank)
+    rows = f", {counted(document.rows, 'row')}" if blank else ""
     again = f"; withdrawn on {_moment(document.withdrawn)}, they count again" if document.withdrawn else ""
     return Fact(name, f"{labels} taken{who}{unsure}{rows}{_for(document.answers)}{again}", "result")
 
@@ -98,25 +89,17 @@ def _for(answers: Sequence[AnsweredRound]) -> str:
     return f": {few(texts, most=10)}" if texts else ""
 
 
-def _counts(document: RoundCounts) -> dict[str, Any]:
-    return {name: getattr(document, name) for name in RoundCounts.model_fields}
-
-
 def _numbers(document: ImportedLabels) -> list[Fact]:
     """Describe how numbers were read as classes, and whether they seem to be counted from 1."""
     found, num = document.class_numbers, sum(item.labels for item in document.class_numbers)
     lines = []
     if any(item.name is not None for item in found):
         read = few([f"{item.number} = {quoted(item.name or '')} ({item.labels})" for item in found], most=10)
-        mixed = f"; {counted(document.class_names, 'other label')} are names" * bool(document.class_names)
+        mixed = f"; {counted(document.class_names, 'other label')} are names" if document.class_names else ""
         lines += facts(("numbers", f"{counted(num, 'label')} are class numbers, counted from 0: {read}{mixed}"))
     if len(found) > 1 and found[0].number:
-        lines += warned(
-            [
-                f"none of {num} labels is 0, the first class. If this file counts classes from 1, withdraw it, and "
-                "count from 0"
-            ]
-        )
+        what = "If this file counts classes from 1, withdraw it, and count from 0"
+        lines += warned([f"none of {num} labels is 0, the first class. {what}"])
     return lines
 
 
@@ -125,8 +108,7 @@ def withdrawn(document: WithdrawnLabels) -> list[Line]:
     name = f"{document.source} (kept as {document.file})" if document.source else document.file
     what = quoted(document.id) if document.id is not None else str(name)
     later = [f"{item.round}{_of(item.track)}" for item in document.drawn_later]
-    rounds = f"round{'s' * (len(later) > 1)} {few(later, most=10)}"
-    kept = f"{rounds} used them to choose examples; the choice stays"
+    kept = f"round{'s' * (len(later) > 1)} {few(later, most=10)} used them to choose examples; the choice stays"
     unread = f"the rounds cannot be counted yet: {document.unread}"
     labels = f"{counted(document.labels, 'label')} of {what}{_for(document.answers)}"
     return [
@@ -179,7 +161,7 @@ def agreement(document: LabelAgreement) -> list[Line]:
 
 def session(document: LabelSession) -> list[Line]:
     """Describe the answers that the labelling page saved, and the command to run next."""
-    see = f"see opacc labels list {run_names.shown(document.run)}, and opacc labels correct"
+    see = f"see opacc labels list {short_name(document.run)}, and opacc labels correct"
     differ = f"{counted(document.different, 'example')} have answers that differ: {see}"
     saved = f"{counted(document.saved, 'answer')}; {document.done} of {document.total} done"
     return [
@@ -217,7 +199,6 @@ def action(document: LabelAction) -> list[Line]:
 
 
 def _overruled(listed: Sequence[Overruling], num: int) -> list[Fact]:
-    """Describe which answers were overruled, and by whom."""
     if not num:
         return []
     texts = [
@@ -239,4 +220,4 @@ def _who(annotator: str | None) -> str:
 
 
 def _label(text: str | None) -> str:
-    return CANT_TELL if text is None else quoted(text)
+    return "can't tell" if text is None else quoted(text)

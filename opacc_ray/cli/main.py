@@ -19,7 +19,7 @@ from opacc_ray.cli import (
     result_commands,
     run_commands,
 )
-from opacc_ray.cli.command import Application, Section, end_on_sigterm
+from opacc_ray.cli.command import Group, end_on_sigterm
 from opacc_ray.cli.terminal import CLOSED_PIPE, escape_unprintable, fail, leave_closed_pipe, log_to_stderr
 
 COMPLETION = "_OPACC_COMPLETE"
@@ -36,59 +36,47 @@ RUN_NAMES = (
     "$OPACC_OUTPUT, else under the outputs that opacc run and submit used on this machine."
 )
 
-application = Application(
+application = Group(
     "opacc",
+    {
+        "An audit, step by step": [
+            run_commands.check,
+            run_commands.run_spec,
+            label_commands.label,
+            run_commands.next_round,
+            result_commands.estimate,
+            result_commands.report,
+        ],
+        "Labels": [label_commands.manifest, label_commands.labels],
+        "Runs and features": [
+            run_commands.status,
+            run_commands.plan,
+            run_commands.submit,
+            run_commands.select,
+            run_commands.verify,
+            run_commands.runs,
+            run_commands.features,
+        ],
+        "Results": [
+            result_commands.budget,
+            result_commands.compare,
+            result_commands.export,
+            characterize_commands.characterize,
+            characterize_commands.generate,
+        ],
+        "Fleets": [fleet_commands.fleet, fleet_commands.history],
+        "More": [
+            other_commands.methods,
+            other_commands.spec,
+            other_commands.study,
+            other_commands.demo,
+            other_commands.schemas,
+        ],
+    },
     help="How accurate is a model on unlabelled data? opacc picks the few examples worth labelling and reports the "
     "accuracy with a confidence interval.",
     epilog=f'{RUN_NAMES}\n\n{EXIT_CODES}\n\nCompletion: eval "$({COMPLETION}=bash_source opacc)" in ~/.bashrc '
     "(or zsh, fish).",
-    sections=[
-        Section(
-            "An audit, step by step",
-            [
-                run_commands.check,
-                run_commands.run_spec,
-                label_commands.label,
-                run_commands.next_round,
-                result_commands.estimate,
-                result_commands.report,
-            ],
-        ),
-        Section("Labels", [label_commands.manifest, label_commands.labels]),
-        Section(
-            "Runs and features",
-            [
-                run_commands.status,
-                run_commands.plan,
-                run_commands.submit,
-                run_commands.select,
-                run_commands.verify,
-                run_commands.runs,
-                run_commands.features,
-            ],
-        ),
-        Section(
-            "Results",
-            [
-                result_commands.budget,
-                result_commands.compare,
-                result_commands.export,
-                characterize_commands.characterize,
-                characterize_commands.generate,
-            ],
-        ),
-        Section("Fleets", [fleet_commands.fleet, fleet_commands.history]),
-        Section(
-            "More",
-            [
-                other_commands.methods,
-                other_commands.spec,
-                other_commands.study,
-                other_commands.demo,
-                other_commands.schemas,
-            ],
-        ),
-    ],
 )
 click.version_option(opacc_ray.__version__, message="opacc %(version)s")(application)
 

@@ -6,15 +6,14 @@ from typing import Any
 import click
 
 from opacc_ray.audit.progress import Progress
-from opacc_ray.cli.command import Answer, command
-from opacc_ray.cli.options import LEVEL, METHOD
+from opacc_ray.cli.command import LEVEL, METHOD, Answer, command
 
 
 @command("methods")
 @click.argument("name", metavar="[METHOD]", type=METHOD, required=False)
 def methods(name: str | None) -> Answer:
     """List the sampling methods, or the parameters of one."""
-    from opacc_ray.cli.method_list import as_text, list_methods
+    from opacc_ray.cli.explanations import as_text, list_methods
 
     found = list_methods([name] if name else None)
     return Answer(found, [as_text(found)])
@@ -25,10 +24,9 @@ def methods(name: str | None) -> Answer:
 @click.option("--template", is_flag=True, required=True, help="Print a spec with comments.")
 def spec(method: str | None, template: bool) -> Answer:
     """Print a spec to start from: opacc spec --template > spec.yaml."""
-    from opacc_ray.cli.spec_keys import SpecTemplate
-    from opacc_ray.cli.spec_keys import template as text_for
+    from opacc_ray.cli.explanations import SpecTemplate, template_for
 
-    text = text_for(method or "neyman")
+    text = template_for(method or "neyman")
     return Answer(SpecTemplate(yaml=text), [text.rstrip("\n")])
 
 

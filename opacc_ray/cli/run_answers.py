@@ -1,21 +1,34 @@
-"""The answers of the commands that draw a round, and the file that `opacc run --exit-file` writes."""
+"""Answers of commands on runs: rounds, plans, jobs, lists, features, and the file of `opacc run --exit-file`."""
 
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from shlex import quote
 
+from opacc_ray.audit.checks import RunPlan
+from opacc_ray.audit.exported_case import ExportedCase
+from opacc_ray.audit.exported_tables import ExportedTables
 from opacc_ray.audit.sanity import predicted_by, warnings_now
-from opacc_ray.audit.status import status
-from opacc_ray.audit.submission import Ended, RunExit
+from opacc_ray.audit.status import ListedRun, RemovedRun, RunList
+from opacc_ray.audit.status import status as status_of
+from opacc_ray.audit.submission import Ended, RunExit, Submission, ended_by
+from opacc_ray.audit.verify import Verification
 from opacc_ray.cli import texts
 from opacc_ray.cli.command import Answer, ending
-from opacc_ray.errors import OpaccError, SpecError
+from opacc_ray.cli.texts import Line, changed
+from opacc_ray.errors import OpaccError, SpecError, counted
 from opacc_ray.lake.store_uris import open_store, split
+from opacc_ray.report import numbers
+from opacc_ray.report.facts import Column, Fact, Table, count_text, facts
+from opacc_ray.report.numbers import duration, noun, percent
+from opacc_ray.runs.feature_sets import FeatureSets, RemovedSet, StoredSet
 from opacc_ray.runs.feature_store import find_changed
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.run_documents import DrawnRound, Goal, GoalProgress
 
 log = logging.getLogger(__name__)
+
+# -- rounds ----------------------------------------------------------------------------------------------
 
 
 def drawn(run: Run, goal: Goal | None = None) -> Answer:
@@ -64,19 +77,13 @@ def exit_file(uri: str | None) -> Iterator[Callable[[Run], None]]:
     try:
         yield done.append
         if uri is not None:
-            _write_done(uri, done[-1])
+            waits_for = status_of(done[-1]).waits_for
+            ended = ended_by(waits_for)
+            _write(uri, RunExit(ended=ended, exit_code=0, run=done[-1].uri, waits_for=waits_for, error=None))
     except BaseException as error:
         if uri is not None:
             _write_failed(uri, error)
         raise
-
-
-def _write_done(uri: str, run: Run) -> None:
-    from opacc_ray.audit.submission import ended_by
-
-    waits_for = status(run).waits_for
-    left = RunExit(ended=ended_by(waits_for), exit_code=0, run=run.uri, waits_for=waits_for, error=None)
-    _write(uri, left.to_bytes())
 
 
 def _write_failed(uri: str, error: BaseException) -> None:
@@ -84,13 +91,159 @@ def _write_failed(uri: str, error: BaseException) -> None:
     ended: Ended = "wrong spec" if isinstance(error, SpecError) else "failed"
     if isinstance(error, KeyboardInterrupt):
         ended = "interrupted"
-    left = RunExit(ended=ended, exit_code=code, run=None, waits_for=None, error=message)
     try:
-        _write(uri, left.to_bytes())
+        _write(uri, RunExit(ended=ended, exit_code=code, run=None, waits_for=None, error=message))
     except OpaccError as trouble:  # the error that ended the command matters more
         log.warning("the exit file could not be written: %s", trouble)
 
 
-def _write(uri: str, data: bytes) -> None:
+def _write(uri: str, left: RunExit) -> None:
     place, name = split(uri)
-    open_store(place).write(name, data)
+    open_store(place).write(name, left.to_bytes())
+
+
+# -- what runs need, and what there is -------------------------------------------------------------------
+
+
+def plan(document: RunPlan) -> list[Line]:
+    """Describe what a run will need, and what that rests on."""
+    pace, requests = document.pace, document.requests
+    about, files = "about " * document.estimated, counted(document.files, "file")
+    examples = f"{about}{counted(document.examples, 'example')} in {files}"
+    actors = counted(document.actors, "actor")
+    memory = f"at most {_bytes(document.memory_actor)} per actor, {_bytes(document.memory_driver)} for the driver"
+    took = f"{1000 * pace.reading:.2g} ms to read, {1000 * pace.computing:.2g} ms to compute on {pace.device}"
+    without = f"{', '.join(document.left_out)}, which compare with a reference" if document.left_out else None
+    return [
+        *facts(
+            ("work", f"{counted(document.shards, 'shard')}: {examples}"),
+            ("requests", f"{requests.list} lists, {requests.read} reads, {requests.write} writes"),
+            ("bytes", f"{_bytes(document.bytes_read)} read, {_bytes(document.bytes_written)} of features written"),
+            ("time", f"{_seconds(3600 * document.hours)} with {actors}, without start-up"),
+            ("memory", memory),
+            ("measured", f"{counted(pace.examples, 'example')} here: {took}"),
+            ("without", without),
+        )
+    ]
+
+
+def _bytes(number: int) -> str:
+    """Format a number of bytes with at most four digits."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if number < 10_000:
+            return f"{number:.0f} {unit}"
+        number = round(number / 1000)
+    return f"{number} TB"
+
+
+def _seconds(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
+
+
+def listed(found: RunList) -> list[Line]:
+    """Describe runs in a table, then why runs failed or cannot be read."""
+    numeric = ("accuracy", "interval", "labels")
+    names = ("run", "state", "accuracy", "interval", "labels", "age")
+    columns = [Column(name, "n" if name in numeric else "") for name in names]
+    wrong = [item for item in found.runs if item.state in ("failed", "unreadable")]
+    return [
+        Table(columns, [_row(item) for item in found.runs]),
+        *(Fact(item.state, f"{item.name}: {item.waits_for}", "error") for item in wrong),
+    ]
+
+
+def _row(item: ListedRun) -> tuple[str, ...]:
+    estimate = item.estimate
+    stated = numbers.stated(estimate, item.measure) if estimate and item.measure else ("", "")
+    return item.name, item.state, *stated, count_text(item.labels), "" if item.days is None else duration(item.days)
+
+
+def removed_run(done: RemovedRun) -> list[Line]:
+    """Describe what of a run was removed, and what was kept."""
+    labels = f", {counted(done.label_files, 'file')} of labels among them" if done.label_files else ""
+    kept = None
+    if done.features and done.used_by:
+        kept = f"features {done.features}, which {', '.join(done.used_by)} use"
+    elif done.features:
+        command = f"opacc features remove {quote(done.run.rpartition('/')[0])} {done.features}"
+        kept = f"features {done.features}, which no other run uses; to delete them: {command}"
+    return [
+        *facts(
+            ("removed", f"{done.run}: {counted(done.files, 'file')}, {_megabytes(done.bytes)}{labels}"),
+            *(("kept", f"{uri}, which is no file of a run") for uri in done.kept),
+            ("kept", kept),
+        )
+    ]
+
+
+def feature_sets(found: FeatureSets) -> list[Line]:
+    """Describe sets of features, some lines each."""
+    unread = [("note", f"the header of {name} cannot be read: what it uses is not known") for name in found.unread]
+    lines: list[Line] = [*(line for item in found.sets for line in _set(item)), *facts(*unread)]
+    return lines or [f"no features are shared in {found.output}"]
+
+
+def removed_set(done: RemovedSet) -> list[Line]:
+    """Describe the set of features that was removed, and the runs that used it."""
+    again = f"; to extract it again, run the spec of {', '.join(done.removed.runs)}" if done.removed.runs else ""
+    return [*facts(("removed", f"{done.removed.digest}: {_megabytes(done.removed.bytes)}{again}"))]
+
+
+def _set(item: StoredSet) -> list[Fact]:
+    examples = "not complete" if item.examples is None else counted(item.examples, "example")
+    weights = f" with weights {item.weights[:16]}" if item.weights else ""
+    return facts(
+        ("set", f"{item.digest}: {examples}, {_megabytes(item.bytes)}"),
+        ("  pool", item.pool or "not known"),
+        ("  model", f"{item.model or 'not known'}{weights}"),
+        ("  features", ", ".join(item.features) or "none is complete"),
+        ("  runs", ", ".join(item.runs) or "none"),
+    )
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.1f} MB"
+
+
+def submission(document: Submission) -> list[Line]:
+    """Describe a job that was sent or found, and how it ended."""
+    how = "was sent before" if document.found else f"sent with {counted(len(document.modules), 'file')} of code"
+    ended = document.ended or "not yet; the same command follows it, `ray job stop` stops it"
+    waits_for = document.waits_for if document.ended else None
+    return [*facts(("job", f"{document.id} {how}"), ("run", document.run), ("ended", ended), ("waits for", waits_for))]
+
+
+def verification(document: Verification) -> list[Line]:
+    """Describe what is wrong with a run, or that nothing is."""
+    lines = facts(("run", document.run), ("checked", counted(document.checked, "file")))
+    lines += [Fact("fault", fault.problem, "error") for fault in document.faults] + changed(document.objects)
+    sound = ("sound", "nothing is wrong") if document.sound else ("faults", len(document.faults))
+    return [*lines, *facts(sound)]
+
+
+def tables(document: ExportedTables) -> list[Line]:
+    """Describe the tables of a run in a lake."""
+    rows = [(name, counted(count, "row")) for name, count in document.rows.items()]
+    return [*facts(("to", document.to), *rows, ("dictionary", document.dictionary))]
+
+
+def exported(document: ExportedCase) -> list[Line]:
+    """Describe a case that was written, and the part of the pool that it holds."""
+    of_pool = "the whole pool"
+    if document.examples < document.pool_size:
+        of_pool = (
+            f"{percent(document.examples / document.pool_size)} of the pool. They are not a random sample, so a study "
+            f'of them does not show the pool. {document.unlabelled} have no label, {document.unsure} got "can\'t tell"'
+        )
+    value = f"{numbers.number(document.value, document.measure)} of these examples"
+    return [
+        *facts(
+            ("case", document.file),
+            ("examples", f"{document.examples} of {document.pool_size}, {of_pool}"),
+            ("columns", ", ".join(document.columns)),
+            (noun(document.measure), value),
+        ),
+        *changed(document.objects),
+    ]

@@ -2,23 +2,16 @@
 
 import logging
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from opacc_ray.audit.progress import Progress
-from opacc_ray.cli.command import Answer, Group, command
-from opacc_ray.cli.options import (
-    HALF_WIDTH,
-    METHOD,
-    budget_option,
-    parse_assignments,
-    run_argument,
-    set_option,
-    table_options,
-    track_option,
-)
+from opacc_ray.cli import command as cli
 from opacc_ray.cli.terminal import log_is_json, say
+
+if TYPE_CHECKING:
+    from opacc_ray.runs.run import Run
 
 log = logging.getLogger(__name__)
 
@@ -27,19 +20,15 @@ def _selecting() -> Progress:
     return Progress("select", "examples", delay=2.0)
 
 
-@command("run")
+@cli.command("run")
 @click.argument("spec", metavar="SPEC.yaml|FILE.csv")
-@table_options
-@click.option(
-    "--no-trial",
-    is_flag=True,
-    help="Skip the trial of some examples on this machine's CPU.",
-)
+@cli.table_options
+@click.option("--no-trial", is_flag=True, help="Skip the trial of some examples on this machine's CPU.")
 @click.option("--exit-file", metavar="URI", help="Write the exit status as JSON to URI, even if the spec is invalid.")
-def run_spec(spec: str, no_trial: bool, exit_file: str | None, **options: Any) -> Answer:
+def run_spec(spec: str, no_trial: bool, exit_file: str | None, **options: Any) -> cli.Answer:
     """Extract features, select examples. Idempotent: rerun to resume."""
     from opacc_ray.audit import verbs
-    from opacc_ray.cli import run_answers, run_names
+    from opacc_ray.cli import run_answers
     from opacc_ray.cluster import local
     from opacc_ray.spec.predictions_table import load_spec_or_table
 
@@ -49,14 +38,14 @@ def run_spec(spec: str, no_trial: bool, exit_file: str | None, **options: Any) -
         with Progress(verb, "shards") as extracting, _selecting() as selecting:
             run = verbs.run(given, extracting, selecting, trial=not no_trial)
         note(run)
-        run_names.remember(run.uri)
+        cli.remember(run.uri)
         return run_answers.drawn(run)
 
 
-@command("check")
+@cli.command("check")
 @click.argument("spec", metavar="SPEC.yaml|FILE.csv")
-@table_options
-def check(spec: str, **options: Any) -> Answer:
+@cli.table_options
+def check(spec: str, **options: Any) -> cli.Answer:
     """Check the spec, and try the model on some examples."""
     from opacc_ray.audit.checks import check as make_checks
     from opacc_ray.cli import texts
@@ -68,10 +57,10 @@ def check(spec: str, **options: Any) -> Answer:
         short = f"{len(wrong)} of {len(made.checks)} checks failed: {', '.join(wrong)}; see the lines above"
         details, failure = failure.details, type(failure)(short)
         failure.details = details
-    return Answer(made, texts.checks(made, quote(spec)), failure)
+    return cli.Answer(made, texts.checks(made, quote(spec)), failure)
 
 
-@command("plan")
+@cli.command("plan")
 @click.argument("spec", metavar="SPEC.yaml")
 @click.option(
     "--actors", type=click.IntRange(min=1), metavar="N", help="Actors of the cluster (default: those of the spec)."
@@ -79,48 +68,38 @@ def check(spec: str, **options: Any) -> Answer:
 @click.option(
     "--batches", type=click.IntRange(min=1), default=4, show_default=True, help="Batches to measure on this machine."
 )
-def plan(spec: str, actors: int | None, batches: int) -> Answer:
+def plan(spec: str, actors: int | None, batches: int) -> cli.Answer:
     """Predict the requests, bytes, hours and memory of a run; start nothing."""
     from opacc_ray.audit.checks import plan_run
-    from opacc_ray.cli import run_texts
+    from opacc_ray.cli import run_answers
     from opacc_ray.spec import load_spec
 
     planned = plan_run(load_spec(spec), spec, actors, batches)
-    return Answer(planned, run_texts.plan(planned))
+    return cli.Answer(planned, run_answers.plan(planned))
 
 
-@command("status")
-@run_argument
-@track_option
-def status(uri: str, track: str | None) -> Answer:
+@cli.command("status")
+@cli.on_run
+@cli.track_option
+def status(run: "Run") -> cli.Answer:
     """Show the rounds of a run, its estimate, and what it waits for."""
     from opacc_ray.audit.status import status as state_of
     from opacc_ray.cli import texts
     from opacc_ray.cli.run_answers import has_page
-    from opacc_ray.runs.run import Run
 
-    run = Run.open(uri, track)
     state = state_of(run)
-    return Answer(state, texts.status(state, with_page=has_page(run)))
+    return cli.Answer(state, texts.status(state, with_page=has_page(run)))
 
 
-@command("select")
-@run_argument
-@click.option("--method", type=METHOD, required=True, help="Sampling method.")
-@budget_option
+@cli.command("select")
+@cli.run_argument
+@click.option("--method", type=cli.METHOD, required=True, help="Sampling method.")
+@cli.budget_option
 @click.option("--seed", type=int, help="Seed of the draw (default: that of the spec).")
 @click.option("--replicates", type=int, metavar="R", help="Draw from each of R random parts of the pool.")
-@set_option("Parameter of the method, in YAML; repeatable.")
+@cli.set_option("Parameter of the method, in YAML; repeatable.")
 @click.option("--track", metavar="NAME", help="Track to select on; created if missing.")
-def select(
-    uri: str,
-    track: str | None,
-    method: str,
-    budget: int | None,
-    seed: int | None,
-    replicates: int | None,
-    assignments: tuple[str, ...],
-) -> Answer:
+def select(uri: str, track: str | None, assignments: tuple[str, ...], **options: Any) -> cli.Answer:
     """Draw another selection from the same features.
 
     If a selection has labels, the new one goes to a track of its own.
@@ -129,109 +108,90 @@ def select(
     from opacc_ray.cli.run_answers import drawn
     from opacc_ray.runs.run import Run
 
-    run, parameters = Run.open(uri), parse_assignments(assignments)
+    run, parameters = Run.open(uri), cli.parse_assignments(assignments)
     with _selecting() as progress:
         if track is None:
-            run = verbs.select_on_free_track(run, method, budget, parameters, seed, replicates, progress)
+            run = verbs.select_on_free_track(run, parameters=parameters, progress=progress, **options)
         else:
             run = run.along(track)
-            verbs.select(run, method, budget, parameters, seed, replicates, progress)
+            verbs.select(run, parameters=parameters, progress=progress, **options)
     return drawn(run)
 
 
-@command("next")
-@run_argument
-@track_option
-@budget_option
-@click.option("--method", type=METHOD, help="Sampling method (default: that of the last round).")
-@set_option("Parameter of the method, in YAML; the others stay unless the method changes.")
+@cli.command("next")
+@cli.on_run
+@cli.track_option
+@cli.budget_option
+@click.option("--method", type=cli.METHOD, help="Sampling method (default: that of the last round).")
+@cli.set_option("Parameter of the method, in YAML; the others stay unless the method changes.")
 @click.option(
     "--replicates", type=int, metavar="R", help="Random parts of the pool (default: as in the last round; 0: none)."
 )
 @click.option("--close", is_flag=True, help="Give up the missing labels.")
 @click.option(
     "--until",
-    type=HALF_WIDTH,
+    type=cli.HALF_WIDTH,
     metavar="±W",
     help="Stop once the interval is ±W, such as 0.03; else draw the next planned round.",
 )
 def next_round(
-    uri: str,
-    track: str | None,
-    budget: int | None,
-    method: str | None,
-    assignments: tuple[str, ...],
-    replicates: int | None,
-    close: bool,
-    until: float | None,
-) -> Answer:
+    run: "Run", budget: int | None, assignments: tuple[str, ...], close: bool, until: float | None, **options: Any
+) -> cli.Answer:
     """Choose what to label next, using all labels so far."""
     from opacc_ray.audit import label_budget, verbs
     from opacc_ray.cli.run_answers import drawn, reached
-    from opacc_ray.runs.run import Run
 
-    run, parameters, goal = Run.open(uri, track), parse_assignments(assignments), None
-    if until is not None:
-        goal = label_budget.look_for_goal(run, until, close=close)
-        if goal.reached:
-            if close:
-                verbs.close(run)
-            run.write_goal(goal)
-            return reached(run, goal)
+    options |= {"parameters": cli.parse_assignments(assignments), "close": close}
+    goal = None if until is None else label_budget.look_for_goal(run, until, close=close)
+    if goal and goal.reached:
+        if close:
+            verbs.close(run)
+        run.write_goal(goal)
+        return reached(run, goal)
     with _selecting() as progress:
-        verbs.next_round(
-            run,
-            goal.sizes[0] if goal and budget is None else budget,
-            method=method,
-            parameters=parameters,
-            replicates=replicates,
-            close=close,
-            progress=progress,
-        )
+        verbs.next_round(run, goal.sizes[0] if goal and budget is None else budget, progress=progress, **options)
     if goal:
         run.write_goal(goal)
     return drawn(run, goal)
 
 
-@command("verify")
-@run_argument
-def verify(uri: str) -> Answer:
+@cli.command("verify")
+@cli.run_argument
+def verify(uri: str) -> cli.Answer:
     """Check all files of a run against their digests and each other."""
     from opacc_ray.audit.verify import verify as verify_run
-    from opacc_ray.cli import run_texts
+    from opacc_ray.cli import run_answers
     from opacc_ray.errors import DataError
 
     found = verify_run(uri)
-    failure = (
-        None if found.sound else DataError(f"{uri}: {len(found.faults)} faults were found; see the fault lines above")
-    )
-    return Answer(found, run_texts.verification(found), failure)
+    wrong = DataError(f"{uri}: {len(found.faults)} faults were found; see the fault lines above")
+    return cli.Answer(found, run_answers.verification(found), None if found.sound else wrong)
 
 
-@command("list")
+@cli.command("list")
 @click.argument("output", metavar="OUTPUT")
-def list_runs(output: str) -> Answer:
+def list_runs(output: str) -> cli.Answer:
     """List the runs of an output: state, accuracy, labels and age."""
     from opacc_ray.audit.status import list_runs as listed
-    from opacc_ray.cli import run_texts
+    from opacc_ray.cli import run_answers
 
     found = listed(output)
-    return Answer(found, run_texts.listed(found))
+    return cli.Answer(found, run_answers.listed(found))
 
 
-@command("remove")
-@run_argument
+@cli.command("remove")
+@cli.run_argument
 @click.option("--force", is_flag=True, help="Delete the run even if it has labels.")
-def remove_run(uri: str, force: bool) -> Answer:
+def remove_run(uri: str, force: bool) -> cli.Answer:
     """Delete a run, but not its features; runs with labels need --force."""
     from opacc_ray.audit.status import remove_run as remove
-    from opacc_ray.cli import run_texts
+    from opacc_ray.cli import run_answers
 
     done = remove(uri, force=force)
-    return Answer(done, run_texts.removed_run(done))
+    return cli.Answer(done, run_answers.removed_run(done))
 
 
-class _Runs(Group):
+class _Runs(cli.Group):
     """A group that lists an output if its first argument is no command."""
 
     def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
@@ -241,11 +201,13 @@ class _Runs(Group):
 
 
 runs = _Runs(
-    "runs", commands=[list_runs, remove_run], help="List or remove the runs of an output; opacc runs OUTPUT lists them."
+    "runs",
+    {"Commands": [list_runs, remove_run]},
+    help="List or remove the runs of an output; opacc runs OUTPUT lists them.",
 )
 
 
-@command("submit")
+@cli.command("submit")
 @click.argument("spec", metavar="SPEC.yaml")
 @click.option("--address", metavar="URL", help="Dashboard of the cluster, http://HEAD:8265 (default: RAY_ADDRESS).")
 @click.option("--wait/--detach", default=True, show_default=True, help="Follow the job to its end, or return at once.")
@@ -259,16 +221,16 @@ runs = _Runs(
 @click.option("--module", "modules", metavar="NAME", multiple=True, help="Further module to send; repeatable.")
 def submit(
     spec: str, address: str | None, wait: bool, environment: tuple[str, ...], modules: tuple[str, ...]
-) -> Answer:
+) -> cli.Answer:
     """Submit as a Ray job and stream its logs; resubmitting is idempotent."""
     from opacc_ray.audit import submission
-    from opacc_ray.cli import run_names, run_texts
+    from opacc_ray.cli import run_answers
     from opacc_ray.spec import load_spec
 
     order = submission.Order(environment, modules, address, wait)
     sent, failure = submission.submit(load_spec(spec), order, _relay)
-    run_names.remember(sent.run)
-    return Answer(sent, run_texts.submission(sent), failure)
+    cli.remember(sent.run)
+    return cli.Answer(sent, run_answers.submission(sent), failure)
 
 
 def _relay(text: str) -> None:
@@ -280,28 +242,30 @@ def _relay(text: str) -> None:
             say(line)
 
 
-@command("list")
+@cli.command("list")
 @click.argument("output", metavar="OUTPUT")
-def list_features(output: str) -> Answer:
+def list_features(output: str) -> cli.Answer:
     """List the features of an output: size, model and the runs that use them."""
-    from opacc_ray.cli import run_texts
+    from opacc_ray.cli import run_answers
     from opacc_ray.runs.feature_sets import list_sets
 
     found = list_sets(output)
-    return Answer(found, run_texts.feature_sets(found))
+    return cli.Answer(found, run_answers.feature_sets(found))
 
 
-@command("remove")
+@cli.command("remove")
 @click.argument("output", metavar="OUTPUT")
 @click.argument("digest", metavar="DIGEST")
 @click.option("--force", is_flag=True, help="Delete features that runs use; rerunning them extracts again.")
-def remove_features(output: str, digest: str, force: bool) -> Answer:
+def remove_features(output: str, digest: str, force: bool) -> cli.Answer:
     """Delete features that no run uses, by their digest or its beginning."""
-    from opacc_ray.cli import run_texts
+    from opacc_ray.cli import run_answers
     from opacc_ray.runs.feature_sets import remove_set
 
     done = remove_set(output, digest, force=force)
-    return Answer(done, run_texts.removed_set(done))
+    return cli.Answer(done, run_answers.removed_set(done))
 
 
-features = Group("features", commands=[list_features, remove_features], help="List or remove features that runs share.")
+features = cli.Group(
+    "features", {"Commands": [list_features, remove_features]}, help="List or remove features that runs share."
+)

@@ -1,4 +1,7 @@
-"""Write to the terminal: log lines, errors and results, next to a progress bar or into a pipe that may be closed."""
+"""Write to the terminal: log lines, errors and results, next to a progress bar or into a pipe that may be closed.
+
+Results are aligned columns, with styles where the terminal supports them.
+"""
 
 import contextlib
 import ctypes
@@ -9,10 +12,16 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from opacc_ray.audit.progress import LOG
+
+if TYPE_CHECKING:
+    from opacc_ray.cli.texts import Line
+    from opacc_ray.report.facts import Fact, Table
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +30,17 @@ CLOSED_PIPE = 141
 
 MAX_MESSAGE = 2000
 """Most characters of an error; the middle of a longer one is left out."""
+
+LEAST_LABEL = 10
+"""Least characters of the column of labels, and of the first column of a table with its gap."""
+
+MOST_LABEL = 20
+"""Most characters of a label that the others are aligned with: a file name may be longer."""
+
+NEXT = "next:"
+"""Label of the command to run next."""
+
+_STYLES = {"result": "1", "warning": "33", "error": "31", "head": "2", "next": "1;36"}
 
 
 class _AboveBar(logging.Handler):
@@ -113,7 +133,6 @@ def stdout_kept() -> Iterator[None]:
 
 
 def _flush() -> None:
-    """Flush stdout of Python and of the C library."""
     for stream in (sys.stdout, sys.__stdout__):
         if stream is not None:
             stream.flush()
@@ -137,7 +156,7 @@ def leave_closed_pipe() -> None:
 # Ids, labels and names come from others. A terminal obeys control characters in them: it moves the cursor, rewrites
 # lines, sets its title or types answers. Marks of direction reorder text. All of them become visible escapes.
 
-CONTROL = re.compile(
+_CONTROL = re.compile(
     "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f"  # C0 but for tab and line feed, DEL, C1
     "\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069"  # direction, line and paragraph
     "\\ud800-\\udfff]"  # halves of characters, which no terminal can be sent
@@ -146,7 +165,7 @@ CONTROL = re.compile(
 
 def printable(text: str) -> str:
     """Return text of several lines with control characters as escapes; other text is unchanged."""
-    return CONTROL.sub(lambda found: _escape(found[0]), text)
+    return _CONTROL.sub(lambda found: _escape(found[0]), text)
 
 
 def printable_line(text: str) -> str:
@@ -154,11 +173,77 @@ def printable_line(text: str) -> str:
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
-def printable_json(text: str) -> str:
-    """Return JSON with control characters as JSON escapes, which have the same meaning."""
-    return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
 def _escape(character: str) -> str:
     code = ord(character)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def printable_json(text: str) -> str:
+    """Return JSON with control characters as JSON escapes, which have the same meaning."""
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+# -- layout of an answer ----------------------------------------------------------------------------------
+
+
+def is_styled() -> bool:
+    """Return whether stdout is a terminal with colours; NO_COLOR switches them off."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def terminal_text(lines: "Sequence[Line]", *, verbose: bool = False, styled: bool = False) -> str:
+    """Return the text of an answer; details are shown if ``verbose``."""
+    from opacc_ray.report.facts import Fact, Table
+
+    shown = [line for line in lines if verbose or not (isinstance(line, Fact) and line.detail)]
+    labels = [width_of(printable_line(line.label)) for line in shown if isinstance(line, Fact)]
+    width = max([LEAST_LABEL, *(label + 2 for label in labels if label <= MOST_LABEL)])
+    texts: list[str] = []
+    for line in shown:
+        if isinstance(line, Table):
+            texts += _table(line, styled)
+        else:
+            texts.append(printable(line) if isinstance(line, str) else _fact(line, width, styled))
+    return "\n".join(texts)
+
+
+def _fact(fact: "Fact", width: int, styled: bool) -> str:
+    text = printable_line(fact.text)
+    if fact.label == NEXT:
+        return _style(f"{NEXT} {text}", "next", styled)
+    label = printable_line(fact.label)
+    label = label if width_of(label) <= MOST_LABEL else f"{label}  "
+    return f"{_padded(label, width)}{_style(text, fact.tone, styled)}".rstrip()
+
+
+def _table(table: "Table", styled: bool) -> list[str]:
+    rows = [
+        [printable_line(cell if isinstance(cell, str) else "  ".join(filter(None, cell))) for cell in row]
+        for row in table.rows
+    ]
+    head = [column.name for column in table.columns]
+    widths = [max(map(width_of, column)) for column in zip(head, *rows, strict=True)]
+    if len(widths) > 1:
+        widths[0] = max(widths[0], LEAST_LABEL - 2)
+    right = [column.kind == "n" for column in table.columns]
+
+    def text(cells: Sequence[str]) -> str:
+        padded = (_padded(cell, width, right=own) for cell, width, own in zip(cells, widths, right, strict=True))
+        return "  ".join(padded).rstrip()
+
+    return [_style(text(head), "head", styled), *map(text, rows)]
+
+
+def width_of(text: str) -> int:
+    """Return the columns that a text takes: two for a wide character, none for a combining mark."""
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def _padded(text: str, width: int, *, right: bool = False) -> str:
+    space = " " * (width - width_of(text))
+    return space + text if right else text + space
+
+
+def _style(text: str, tone: str, styled: bool) -> str:
+    code = _STYLES.get(tone) if styled else None
+    return f"\x1b[{code}m{text}\x1b[0m" if code and text else text

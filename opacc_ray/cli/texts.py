@@ -1,20 +1,22 @@
 """The facts that commands print about rounds, goals, results and comparisons."""
 
-from collections.abc import Sequence
 from itertools import combinations
 
 from opacc_ray.audit.checks import SpecChecks
 from opacc_ray.audit.label_budget import LabelBudget
-from opacc_ray.audit.several_models import ComparedPair, ModelComparison
+from opacc_ray.audit.several_models import ModelComparison
 from opacc_ray.audit.status import RunStatus, TrackStatus
-from opacc_ray.cli import run_names
-from opacc_ray.cli.layout import NEXT, Line
+from opacc_ray.cli.command import short_name
+from opacc_ray.cli.terminal import NEXT
 from opacc_ray.errors import counted
 from opacc_ray.report import numbers
-from opacc_ray.report.facts import Fact, facts, round_table, warned
+from opacc_ray.report.facts import Fact, Table, facts, round_table, warned
 from opacc_ray.report.numbers import level_text, noun, percent, thousands
-from opacc_ray.runs.estimate_documents import AccuracyEstimate, Basis, ChangedObjects, RoundCounts, StatedEstimate
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, Basis, ChangedObjects, StatedEstimate
 from opacc_ray.runs.run_documents import DrawnRound, GoalProgress
+
+Line = Fact | Table | str
+"""A part of an answer; a plain text is printed as it is."""
 
 GAP = "   "
 """Between the parts of a result: value, interval, labels."""
@@ -23,7 +25,7 @@ GAP = "   "
 def next_step(command: str, run: str, *rest: str, track: str | None = None) -> Fact:
     """Return the command to run next, as it can be pasted."""
     options = ["--track", track] if track else []
-    return Fact(NEXT, " ".join(["opacc", command, run_names.shown(run), *rest, *options]))
+    return Fact(NEXT, " ".join(["opacc", command, short_name(run), *rest, *options]))
 
 
 def step_after_labels(run: str, track: str | None, *, missing: int) -> Fact:
@@ -49,11 +51,15 @@ def drawn(document: DrawnRound, *, with_page: bool) -> list[Line]:
         known = f"{counted(document.labelled, 'example')} already labelled, on another track; not in the manifests"
         lines += [*facts(("labelled", known)), _detail("", "the draw did not use these labels")]
     lines += [*facts(("note", document.notice)), *changed(document.objects), *warned(document.warnings)]
-    if document.goal:
-        lines += _progress(document.goal)
-    if with_page:
-        return [*lines, next_step("label", document.run, track=document.track)]
-    return [*lines, next_step("labels import", document.run, "FILE", track=document.track)]
+    if goal := document.goal:
+        now = f"now {points(goal.looks[-1].half_width)} with {counted(goal.looks[-1].labels, 'label')}"
+        rounds = f"{counted(len(goal.sizes), 'round')}, {goal.total_labels} in all"
+        more = f"about {counted(goal.labels_to_go, 'more label')} in {rounds}"
+        lines += facts(("goal", f"{points(goal.half_width)}; {now}"), ("expected", more))
+        lines.append(_detail("random", f"about {counted(goal.srs_labels, 'label')} by simple random sampling"))
+        lines += _notes(goal)
+    step = ("label", document.run) if with_page else ("labels import", document.run, "FILE")
+    return [*lines, next_step(*step, track=document.track)]
 
 
 def checks(document: SpecChecks, spec: str) -> list[Line]:
@@ -74,8 +80,12 @@ def label_budget(document: LabelBudget) -> list[Line]:
     else:
         rounds = ", ".join(map(str, document.sizes))
         needed = f"{goal} with about {counted(document.total_labels, 'label')}, in further rounds of {rounds}"
-        lines = facts(("goal", needed), *_rests_on(document))
-        lines += facts(("random", f"{counted(document.srs_labels, 'label')} by simple random sampling"))
+        others = f"{document.worthless_labels} labels if the confidence is useless, {document.most_labels} at most"
+        basis = f"the model's confidence, which predicts {percent(document.accuracy)}"
+        if document.labels:
+            basis, others = f"{counted(document.labels, 'label')}, which estimate {percent(document.accuracy)}", ""
+        random = f"{counted(document.srs_labels, 'label')} by simple random sampling"
+        lines = facts(("goal", needed), ("based on", basis), ("or", others), ("random", random))
     if document.method is not None:
         one = f"{counted(document.method_labels or 0, 'label')} by {document.method} in one round, from the beginning"
         lines += facts(("method", one))
@@ -83,37 +93,15 @@ def label_budget(document: LabelBudget) -> list[Line]:
     return [*lines, *facts(("advice", advice), ("picture", document.picture))]
 
 
-def _rests_on(document: LabelBudget) -> list[tuple[str, str]]:
-    accuracy = percent(document.accuracy)
-    if document.labels:
-        return [("based on", f"{counted(document.labels, 'label')}, which estimate {accuracy}")]
-    others = f"{document.worthless_labels} labels if the confidence is useless, {document.most_labels} at most"
-    return [("based on", f"the model's confidence, which predicts {accuracy}"), ("or", others)]
-
-
 def reached(goal: GoalProgress, run: str, track: str | None) -> list[Line]:
     """Describe a goal that is reached, and the interval to state."""
-    measured = goal.looks[-1]
-    rounds = counted(len(goal.looks), "round")
-    stated = numbers.stated(goal)
-    result = (
-        f"{stated.value}{GAP}{level_text(goal.level)} interval {stated.interval}{GAP}valid although you stopped at it"
-    )
+    labels, rounds = counted(goal.looks[-1].labels, "label"), counted(len(goal.looks), "round")
     return [
-        *facts(("reached", f"{points(goal.half_width)} with {counted(measured.labels, 'label')} in {rounds}")),
-        Fact("estimate", result, "result"),
+        *facts(("reached", f"{points(goal.half_width)} with {labels} in {rounds}")),
+        Fact("estimate", _joined(goal.level, numbers.stated(goal), "valid although you stopped at it"), "result"),
         *_notes(goal),
         next_step("report", run, track=track),
     ]
-
-
-def _progress(goal: GoalProgress) -> list[Fact]:
-    measured = goal.looks[-1]
-    now = f"{points(goal.half_width)}; now {points(measured.half_width)} with {counted(measured.labels, 'label')}"
-    rounds = f"{counted(len(goal.sizes), 'round')}, {goal.total_labels} in all"
-    more = f"about {counted(goal.labels_to_go, 'more label')} in {rounds}"
-    random = f"about {counted(goal.srs_labels, 'label')} by simple random sampling"
-    return [*facts(("goal", now), ("expected", more)), _detail("random", random), *_notes(goal)]
 
 
 def _notes(goal: GoalProgress) -> list[Fact]:
@@ -146,28 +134,21 @@ def status(document: RunStatus, *, with_page: bool) -> list[Line]:
     lines += [*facts(("track", document.track)), *_along(document)]
     for other in document.others:
         lines += [*facts(("track", other.track or "main")), *_along(other)]
-    return [*lines, *_step_of(document, with_page=with_page)]
-
-
-def _step_of(document: RunStatus, *, with_page: bool) -> list[Line]:
-    """Return the next command: of the own track, else of the first other track that needs one, else the report."""
     if document.shards.done < document.shards.total:
-        return []
+        return lines
     tracks: list[TrackStatus] = [document, *document.others]
-    for item in tracks:
-        if item.rounds and (step := _step_of_track(document.run, item, with_page=with_page)):
-            return [step]
-    is_done = bool(document.rounds) and document.waits_for == "nothing"
-    return [next_step("report", document.run, track=document.track)] if is_done else []
+    steps = [_step_of(document.run, item, with_page=with_page) for item in tracks if item.rounds]
+    if document.rounds and document.waits_for == "nothing":
+        steps.append(next_step("report", document.run, track=document.track))
+    return [*lines, *[step for step in steps if step][:1]]
 
 
-def _step_of_track(run: str, document: TrackStatus, *, with_page: bool) -> Fact | None:
+def _step_of(run: str, document: TrackStatus, *, with_page: bool) -> Fact | None:
     """Return the next command of a track; None if nothing is to do, or if no command helps."""
     missing, labelled = (sum(getattr(item, name) for item in document.rounds) for name in ("missing", "labelled"))
     if missing and document.waits_for == counted(missing, "label"):
-        if with_page and not labelled:
-            return next_step("label", run, track=document.track)
-        return next_step("labels import", run, "FILE", track=document.track)
+        step = ("label", run) if with_page and not labelled else ("labels import", run, "FILE")
+        return next_step(*step, track=document.track)
     if not missing and not labelled:
         return next_step("next", run, track=document.track)
     is_ready = document.waits_for == "nothing but `opacc estimate`"
@@ -178,18 +159,11 @@ def _along(document: TrackStatus) -> list[Line]:
     """Describe one track: a table of its rounds, its estimate, and what it waits for."""
     lines: list[Line] = [round_table(document.rounds)] if document.rounds else []
     if estimate := document.estimate:
-        lines.append(_result(estimate, f"{_sample(estimate)}{_age(document)}"))
-        lines += _measure(estimate)
+        labelled = sum(item.labelled for item in document.rounds)
+        news = f"{counted(labelled, 'label')} now" if labelled != estimate.n else "labels, rounds or score changed"
+        age = f"{GAP}old: {news}" if document.estimate_is_current is False else ""
+        lines += [_result(estimate, f"{_sample(estimate)}{age}"), *_measure(estimate)]
     return [*lines, *facts(("waits for", document.waits_for))]
-
-
-def _age(document: TrackStatus) -> str:
-    """Return why an estimate is old; nothing of a current one."""
-    if document.estimate is None or document.estimate_is_current is not False:
-        return ""
-    labelled = sum(item.labelled for item in document.rounds)
-    came = f"{counted(labelled, 'label')} now" if labelled != document.estimate.n else "labels, rounds or score changed"
-    return f"{GAP}old: {came}"
 
 
 # -- results ---------------------------------------------------------------------------------------------
@@ -206,8 +180,9 @@ def estimate(document: AccuracyEstimate) -> list[Line]:
     worth = f"worth {counted(round(srs.effective_size), 'random label')}; " if srs.effective_size else ""
     pending = f"; {sequence.reason}" if sequence.reason else ""
     at_any_time = f"valid at any time: {between(sequence.low, sequence.high)}{pending}"
+    allowing = f", allows for {' and '.join(document.allows_for)}" if document.allows_for else ""
     lines: list[Line] = [_result(document, _sample(document)), *facts(("", f"{worth}{at_any_time}"))]
-    lines += [Fact("interval", f"{document.interval}{_allowing(document)}", detail=True)]
+    lines.append(_detail("interval", f"{document.interval}{allowing}"))
     if own and document.allows_for:
         lines.append(_detail("by design", f"{between(own.low, own.high)} by the sampling design alone"))
     lines.append(_detail("random", f"{between(srs.low, srs.high)} with {counted(srs.n, 'random label')}"))
@@ -220,18 +195,9 @@ def estimate(document: AccuracyEstimate) -> list[Line]:
         lines.append(_stated("mean cost", document.mean_cost, "mean cost"))
     lines += facts(*(("note", text) for text in document.notes))
     lines += _basis(document, document.reason, document.n) + warned(document.warnings)
-    return [*lines, step_after_estimate(document)]
-
-
-def step_after_estimate(document: AccuracyEstimate) -> Fact:
-    """Return the step after an estimate: the labels that are missing, else the report."""
     if document.missing:
-        return step_after_labels(document.run, document.track, missing=document.missing)
-    return next_step("report", document.run, track=document.track)
-
-
-def _allowing(document: AccuracyEstimate) -> str:
-    return f", allows for {' and '.join(document.allows_for)}" if document.allows_for else ""
+        return [*lines, step_after_labels(document.run, document.track, missing=document.missing)]
+    return [*lines, next_step("report", document.run, track=document.track)]
 
 
 def _sample(document: AccuracyEstimate) -> str:
@@ -247,61 +213,56 @@ def _result(document: AccuracyEstimate, sample: str) -> Fact:
 
 
 def _stated(label: str, stated: StatedEstimate, measure: str, sample: str | None = None) -> Fact:
-    """Return a value with its interval and its labels on one line."""
     texts = numbers.stated(stated, measure)
-    return Fact(label, _joined(stated, texts, sample or counted(stated.n, "label")), "result")
+    return Fact(label, _joined(stated.level, texts, sample or counted(stated.n, "label")), "result")
 
 
-def _joined(stated: StatedEstimate, texts: numbers.Stated, sample: str) -> str:
-    return f"{texts.value}{GAP}{level_text(stated.level)} interval {texts.interval}{GAP}{sample}"
+def _joined(level: float, texts: numbers.Stated, sample: str) -> str:
+    return f"{texts.value}{GAP}{level_text(level)} interval {texts.interval}{GAP}{sample}"
 
 
 def comparison(document: ModelComparison) -> list[Line]:
     """State the accuracy of models, their differences, and what these rest on."""
-    basis = _basis(document, document.difference.reason, document.difference.n)
     listed = "the pools were listed differently; examples are matched by their ids alone"
     note = facts(("note", None if document.same_listing else listed))
-    if len(document.models) > 2:
-        return [*_several(document), *note, *basis]
+    lines = _several(document) if len(document.models) > 2 else _two(document)
+    return [*lines, *note, *_basis(document, document.difference.reason, document.difference.n)]
+
+
+def _two(document: ModelComparison) -> list[Line]:
+    """State two models, their difference, and on how many labels each is better."""
     first, second = document.num_first_better, document.num_second_better
     neither = document.difference.n - first - second
     unlike = document.num_unlike
     differ = None if unlike is None else f"{thousands(unlike)} of {thousands(document.pool_size)} predictions differ"
-    best = f"the first, with probability {_probability(document.models[0].best)}" if document.models else None
-    lines: list[Line] = [
-        _stated(noun(document.measure), document.first, document.measure, run_names.shown(document.run)),
-        _stated("other", document.second, document.measure, run_names.shown(document.other)),
-        _difference("difference", document.difference, document.measure),
-    ]
     wins = f"the first on {counted(first, 'label')}, the other on {second}, neither on {neither}"
-    return [*lines, *facts(("unlike", differ), ("better", wins), ("best", best)), *note, *basis]
+    best = f"the first, with probability {_probability(document.models[0].best)}" if document.models else None
+    return [
+        _stated(noun(document.measure), document.first, document.measure, short_name(document.run)),
+        _stated("other", document.second, document.measure, short_name(document.other)),
+        _difference("difference", document.difference, document.measure),
+        *facts(("unlike", differ), ("better", wins), ("best", best)),
+    ]
 
 
 def _several(document: ModelComparison) -> list[Line]:
     """State three models or more, numbered, and all their differences."""
     numbered = list(enumerate(document.models, start=1))
-    pairs = zip(combinations(range(1, len(numbered) + 1), 2), document.differences, strict=True)
+    lines: list[Line] = [
+        _stated(f"model {place}", own.accuracy, document.measure, short_name(own.run)) for place, own in numbered
+    ]
+    for (a, b), pair in zip(combinations(range(1, len(numbered) + 1), 2), document.differences, strict=True):
+        unlike = "" if pair.num_unlike is None else f", {counted(pair.num_unlike, 'prediction')} differ"
+        lines.append(_difference(f"{a} - {b}", pair.difference, document.measure, unlike))
     likely = sorted(numbered, key=lambda item: -item[1].best)
     best = ", ".join(f"model {place} with probability {_probability(own.best)}" for place, own in likely)
-    return [
-        *(
-            _stated(f"model {place}", own.accuracy, document.measure, run_names.shown(own.run))
-            for place, own in numbered
-        ),
-        *(_difference(f"{a} - {b}", pair.difference, document.measure, _unlike(pair)) for (a, b), pair in pairs),
-        *facts(
-            ("best", best),
-            ("together", f"all differences hold with {level_text(document.difference.level)} confidence"),
-        ),
-    ]
+    together = f"all differences hold with {level_text(document.difference.level)} confidence"
+    return [*lines, *facts(("best", best), ("together", together))]
 
 
 def _difference(label: str, found: StatedEstimate, measure: str, more: str = "") -> Fact:
-    return Fact(label, _joined(found, numbers.change(found, measure), f"{counted(found.n, 'label')}{more}"), "result")
-
-
-def _unlike(pair: ComparedPair) -> str:
-    return "" if pair.num_unlike is None else f", {counted(pair.num_unlike, 'prediction')} differ"
+    sample = f"{counted(found.n, 'label')}{more}"
+    return Fact(label, _joined(found.level, numbers.change(found, measure), sample), "result")
 
 
 def _probability(value: float) -> str:
@@ -312,34 +273,28 @@ def _probability(value: float) -> str:
 
 def _basis(document: Basis, reason: str | None, n: int) -> list[Fact]:
     """Describe what a result of ``n`` labels covers, what it leaves out, and why it is not design-based."""
+    excluded = f"{counted(document.excluded, 'example')} that could not be read"
+    unsure = f'{counted(document.unsure, "example")} with the answer "can\'t tell"'
+    given_up = [f"{counted(item.given_up, 'label')} of round {item.round}" for item in document.rounds if item.given_up]
     lines = [
         *facts(("track", document.track)),
         *_measure(document),
         _detail("pool", counted(document.pool_size, "example")),
+        *facts(
+            ("left out", excluded if document.excluded else None),
+            ("left out", unsure if document.unsure else None),
+            ("given up", ", ".join(given_up)),
+        ),
     ]
-    excluded = f"{counted(document.excluded, 'example')} that could not be read"
-    unsure = f'{counted(document.unsure, "example")} with the answer "can\'t tell"'
-    lines += facts(
-        ("left out", excluded if document.excluded else None),
-        ("left out", unsure if document.unsure else None),
-        ("given up", _given_up(document.rounds)),
-    )
     for item in document.rounds:
         counts = sum(other.labelled for other in document.rounds if other.round <= item.round) <= n
         if item.missing and not (item.labelled and counts):
-            all_of = "" if item.labelled else "all of "
-            lines += facts(
-                ("left out", f"round {item.round}, which waits for {all_of}its {counted(item.missing, 'label')}")
-            )
+            missing = f"{'' if item.labelled else 'all of '}its {counted(item.missing, 'label')}"
+            lines += facts(("left out", f"round {item.round}, which waits for {missing}"))
     return [*lines, *facts(("note", reason)), *changed(document.objects)]
 
 
-def _given_up(rounds: Sequence[RoundCounts]) -> str:
-    return ", ".join(f"{counted(item.given_up, 'label')} of round {item.round}" for item in rounds if item.given_up)
-
-
 def _measure(document: Basis) -> list[Fact]:
-    """Describe the score of a regression."""
     if document.measure == "accuracy":
         return []
     clipped = f"; {counted(document.clipped, 'label')} beyond the error scale score 0" if document.clipped else ""

@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypedDict
 
 import numpy as np
 
@@ -61,15 +60,8 @@ output: "{audits}/"
 def run_demo(folder: Path | None = None, *, s3: bool = False) -> tuple[DemoResult, str]:
     """Run the demo and leave all its files in ``folder``.
 
-    Parameters
-    ----------
-    folder : default: a new temporary folder
-    s3 : keep pool and run in buckets of a local S3 server, which ends with the demo
-
-    Returns
-    -------
-    (DemoResult, str)
-        The result for machines, and for people.
+    The default folder is a new temporary one. With ``s3``, pool and run are in buckets of a local S3 server, which ends
+    with the demo. Returns the result for machines, and for people.
     """
     begun = time.monotonic()
     home = Path(tempfile.mkdtemp(prefix="opacc-demo-")) if folder is None else folder.absolute()
@@ -78,7 +70,7 @@ def run_demo(folder: Path | None = None, *, s3: bool = False) -> tuple[DemoResul
         local.begin()  # after the environment is set: its workers inherit it
         truth = _fill(field)
         run, estimate = _audit(home, field, audits, truth)
-        compared = _compare(run, truth)
+        true_accuracy, ces, srs = _compare(run, truth)
         log.info("writing the report")
         make_report(run, str(home))
     result = DemoResult(
@@ -86,15 +78,16 @@ def run_demo(folder: Path | None = None, *, s3: bool = False) -> tuple[DemoResul
         report=str(home / "report.html"),
         folder=str(home),
         seconds=round(time.monotonic() - begun, 1),
+        true_accuracy=true_accuracy,
         estimate=estimate,
-        **compared,
+        ces=ces,
+        srs=srs,
     )
     return result, _table(result, s3)
 
 
 @contextlib.contextmanager
 def _storage(home: Path, s3: bool) -> Iterator[tuple[str, str]]:
-    """URIs for the data and for the run."""
     if not s3:
         log.info("all files are in %s", home)
         yield str(home / "field"), str(home / "audits")
@@ -145,31 +138,24 @@ def _label(run: Run, number: int, home: Path, truth: dict[str, int]) -> None:
     label_actions.import_labels(run, returned.name, returned.read_bytes())
 
 
-class _Compared(TypedDict):
-    true_accuracy: float
-    ces: StatedEstimate
-    srs: StatedEstimate
-
-
-def _compare(run: Run, truth: dict[str, int]) -> _Compared:
-    """The true accuracy, and the estimates of other methods with as many labels."""
+def _compare(run: Run, truth: dict[str, int]) -> tuple[float, StatedEstimate, StatedEstimate]:
+    """Return the true accuracy, and the estimates of CES and SRS with as many labels."""
     with feature_store.open_view(run, ["prediction", "hidden"]) as view:
         predicted = view.column("prediction")
         names = view.identify(np.arange(view.size))
         others = [select(view, method, sum(BUDGETS), SEED) for method in ("ces", "srs")]
     correct = (predicted == np.array([truth[name] for name in names])).astype(np.float64)  # (N,)
-    ces, srs = (estimate(other, correct[other.index]).to_dict() for other in others)
-    return {"true_accuracy": float(correct.mean()), "ces": StatedEstimate(**ces), "srs": StatedEstimate(**srs)}
+    ces, srs = (StatedEstimate(**estimate(other, correct[other.index]).to_dict()) for other in others)
+    return float(correct.mean()), ces, srs
 
 
 def _table(result: DemoResult, s3: bool) -> str:
-    """The result for people."""
     rows = {f"neyman, {len(BUDGETS)} rounds": result.estimate, "ces †": result.ces, "srs": result.srs}
     lines = [
         f"true accuracy on {result.estimate.pool_size:,} scans: {result.true_accuracy:.1%}, unknown in practice",
         f"estimates from {sum(BUDGETS)} labels each",
         "  method             estimate   95% interval",
-        *(_row(name, stated) for name, stated in rows.items()),
+        *(f"  {name:<17}  {clipped(own):8.1%}   {own.low:.1%} to {own.high:.1%}" for name, own in rows.items()),
         "  † the interval of a simple random sample, because ces has none of its own",
         f"run     {result.run}",
         f"report  {result.report}",
@@ -184,13 +170,8 @@ def _table(result: DemoResult, s3: bool) -> str:
     return "\n".join(lines)
 
 
-def _row(name: str, stated: StatedEstimate) -> str:
-    return f"  {name:<17}  {clipped(stated):8.1%}   {stated.low:.1%} to {stated.high:.1%}"
-
-
 @contextlib.contextmanager
 def _environment(variables: dict[str, str]) -> Iterator[None]:
-    """Set environment variables for a while."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -57,12 +57,7 @@ def write_file() -> None:
 
 
 def halves(labels: Labels, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Split at random into two halves that hold every class alike.
-
-    Parameters
-    ----------
-    labels : (D,) int64
-    seed : int
+    """Split labels (D,) at random into two halves that hold every class alike.
 
     Returns
     -------
@@ -79,12 +74,10 @@ def field_pool(images: Pixels, labels: Labels, size: int = 6000, seed: int = 0) 
 
     Parameters
     ----------
-    images : (D, 16, 16) uint8
-        Clean digits that the model was not trained on.
+    images : (D, 16, 16) uint8, clean digits that the model was not trained on
     labels : (D,) int64
-    size : int
-        Number of scans N.
-    seed : int
+    size : number of scans N
+    seed : seed of all draws
 
     Returns
     -------
@@ -103,29 +96,20 @@ def field_pool(images: Pixels, labels: Labels, size: int = 6000, seed: int = 0) 
     source = rng.integers(len(images), size=size)
     scans = images[source] / 255.0  # (N, 16, 16) in [0, 1]
     scans = _move(scans, rng.normal(0, ROTATION, size), rng.normal(0, SHIFT, (2, size)))
-    scans = _fade(scans, rng.uniform(*CONTRAST, size))
-    scans = _add_noise(scans, rng.uniform(*NOISE, size), rng)
+    contrast = rng.uniform(*CONTRAST, size)[:, None, None]
+    scans = 0.5 + contrast * (scans - 0.5)  # towards mid grey
+    deviation = rng.uniform(*NOISE, size)[:, None, None]
+    scans = scans + deviation * rng.standard_normal(scans.shape)
     return _to_pixels(scans), labels[source]
 
 
 def key(position: int) -> str:
-    """Name the object of one scan; the name says nothing about the digit.
-
-    Parameters
-    ----------
-    position : int
-        Position of the scan in the pool, from 0.
-    """
+    """Name the object of the scan at a position in the pool, from 0; the name says nothing about the digit."""
     return f"scan-{position:05d}.png"
 
 
 def png_bytes(image: Pixels) -> bytes:
-    """Encode one image as an 8-bit grey PNG, without loss.
-
-    Parameters
-    ----------
-    image : (height, width) uint8
-    """
+    """Encode one image (height, width) uint8 as an 8-bit grey PNG, without loss."""
     buffer = io.BytesIO()
     Image.fromarray(image).save(buffer, format="PNG")
     return buffer.getvalue()
@@ -143,16 +127,6 @@ def _move(images: Floats, degrees: Floats, shift: Floats) -> Floats:
     number = np.broadcast_to(number, images.shape)  # a whole number: images never blend into each other
     moved: Floats = ndimage.map_coordinates(images, (number, source_row, source_column), order=1)
     return moved
-
-
-def _fade(images: Floats, contrast: Floats) -> Floats:
-    """Pull (N, S, S) images in [0, 1] towards mid grey; contrast (N,), 1 leaves an image as it is."""
-    return 0.5 + contrast[:, None, None] * (images - 0.5)
-
-
-def _add_noise(images: Floats, deviation: Floats, rng: np.random.Generator) -> Floats:
-    """Add Gaussian noise to (N, S, S) images; each has its own standard deviation, (N,)."""
-    return images + deviation[:, None, None] * rng.standard_normal(images.shape)
 
 
 def _to_pixels(images: Floats) -> Pixels:

@@ -41,14 +41,8 @@ def load_example() -> Example:
     with FILE.open("rb") as file, np.load(file) as held:
         arrays = {name: held[name] for name in held}
     ids = [f"scan-{number:04d}" for number in range(len(arrays["prediction"]))]
-    pool = Pool(
-        ids,
-        hidden=arrays["hidden"],
-        confidence=arrays["confidence"],
-        prediction=arrays["prediction"],
-        classes=CLASSES,
-    )
-    return Example(pool, dict(zip(ids, (CLASSES[label] for label in arrays["truth"]), strict=True)))
+    truth = dict(zip(ids, (CLASSES[label] for label in arrays.pop("truth")), strict=True))
+    return Example(Pool(ids, **arrays, classes=CLASSES), truth)
 
 
 def write_example() -> None:

@@ -93,24 +93,23 @@ class LocalS3:
     def environment(self) -> dict[str, str]:
         """Return the environment variables that lead an S3 client to this server and nowhere else."""
         exempt = [os.environ.get("NO_PROXY") or os.environ.get("no_proxy", ""), "127.0.0.1"]
-        no_proxy = ",".join(filter(None, exempt))
         return {
             "AWS_ACCESS_KEY_ID": self.access_key,
             "AWS_SECRET_ACCESS_KEY": self.secret_key,
-            "AWS_ENDPOINT_URL": self.endpoint,
-            "AWS_ENDPOINT_URL_S3": self.endpoint,
-            "AWS_REGION": "us-east-1",
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "NO_PROXY": no_proxy,
-            "no_proxy": no_proxy,
+            **dict.fromkeys(("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"), self.endpoint),
+            **dict.fromkeys(("AWS_REGION", "AWS_DEFAULT_REGION"), "us-east-1"),
+            **dict.fromkeys(("NO_PROXY", "no_proxy"), ",".join(filter(None, exempt))),
         }
 
     def _start(self) -> None:
         # The keys travel by environment, because everyone on the machine can read a command line.
         keys = {"RCLONE_AUTH_KEY": f'"{self.access_key},{self.secret_key}"'}
+        command = [_rclone(), "serve", "s3", "--addr", "127.0.0.1:0", "--config", os.devnull, str(self.folder)]
+        if sys.platform.startswith("linux"):
+            command = [sys.executable, "-ISc", _END_WITH_PARENT, str(os.getpid()), *command]
         with tempfile.TemporaryFile(prefix="opacc-s3-", suffix=".log") as log:
             self._process = subprocess.Popen(
-                _command(self.folder),
+                command,
                 env=_clean_environment() | keys,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -145,13 +144,6 @@ class LocalS3:
             self._process.kill()
             self._process.wait()
         self._process, self.endpoint = None, ""
-
-
-def _command(folder: Path) -> list[str]:
-    serve = [_rclone(), "serve", "s3", "--addr", "127.0.0.1:0", "--config", os.devnull, str(folder)]
-    if not sys.platform.startswith("linux"):
-        return serve
-    return [sys.executable, "-ISc", _END_WITH_PARENT, str(os.getpid()), *serve]
 
 
 def _clean_environment() -> dict[str, str]:

@@ -4,28 +4,13 @@ Every key is declared once, with its default. The error for a wrong key has its 
 valid key.
 """
 
-from opacc_ray.spec.audit_spec import (
-    LINK_FIELDS,
-    SURPRISE,
-    ConflictRule,
-    LabelsSpec,
-    ManifestSpec,
-    SampleSpec,
-    ScoreSpec,
-    Spec,
-    load_spec,
-    parse_spec,
-)
-from opacc_ray.spec.extract_spec import PLACEMENT, ActorRange, CoverageSpec, ExtractSpec
-from opacc_ray.spec.model_spec import ModelSpec
+from opacc_ray.spec.audit_spec import SURPRISE, ConflictRule, LabelsSpec, ScoreSpec, Spec, load_spec, parse_spec
+from opacc_ray.spec.model_spec import PLACEMENT, ActorRange, CoverageSpec, ExtractSpec, ModelSpec
 from opacc_ray.spec.pool_spec import ColumnsSpec, PoolSpec, ReferenceSpec, open_pool, plan_pool, rules_of
 from opacc_ray.spec.user_modules import load_function, modules_of, see_modules, sources_of, users_files
-from opacc_ray.spec.validation import MAX_NODES, MAX_TEXT, parse_yaml, read_yaml, validated
+from opacc_ray.spec.validation import parse_yaml, read_yaml, validated
 
 __all__ = [
-    "LINK_FIELDS",
-    "MAX_NODES",
-    "MAX_TEXT",
     "PLACEMENT",
     "SURPRISE",
     "ActorRange",
@@ -34,11 +19,9 @@ __all__ = [
     "CoverageSpec",
     "ExtractSpec",
     "LabelsSpec",
-    "ManifestSpec",
     "ModelSpec",
     "PoolSpec",
     "ReferenceSpec",
-    "SampleSpec",
     "ScoreSpec",
     "Spec",
     "load_function",

@@ -3,15 +3,14 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from opacc_ray.errors import SpecError
 from opacc_ray.lake.formats import FEATURE_COLUMNS
 from opacc_ray.samplers import find_method, parse_parameters
-from opacc_ray.spec.extract_spec import PLACEMENT, ExtractSpec
-from opacc_ray.spec.model_spec import WAYS, ModelSpec
+from opacc_ray.spec.model_spec import PLACEMENT, WAYS, ExtractSpec, ModelSpec
 from opacc_ray.spec.pool_spec import PoolSpec, ReferenceSpec
 from opacc_ray.spec.validation import FunctionName, Section, read_yaml, validated
 
@@ -32,6 +31,28 @@ _OF_CLASSES = {
 
 _OF_A_RUN_MODEL = (*WAYS, "arguments", "weights", "sha256", "hidden_layer")
 """Keys of a model that are not supported for stored features."""
+
+_IF_USED = {"model": ("program", "function", "trust"), "sample": ("models",), "extract": ("channels_last",)}
+"""Keys that belong to the identity of an audit only if they are set."""
+
+
+def _link(value: str) -> str:
+    unknown = [name for name in re.findall(r"\{([^{}]*)\}", value) if name not in LINK_FIELDS]
+    if unknown:
+        raise ValueError(f"{{{unknown[0]}}} is unknown; use {', '.join(f'{{{name}}}' for name in LINK_FIELDS)}")
+    return value
+
+
+def _name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
+        raise ValueError("use letters, digits, '.', '_' and '-': it becomes part of the run's name")
+    return value
+
+
+def _runs(value: Any) -> Any:
+    if isinstance(value, str) and value != "auto":
+        raise ValueError("give a list of runs, such as [RUN], or auto")
+    return value
 
 
 class SampleSpec(BaseModel):
@@ -54,10 +75,15 @@ class SampleSpec(BaseModel):
     def parameters(self) -> dict[str, Any]:
         return dict(self.model_extra or {})
 
+    @property
+    def settings(self) -> Any:
+        """Return the checked ``Parameters`` of the method, with defaults."""
+        return parse_parameters(self.method, self.parameters)
+
     @model_validator(mode="after")
     def _fits_the_method(self) -> "SampleSpec":
-        parameters = parse_parameters(self.method, self.parameters)
-        if self.models and not parameters.serves_several:
+        settings = self.settings
+        if self.models and not settings.serves_several:
             raise ValueError(f"models is not supported for method {self.method!r}; remove it, or choose neyman")
         if self.models and self.replicates is not None:
             raise ValueError("replicates cannot be combined with models; remove one")
@@ -72,18 +98,10 @@ class ManifestSpec(Section):
     formats: list[Literal["jsonl", "csv"]] = Field(default=["jsonl", "csv"], description="file formats")
     show_prediction: bool = Field(default=False, description="include the model's prediction; it biases annotators")
 
-    link: str | None = Field(
+    link: Annotated[str, AfterValidator(_link)] | None = Field(
         default=None,
         description="link for annotators, with {id}, {uri}, {run} and {round}; default: the URI, except local paths",
     )
-
-    @field_validator("link")
-    @classmethod
-    def _names_known_fields(cls, value: str | None) -> str | None:
-        unknown = [name for name in re.findall(r"\{([^{}]*)\}", value or "") if name not in LINK_FIELDS]
-        if unknown:
-            raise ValueError(f"{{{unknown[0]}}} is unknown; use {', '.join(f'{{{name}}}' for name in LINK_FIELDS)}")
-        return value
 
 
 class LabelsSpec(Section):
@@ -94,14 +112,10 @@ class LabelsSpec(Section):
         description="treatment of examples with different labels: refuse them, or take the most frequent or the latest",
     )
     overlap: float = Field(
-        default=0.0,
-        ge=0,
-        le=1,
-        description="fraction of the examples that two people label, to measure label noise",
+        default=0.0, ge=0, le=1, description="fraction of the examples that two people label, to measure label noise"
     )
     numbers_are_classes: bool = Field(
-        default=False,
-        description="classes with names: accept a number as the index of a class, from 0",
+        default=False, description="classes with names: accept a number as the index of a class, from 0"
     )
 
 
@@ -123,7 +137,9 @@ class ScoreSpec(Section):
 class Spec(Section):
     """The specification of an audit."""
 
-    name: str = Field(description="name of the audit, and first part of its run's name")
+    name: Annotated[str, AfterValidator(_name)] = Field(
+        description="name of the audit, and first part of its run's name"
+    )
     seed: int = Field(
         default=0, ge=0, lt=2**63, description="seed of all random draws: the same seed gives the same selection"
     )
@@ -139,10 +155,9 @@ class Spec(Section):
         default=None, description="module:function from a decoded example to the model's input"
     )
     reference: ReferenceSpec | None = Field(
-        default=None,
-        description="training data, for dsa, lsa and some coverage; missing keys: those of the pool",
+        default=None, description="training data, for dsa, lsa and some coverage; missing keys: those of the pool"
     )
-    history: Literal["auto"] | list[str] | None = Field(
+    history: Annotated[Literal["auto"] | list[str] | None, BeforeValidator(_runs)] = Field(
         default=None,
         description="neyman: earlier audits to learn from: URIs of runs, or auto: runs under the output with the same "
         "weights and source files",
@@ -156,72 +171,9 @@ class Spec(Section):
     score: ScoreSpec = Field(default=ScoreSpec(), description="regression: score of an error")
     output: str = Field(description="place for runs: s3://bucket/prefix, or a folder that all workers can write")
 
-    @field_validator("name")
-    @classmethod
-    def _fits_a_path(cls, value: str) -> str:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
-            raise ValueError("use letters, digits, '.', '_' and '-': it becomes part of the run's name")
-        return value
-
-    @field_validator("history", mode="before")
-    @classmethod
-    def _is_a_list_of_runs(cls, value: Any) -> Any:
-        if isinstance(value, str) and value != "auto":
-            raise ValueError("give a list of runs, such as [RUN], or auto")
-        return value
-
-    @model_validator(mode="after")
-    def _has_a_model(self) -> "Spec":
-        if self.pool.holds_features:
-            unused = next((key for key in _OF_A_RUN_MODEL if getattr(self.model, key)), None)
-            if unused or self.transform:
-                key = f"model.{unused}" if unused else "transform"
-                raise SpecError(
-                    f"{key} is not supported for a pool of stored features, for which no model runs; remove it"
-                )
-        elif not any(getattr(self.model, key) for key in WAYS):
-            raise SpecError(
-                "key 'model.factory' is missing; add it, or audit stored predictions with pool.format: features"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _knows_the_layers(self) -> "Spec":
-        if self.model.factory is None and not self.pool.holds_features and "coverage" in self.features():
-            way = next(key for key in WAYS if getattr(self.model, key))
-            raise SpecError(f"coverage needs the layers of a module, and a {way} has none; set model.factory")
-        return self
-
-    @model_validator(mode="after")
-    def _learns_from_its_history(self) -> "Spec":
-        key = "history" if self.history else "pool.columns.prior"
-        if not self.history and self.pool.columns.prior is None:
-            return self
-        if not parse_parameters(self.sample.method, self.sample.parameters).learns_from_history:
-            raise SpecError(
-                f"{key} is only supported for neyman, and sample.method is {self.sample.method!r}; remove {key}"
-            )
-        if self.sample.replicates is not None:
-            raise SpecError(f"{key} cannot be combined with replicates, which draw from parts of the pool; remove one")
-        return self
-
-    @model_validator(mode="after")
-    def _scores_values_only(self) -> "Spec":
-        if self.model.task != "regression" and self.score != ScoreSpec():
-            raise SpecError("score is only supported for regressions, and model.task is classification; remove it")
-        return self
-
-    @model_validator(mode="after")
-    def _numbers_can_be_classes(self) -> "Spec":
-        digits = next((name for name in self.model.classes or () if name.strip().isdecimal()), None)
-        if self.labels.numbers_are_classes and (digits or self.model.task == "regression"):
-            why = f"the name of class {digits!r} is a number" if digits else "labels of a regression are values"
-            raise SpecError(f"labels.numbers_are_classes: {why}; remove it")
-        return self
-
     @model_validator(mode="before")
     @classmethod
-    def _reference_is_read_as_the_pool(cls, content: Any) -> Any:
+    def _read_reference_as_pool(cls, content: Any) -> Any:
         if not isinstance(content, dict):
             return content
         pool, reference = content.get("pool"), content.get("reference")
@@ -231,24 +183,69 @@ class Spec(Section):
         return content
 
     @model_validator(mode="after")
-    def _can_extract_its_features(self) -> "Spec":
-        parameters = parse_parameters(self.sample.method, self.sample.parameters)
-        if self.model.task == "regression" and not parameters.supports_regression:
+    def _fits_together(self) -> "Spec":
+        self._check_model()
+        self._check_history()
+        self._check_task()
+        self._check_features()
+        return self
+
+    def _check_model(self) -> None:
+        if self.pool.holds_features:
+            unused = next((f"model.{key}" for key in _OF_A_RUN_MODEL if getattr(self.model, key)), None)
+            if key := unused or ("transform" if self.transform else None):
+                raise SpecError(
+                    f"{key} is not supported for a pool of stored features, for which no model runs; remove it"
+                )
+            return
+        way = next((key for key in WAYS if getattr(self.model, key)), None)
+        if way is None:
+            raise SpecError(
+                "key 'model.factory' is missing; add it, or audit stored predictions with pool.format: features"
+            )
+        if way != "factory" and "coverage" in self.features():
+            raise SpecError(f"coverage needs the layers of a module, and a {way} has none; set model.factory")
+
+    def _check_history(self) -> None:
+        if not self.history and self.pool.columns.prior is None:
+            return
+        key = "history" if self.history else "pool.columns.prior"
+        if not self.sample.settings.learns_from_history:
+            raise SpecError(
+                f"{key} is only supported for neyman, and sample.method is {self.sample.method!r}; remove {key}"
+            )
+        if self.sample.replicates is not None:
+            raise SpecError(f"{key} cannot be combined with replicates, which draw from parts of the pool; remove one")
+
+    def _check_task(self) -> None:
+        if not self.is_regression and self.score != ScoreSpec():
+            raise SpecError("score is only supported for regressions, and model.task is classification; remove it")
+        digits = next((name for name in self.model.classes or () if name.strip().isdecimal()), None)
+        if self.labels.numbers_are_classes and (digits or self.is_regression):
+            why = f"the name of class {digits!r} is a number" if digits else "labels of a regression are values"
+            raise SpecError(f"labels.numbers_are_classes: {why}; remove it")
+        if self.is_regression and not self.sample.settings.supports_regression:
             raise SpecError(f"sample.method {self.sample.method!r} does not support regression; choose another method")
-        needed = self._needed()
-        for name in dict.fromkeys([*needed, *self.features()]):
+
+    def _check_features(self) -> None:
+        needed, features = self._needed(), self.features()
+        for name in dict.fromkeys([*needed, *features]):
             who = f"sample.method {self.sample.method!r} needs" if name in needed else "extract.features has"
-            if name in _OF_CLASSES and self.model.task == "regression":
+            if name in _OF_CLASSES and self.is_regression:
                 raise SpecError(f"{who} {name}, and {_OF_CLASSES[name]}")
             if self.pool.holds_features and name not in (*self.stored(), *SURPRISE):
-                instead = parse_parameters(self.sample.method, self.sample.parameters).instead
+                instead = self.sample.settings.instead
                 way = f", or {instead[name]}" if name in needed and name in instead else ""
                 raise SpecError(f"{who} {name}, which the stored features lack: {_way_to_store(name)}{way}")
-            if name not in self.features():
+            if name not in features:
                 raise SpecError(f"{who} {name}, which is not extracted: add {name} to extract.features")
             if self._compares_with(name) and self.reference is None:
                 raise SpecError(f"{who} {name}, which compares with training data: add reference: {{uri: ...}}")
-        return self
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether the model predicts a number."""
+        return self.model.task == "regression"
 
     def features(self) -> tuple[str, ...]:
         """Return the features to extract: those in the spec, else those of the forward pass and of the method.
@@ -259,16 +256,13 @@ class Spec(Section):
         if every is None and self.pool.holds_features:
             every = [*self.stored(), *(name for name in self._needed() if name in SURPRISE)]
         if every is None:
-            with_output = (
-                ["hidden", "output"] if self.model.task == "regression" else ["hidden", "output", "confidence"]
-            )
-            every = [*with_output, *self._needed()]
+            every = ["hidden", "output", *([] if self.is_regression else ["confidence"]), *self._needed()]
         return tuple(dict.fromkeys([*every, "prediction"]))
 
     def stored(self) -> tuple[str, ...]:
         """Return the features in the pool's columns, and those computed from them."""
         named = list(self.pool.columns.features)
-        follows = ["prediction"] if self.model.task == "regression" else ["prediction", "confidence"]
+        follows = ["prediction"] if self.is_regression else ["prediction", "confidence"]
         return tuple(dict.fromkeys([*named, *(follows if "output" in named else [])]))
 
     @property
@@ -295,7 +289,7 @@ class Spec(Section):
 
     def remedy(self, feature: str) -> str:
         """Return the remedy for a run that lacks a feature."""
-        if feature in _OF_CLASSES and self.model.task == "regression":
+        if feature in _OF_CLASSES and self.is_regression:
             return _OF_CLASSES[feature]
         if self.pool.holds_features and feature not in SURPRISE:
             return f"{_way_to_store(feature)} in a spec and run that"
@@ -306,38 +300,31 @@ class Spec(Section):
         return f"add {keys} to the spec and run that"
 
     def _needed(self) -> tuple[str, ...]:
-        """Return the features that the method needs."""
-        return find_method(self.sample.method).needs(parse_parameters(self.sample.method, self.sample.parameters))
+        return find_method(self.sample.method).needs(self.sample.settings)
 
     def identity(self) -> dict[str, Any]:
         """Return everything that determines features and selections.
 
         Left out are placement and speed, keys that no feature uses, and how labels are read and scored.
         """
-        content = self.model_dump(exclude={"output", "labels", "score", "population"})
+        left_out = {"extract": set(PLACEMENT), "model": {"error_scale"}}
+        content = self.model_dump(exclude=left_out | dict.fromkeys(("output", "labels", "score", "population"), True))
         content["pool"] = self.pool.identity()
         content["reference"] = self.reference and self.reference.identity()
-        del content["model"]["error_scale"]
-        for key in ("program", "function", "trust"):
-            if not content["model"][key]:
-                del content["model"][key]
-        if not self.sample.models:
-            del content["sample"]["models"]
         if not self.history:
             del content["history"]
         if not self.reads_reference:
             del content["reference"]
         if "coverage" not in self.features():
             del content["extract"]["coverage"]
-        for key in PLACEMENT:
-            del content["extract"][key]
-        if not self.extract.channels_last:  # a key of a later version than the digests of older runs
-            del content["extract"]["channels_last"]
+        for section, keys in _IF_USED.items():
+            for key in keys:
+                if not content[section][key]:
+                    del content[section][key]
         return content
 
 
 def _way_to_store(feature: str) -> str:
-    """Return how to add a feature to stored features."""
     return f"set pool.columns.{feature} to its column" if feature in FEATURE_COLUMNS else "run the model for it"
 
 

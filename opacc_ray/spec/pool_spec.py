@@ -1,15 +1,15 @@
 """Location and format of the pool and of the reference: ``pool`` and ``reference``."""
 
 from datetime import date
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from opacc_ray.lake.examples import Columns, Plan, Rules
 from opacc_ray.lake.formats import FEATURE_COLUMNS, OPTIONAL_KEYS, FormatName, find_format, formats_with, place_of
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.store_uris import Store, open_store
-from opacc_ray.spec.extract_spec import ExtractSpec
+from opacc_ray.spec.model_spec import ExtractSpec
 from opacc_ray.spec.validation import Section
 
 _FIRST_OF_POOL = ("format", "alpha", "max_pixels", "max_bytes")
@@ -47,8 +47,13 @@ class ColumnsSpec(Section):
     @property
     def features(self) -> dict[str, tuple[str, ...]]:
         """Return the columns of each feature."""
-        given = {name: _several(getattr(self, name)) for name in FEATURE_COLUMNS}
-        return {name: columns for name, columns in given.items() if columns}
+        given = {name: value for name in FEATURE_COLUMNS if (value := getattr(self, name))}
+        return {name: (value,) if isinstance(value, str) else tuple(value) for name, value in given.items()}
+
+
+def _time(value: Any) -> Any:
+    """Return a date or a time, as YAML parses text without quotes, as text."""
+    return value.isoformat().replace("+00:00", "Z") if isinstance(value, date) else value
 
 
 class PoolSpec(Section):
@@ -77,19 +82,13 @@ class PoolSpec(Section):
         ge=0,
         description="tables with versions: number of the version, or id of the snapshot; default: the newest",
     )
-    timestamp: str | None = Field(
+    timestamp: Annotated[str, BeforeValidator(_time)] | None = Field(
         default=None, description="tables with versions: the newest version at that time, such as 2026-01-31T12:00:00Z"
     )
     catalog: str | None = Field(
         default=None, description="tables in a catalog: its name in pyiceberg's configuration; default: by uri"
     )
     table: str | None = Field(default=None, description="tables in a catalog: name of the table")
-
-    @field_validator("timestamp", mode="before")
-    @classmethod
-    def _is_text(cls, value: Any) -> Any:
-        """Convert a date or a time, as YAML parses text without quotes."""
-        return value.isoformat().replace("+00:00", "Z") if isinstance(value, date) else value
 
     @property
     def holds_features(self) -> bool:
@@ -134,9 +133,7 @@ class PoolSpec(Section):
         """Return everything but the place that determines the model's inputs; newer keys only where they are used."""
         content = self.model_dump(include=PoolSpec.model_fields.keys() - {"uri", "follow_links"})
         del content["columns"]["prior"]
-        return {
-            key: value for key, value in content.items() if key in _FIRST_OF_POOL or value != _default(PoolSpec, key)
-        }
+        return {key: value for key, value in content.items() if key in _FIRST_OF_POOL or value != _default(key)}
 
 
 class ReferenceSpec(PoolSpec):
@@ -153,13 +150,9 @@ class ReferenceSpec(PoolSpec):
         return super().identity() | ({} if self.labels is None else {"labels": self.labels})
 
 
-def _several(value: str | list[str] | None) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else tuple(value or ())
-
-
-def _default(kind: type[BaseModel], key: str) -> Any:
-    """Return the default of a key, in its dumped form."""
-    value = kind.model_fields[key].get_default(call_default_factory=True)
+def _default(key: str) -> Any:
+    """Return the default of a key of a pool, in its dumped form."""
+    value = PoolSpec.model_fields[key].get_default(call_default_factory=True)
     return value.model_dump(exclude={"prior"}) if isinstance(value, BaseModel) else value
 
 
@@ -170,8 +163,9 @@ def open_pool(source: PoolSpec) -> Store:
 
 def rules_of(source: PoolSpec) -> Rules:
     """Return the rules by which a pool is read."""
-    columns = source.columns
-    named = Columns(columns.id, columns.uri, columns.image, _several(columns.array), tuple(columns.features.items()))
+    columns, array = source.columns, source.columns.array or ()
+    arrays = (array,) if isinstance(array, str) else tuple(array)
+    named = Columns(columns.id, columns.uri, columns.image, arrays, tuple(columns.features.items()))
     return Rules(
         source.alpha,
         source.max_pixels,

@@ -118,18 +118,17 @@ def spec_of_predictions(
     uri: str, *, budget: int, method: str = "neyman", output: str = "audits", name: str | None = None
 ) -> Spec:
     """Return the spec of an audit of a file of predictions, and log how its columns were read; raises DataError."""
-    needs = find_method(method).needs(parse_parameters(method, {}))
-    table = read_predictions(uri, needs)
+    table = read_predictions(uri, find_method(method).needs(parse_parameters(method, {})))
+    stem = split(uri)[1].rpartition(".")[0]
     content: dict[str, Any] = {
-        "name": name or _name_of(uri),
+        "name": name or re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("._-")[:100] or "answers",
         "pool": {"uri": absolute(uri), "format": "features", "columns": table.columns},
         "sample": {"method": method, "budget": budget},
         "output": absolute(output),
     }
-    if table.classes is not None:
-        content["model"] = {"classes": table.classes}
     log.info("columns: %s", ", ".join(f"{key} = {name}" for key, name in table.columns.items()))
     if table.classes is not None:
+        content["model"] = {"classes": table.classes}
         log.info("classes: %s (the predictions, sorted)", _listed(table.classes))
     if "id" not in table.columns:
         log.info("ids: the file has no column of ids, so they are %s#0, %s#1, ...", *[split(uri)[1]] * 2)
@@ -191,6 +190,16 @@ def _bad_ids(table: Any, columns: Mapping[str, str]) -> list[str]:
     return problems
 
 
+def _column(table: Any, columns: Mapping[str, str], key: str, problems: list[str]) -> Any:
+    """Return the values of a column that are there; None without the column. Add missing values to ``problems``."""
+    if key not in columns:
+        return None
+    column = table[columns[key]].combine_chunks()
+    if column.null_count:
+        problems.append(f"{counted(column.null_count, 'row')} without a {key} ({columns[key]})")
+    return column.drop_null()
+
+
 def _predictions(
     table: Any, columns: Mapping[str, str], problems: list[str]
 ) -> tuple[NDArray[np.int64] | None, list[str] | None]:
@@ -198,31 +207,26 @@ def _predictions(
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if "prediction" not in columns:
+    column = _column(table, columns, "prediction", problems)
+    if column is None:
         return None, None
-    name = columns["prediction"]
-    column = table[name].combine_chunks()
-    if column.null_count:
-        problems.append(f"{counted(column.null_count, 'row')} without a prediction ({name})")
-    column = column.drop_null()
+    place = f"the prediction {columns['prediction']} holds"
     if pa.types.is_integer(column.type):
         values = to_numpy(column).astype(np.int64)
         if len(values) and values.min() < 0:
-            problems.append(f"the prediction {name} holds {values.min()}, and numbers of classes start at 0")
+            problems.append(f"{place} {values.min()}, and numbers of classes start at 0")
         return values, None
     if pa.types.is_floating(column.type):
         numbers = to_numpy(column)
         other = numbers[numbers != np.floor(numbers)]
         if len(other):
-            problems.append(
-                f"the prediction {name} holds {other[0]:g}, which is not a class; for a regression, write a spec with "
-                "model.task: regression"
-            )
+            remedy = "for a regression, write a spec with model.task: regression"
+            problems.append(f"{place} {other[0]:g}, which is not a class; {remedy}")
         return np.nan_to_num(numbers).astype(np.int64), None
     texts = column.cast(pa.string())
     classes = sorted(pc.unique(texts).to_pylist())
     if len(classes) > MOST_CLASSES:
-        problems.append(f"the prediction {name} holds {len(classes)} different texts, too many to be classes")
+        problems.append(f"{place} {len(classes)} different texts, too many to be classes")
     return to_numpy(pc.index_in(texts, pa.array(classes, pa.string()))).astype(np.int64), classes
 
 
@@ -230,31 +234,22 @@ def _confidences(table: Any, columns: Mapping[str, str], problems: list[str]) ->
     """Return the confidences (N,), if there are any; add what is wrong to ``problems``."""
     import pyarrow as pa
 
-    if "confidence" not in columns:
+    column = _column(table, columns, "confidence", problems)
+    if column is None:
         return None
-    name = columns["confidence"]
-    column = table[name].combine_chunks()
-    if column.null_count:
-        problems.append(f"{counted(column.null_count, 'row')} without a confidence ({name})")
-    column = column.drop_null()
+    place = f"the confidence {columns['confidence']} holds"
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         example = column[0].as_py() if len(column) else ""
         remedy = "write 0.93 for 93 %" if "%" in str(example) else "give a number from 0 to 1"
-        problems.append(f"the confidence {name} holds {shown(example)}, which is not a number; {remedy}")
+        problems.append(f"{place} {shown(example)}, which is not a number; {remedy}")
         return None
     values = to_numpy(column).astype(np.float64)
     unfit = values[~((values >= -_TOLERANCE) & (values <= 1 + _TOLERANCE))]
     if len(unfit):
         is_percent = values.min() >= 0 and 1.5 < values.max() <= 100
         remedy = "it is in percent: divide it by 100" if is_percent else "give a probability from 0 to 1"
-        problems.append(f"the confidence {name} holds {unfit[0]:g}; {remedy}")
+        problems.append(f"{place} {unfit[0]:g}; {remedy}")
     return np.clip(values, 0, 1)
-
-
-def _name_of(uri: str) -> str:
-    """Return a name for the audit of a file: the file's, without its suffix."""
-    stem = split(uri)[1].rpartition(".")[0]
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("._-")[:100] or "answers"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -1,11 +1,8 @@
 """The user's own code: load the functions of a spec, and find the files that they need without running them.
 
-Each module in the spec is searched as Python does, with installed packages first. A module that is not installed is the
-user's: a file, or a package with all of its files. Their import statements are followed in turn; imports by a name made
-at run time are not found.
-
-Whole packages are sent to a cluster (:func:`users_files`). Only the files that import statements reach determine
-features (:func:`sources_of`), so a README or an unrelated module changes nothing.
+A module that is not installed is the user's: a file, or a package with all of its files. Import statements are
+followed; imports by a name made at run time are not found. Whole packages are sent to a cluster (:func:`users_files`).
+Only the files that import statements reach determine features (:func:`sources_of`).
 """
 
 import ast
@@ -17,10 +14,10 @@ import sysconfig
 import threading
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 from opacc_ray.errors import SpecError, shortened
@@ -30,9 +27,6 @@ MAX_BYTES = 100 << 20
 """Most bytes of the modules of a spec: a cluster gets code, not weights or data."""
 
 _LEFT_OUT = re.compile(r"(^|/)(\.|__pycache__(/|$))")
-_INSTALLED = tuple(
-    {str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-)
 
 _PARSING = threading.Lock()
 """Lock for parsing: in Python 3.11, two threads at once may raise SystemError (gh-106905)."""
@@ -52,48 +46,43 @@ def modules_of(spec: Spec) -> list[str]:
 
 
 def users_files(modules: Iterable[str], folder: str) -> dict[str, Path]:
-    """Return the files of modules and of their imports, except installed ones and this package.
+    """Return the files of modules and of their imports, except installed ones and this package, unless it is named.
 
-    Parameters
-    ----------
-    modules : names, such as mypkg.models; opacc_ray is included only if it is one of them
-    folder : searched last, such as the current one
-
-    Returns
-    -------
-    dict
-        Place of each file, by its path below a folder of modules.
+    ``folder`` is searched last. Keys are paths below a folder of modules.
 
     Raises
     ------
     SpecError
         A module does not exist, or the files are larger than code.
     """
-    places = [*(place for place in sys.path if place), folder]
+    places = _places(folder)
     files: dict[str, Path] = {}
     pending = list(dict.fromkeys(name.partition(".")[0] for name in modules))
     for name in pending:
         if _find(name, places) is None:
             raise SpecError(f"there is no module {name!r}; run this in the folder that holds it, or install it")
-    seen = {"opacc_ray", *pending}
+    seen = {"", "opacc_ray", *pending}
     while pending:
         own = dict(_files(pending.pop(), places))
         files |= own
-        imported = {name for file in own.values() if file.suffix == ".py" for name in _imports(file)}
+        imported = {name.partition(".")[0] for inside, file in own.items() for name in _imported(file, inside)}
         pending += sorted(imported - seen)
         seen |= imported
-    _check_size(files)
+    sizes = {name: file.stat().st_size for name, file in files.items()}
+    if sum(sizes.values()) > MAX_BYTES:
+        raise SpecError(
+            f"the packages of the spec have {sum(sizes.values()) >> 20} MiB, with the largest file "
+            f"{max(sizes, key=sizes.__getitem__)}; move weights and data out of them"
+        )
     return files
 
 
 def sources_of(modules: Iterable[str], folder: str) -> Sources:
     """Return the files of modules and of all modules that they import; missing modules are skipped.
 
-    Parameters
-    ----------
-    modules, folder : as in :func:`users_files`
+    ``folder`` is searched last.
     """
-    places = [*(place for place in sys.path if place), folder]
+    places = _places(folder)
     found = Sources({}, set())
     pending = list(modules)
     seen: set[str] = set()
@@ -102,118 +91,93 @@ def sources_of(modules: Iterable[str], folder: str) -> Sources:
         if name in seen or name.partition(".")[0] in ("", "opacc_ray"):
             continue
         seen.add(name)
-        parent, _, _ = name.rpartition(".")
-        if parent:
-            pending.append(parent)
-        for file, inside in _file_of(name, places, found.installed):
+        pending.append(name.rpartition(".")[0])
+        if (one := _file_of(name, places, found.installed)) is not None:
+            inside, file = one
             found.files[inside] = file
-            if file.suffix == ".py":
-                package = name if file.name == "__init__.py" else parent
-                pending += _imported_modules(file, package)
+            with suppress(SpecError):  # running it raises the error
+                pending += _imported(file, inside)
     return found
 
 
-def _file_of(name: str, places: Sequence[str], installed: set[str]) -> Iterator[tuple[Path, str]]:
-    """Yield the file of a user's module, and its path below the folder of modules; nothing for other names."""
-    within: Sequence[str] = places
+def _places(folder: str) -> list[str]:
+    return [*filter(None, sys.path), folder]
+
+
+def _file_of(name: str, places: Sequence[str], installed: set[str]) -> tuple[str, Path] | None:
+    """Return the file of a user's module, with its path below the folder of modules; None for other names."""
     parts = name.split(".")
-    found = None
-    for number in range(len(parts)):
-        found = _find(".".join(parts[: number + 1]), within, nested=number > 0)
-        if found is None:
-            return
-        if not number and _is_installed_module(found):
-            installed.add(parts[0])
-            return
-        within = list(found.submodule_search_locations or ())
-    if found is not None and found.has_location and found.origin:
-        file = Path(found.origin)
-        last = ["__init__"] if found.submodule_search_locations is not None else []
-        yield file, "/".join([*parts, *last]) + "".join(file.suffixes)
+    top = found = _find(parts[0], places)
+    if top is not None and all(map(_is_installed, _places_of(top))):
+        installed.add(parts[0])
+        return None
+    for number in range(1, len(parts)):
+        if found is not None:
+            within = list(found.submodule_search_locations or ())
+            found = PathFinder.find_spec(".".join(parts[: number + 1]), within)
+    if found is None or not found.has_location or not found.origin:
+        return None
+    file = Path(found.origin)
+    last = ["__init__"] if found.submodule_search_locations is not None else []
+    return "/".join([*parts, *last]) + "".join(file.suffixes), file
 
 
-def _is_installed_module(found: ModuleSpec) -> bool:
-    """Return whether a top-level module is installed or part of Python."""
-    places = [found.origin] if found.has_location and found.origin else list(found.submodule_search_locations or ())
-    return all(_is_installed(Path(place)) for place in places)
+def _imported(file: Path, inside: str) -> Iterator[str]:
+    """Yield dotted names that a file imports, including functions and values; raise SpecError if it is not Python.
 
-
-def _imported_modules(file: Path, package: str) -> Iterator[str]:
-    """Yield dotted names that a file of a package imports, including functions and values."""
-    try:
-        tree = _parsed(file)
-    except SpecError:  # running it raises the error
+    ``inside`` is the path of the file below a folder of modules; its folder is the package of relative imports.
+    """
+    package = inside.split("/")[:-1]
+    if file.suffix != ".py":
         return
+    try:
+        with _PARSING:
+            tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError) as error:
+        raise SpecError(f"{file} is not valid Python: {shortened(str(error))}") from None
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) + 1 - node.level] if node.level else []
+            above = package[: len(package) + 1 - node.level] if node.level else []
             whole = ".".join([*above, *([node.module] if node.module else [])])
             yield whole
             yield from (f"{whole}.{alias.name}" for alias in node.names if alias.name != "*")
 
 
-def _find(name: str, places: Sequence[str], *, nested: bool = False) -> ModuleSpec | None:
-    """Find a module without running it, in some places or by an installed finder."""
+def _find(name: str, places: Sequence[str]) -> ModuleSpec | None:
+    """Find a top-level module without running it, in some places or by an installed finder."""
     if name in sys.builtin_module_names:
         return ModuleSpec(name, None)
-    found = PathFinder.find_spec(name, list(places))
-    if found is not None or nested:
+    if (found := PathFinder.find_spec(name, list(places))) is not None:
         return found
     others = [finder for finder in sys.meta_path if finder is not PathFinder and hasattr(finder, "find_spec")]
     return next((found for finder in others if (found := finder.find_spec(name, None)) is not None), None)
 
 
+def _places_of(found: ModuleSpec) -> list[Path]:
+    """Return the file of a module, or the folders of a package; nothing for a module in Python itself."""
+    if found.submodule_search_locations is not None:
+        return list(map(Path, found.submodule_search_locations))
+    return [Path(found.origin)] if found.has_location and found.origin else []
+
+
 def _files(name: str, places: Sequence[str]) -> Iterator[tuple[str, Path]]:
     """Yield the files of a top-level module, unless it is installed."""
     found = _find(name, places)
-    if found is None:
-        return
-    if found.submodule_search_locations is None:
-        if found.has_location and found.origin and not _is_installed(Path(found.origin)):
-            yield Path(found.origin).name, Path(found.origin)
-        return
-    for place in map(Path, found.submodule_search_locations):
+    for place in _places_of(found) if found else ():
         if not _is_installed(place):
-            for file in sorted(place.rglob("*")):
+            for file in sorted(place.rglob("*")) if place.is_dir() else [place]:
                 inside = file.relative_to(place.parent).as_posix()
                 if file.is_file() and not _LEFT_OUT.search(inside):
                     yield inside, file
 
 
 def _is_installed(path: Path) -> bool:
-    """Return whether a file or folder is that of an installed package or of Python."""
     if {"site-packages", "dist-packages"} & set(path.parts):
         return True
-    return str(path.resolve()).startswith(tuple(f"{place}/" for place in _INSTALLED))
-
-
-def _imports(file: Path) -> Iterator[str]:
-    """Yield the top-level names that a file imports."""
-    for node in ast.walk(_parsed(file)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module.partition(".")[0]
-
-
-def _parsed(file: Path) -> ast.Module:
-    try:
-        with _PARSING:
-            return ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError) as error:
-        raise SpecError(f"{file} is not valid Python: {shortened(str(error))}") from None
-
-
-def _check_size(files: dict[str, Path]) -> None:
-    sizes = {name: file.stat().st_size for name, file in files.items()}
-    if sum(sizes.values()) > MAX_BYTES:
-        largest = max(sizes, key=lambda name: sizes[name])
-        raise SpecError(
-            f"the packages of the spec have {sum(sizes.values()) >> 20} MiB, with the largest file {largest}; "
-            "move weights and data out of them"
-        )
+    own = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return not own.isdisjoint(path.resolve().parents)
 
 
 def see_modules(folder: str) -> None:
@@ -229,27 +193,20 @@ def load_function(name: str, key: str) -> Any:
     try:
         imported = importlib.import_module(module)
     except ImportError as error:
-        reason, remedy = shortened(str(error)), _import_remedy(module, error)
-        raise SpecError(f"{key}: {name!r} cannot be imported ({reason}); {remedy}") from None
+        remedy = f"{module} imports it, so install it here and on the workers"
+        if error.name is None or f"{module}.".startswith(f"{error.name}."):
+            remedy = "run where the module is on the path"
+        raise SpecError(f"{key}: {name!r} cannot be imported ({shortened(str(error))}); {remedy}") from None
     except (Exception, SystemExit) as error:  # sys.exit in a script must not end this command
         failure = SpecError(f"{key}: importing {module!r} raised {type(error).__name__}: {shortened(str(error))}")
         failure.details = traceback.format_exc()
         raise failure from None
     found = getattr(imported, function, None)
     if found is None:
-        raise SpecError(f"{key}: module {module!r} has no {function!r}; {_function_meant(imported, function)}")
+        known = [name for name, value in vars(imported).items() if callable(value) and not name.startswith("_")]
+        near = get_close_matches(function, known, 1)
+        hint = f"did you mean {near[0]!r}?" if near else "write module:function with a function of that module"
+        raise SpecError(f"{key}: module {module!r} has no {function!r}; {hint}")
     if not callable(found):
         raise SpecError(f"{key}: {name!r} is a {type(found).__name__}, not a function")
     return found
-
-
-def _function_meant(module: ModuleType, function: str) -> str:
-    known = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
-    near = get_close_matches(function, known, 1)
-    return f"did you mean {near[0]!r}?" if near else "write module:function with a function of that module"
-
-
-def _import_remedy(module: str, error: ImportError) -> str:
-    if error.name is None or f"{module}.".startswith(f"{error.name}."):
-        return "run where the module is on the path"
-    return f"{module} imports it, so install it here and on the workers"

@@ -34,7 +34,6 @@ class Section(BaseModel):
 
 
 def _kinds(annotation: Any) -> set[type]:
-    """Return the types in an annotation."""
     found: set[type] = {annotation} if isinstance(annotation, type) else set()
     return found.union(*map(_kinds, get_args(annotation)))
 
@@ -81,8 +80,12 @@ def parse_yaml(text: str, place: str) -> Any:
         node = loader.get_single_node()
         if node is None:
             return None
-        if _is_larger(node, MAX_NODES):
-            raise SpecError(f"{place} has more than {MAX_NODES} values, with aliases expanded; shorten it")
+        pending, found = [node], 0
+        while pending:
+            found += 1
+            pending += _parts(pending.pop())
+            if found > MAX_NODES:
+                raise SpecError(f"{place} has more than {MAX_NODES} values, with aliases expanded; shorten it")
         _check_keys(node, place)
         return loader.construct_document(node)
     except yaml.YAMLError as error:
@@ -95,17 +98,7 @@ def parse_yaml(text: str, place: str) -> Any:
         raise SpecError(f"{place} has a value that cannot be read: {shortened(str(error))}") from None
 
 
-def _is_larger(node: yaml.Node, limit: int) -> bool:
-    """Return whether a document has more than ``limit`` values, with aliases expanded."""
-    pending, found = [node], 0
-    while pending and found <= limit:
-        found += 1
-        pending += _parts(pending.pop())
-    return found > limit
-
-
 def _parts(node: yaml.Node) -> list[yaml.Node]:
-    """Return the keys and values of a section, or the items of a list."""
     if isinstance(node, yaml.MappingNode):
         return [part for pair in node.value for part in pair]
     return node.value if isinstance(node, yaml.SequenceNode) else []

@@ -17,7 +17,7 @@ import opacc_ray as opacc
 from opacc_ray.audit import accuracy, several_models, verbs
 from opacc_ray.audit.exported_tables import export_tables
 from opacc_ray.cli import texts
-from opacc_ray.cli.layout import terminal_text
+from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.documents import sealed
 from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError
 from opacc_ray.estimators.domain import by_class, calibrate, confusion, mean_cost

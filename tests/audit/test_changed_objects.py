@@ -8,7 +8,7 @@ from audited_run import KEYS, label, write_features, write_pool
 
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.cli.label_texts import tasks
-from opacc_ray.cli.layout import terminal_text
+from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.labels import label_actions
 from opacc_ray.labels.formats.label_formats import NOTES
 from opacc_ray.labels.labelling_tasks import Wanted, write_tasks

@@ -14,8 +14,8 @@ from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit import label_budget as goals
 from opacc_ray.audit.label_budget import label_budget
 from opacc_ray.cli import texts
-from opacc_ray.cli.layout import terminal_text
 from opacc_ray.cli.main import main
+from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.errors import SpecError
 from opacc_ray.labels import label_actions
 from opacc_ray.runs import feature_store

@@ -9,8 +9,8 @@ import pytest
 from counting_proxy import CountingProxy
 
 from opacc_ray.audit.checks import RunPlan, actor_bytes, plan_run
-from opacc_ray.cli import run_texts
-from opacc_ray.cli.layout import terminal_text
+from opacc_ray.cli import run_answers
+from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import SpecError
 from opacc_ray.extract.extractor import Extraction, Extractor
@@ -104,7 +104,7 @@ def test_a_plan_reads_on_a_terminal() -> None:
         "pace": {"examples": 256, "reading": 0.004, "reading_cpu": 0.002, "computing": 0.03, "device": "cpu"},
         "left_out": ["dsa"],
     }
-    said = terminal_text(run_texts.plan(RunPlan(**content))).splitlines()
+    said = terminal_text(run_answers.plan(RunPlan(**content))).splitlines()
     assert said == [
         "work      200 shards: 200,000 examples in 200,000 files",
         "requests  201 lists, 200000 reads, 202 writes",

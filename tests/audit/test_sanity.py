@@ -19,9 +19,9 @@ from opacc_ray.audit.checks import check
 from opacc_ray.audit.status import status
 from opacc_ray.audit.verify import verify
 from opacc_ray.cli import texts
-from opacc_ray.cli.layout import terminal_text
 from opacc_ray.cli.main import main
 from opacc_ray.cli.run_answers import drawn
+from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.report.page import page, summary
 from opacc_ray.report.run_report import gather

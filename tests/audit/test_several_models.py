@@ -17,7 +17,7 @@ import opacc_ray as opacc
 from opacc_ray.audit import accuracy, several_models, verbs
 from opacc_ray.audit.checks import check
 from opacc_ray.cli import texts
-from opacc_ray.cli.layout import terminal_text
+from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, OpaccError, SpecError
 from opacc_ray.labels import label_actions

@@ -7,9 +7,8 @@ from dataclasses import fields
 import pytest
 import yaml
 
+from opacc_ray.cli.explanations import keys_of, list_methods, template_for
 from opacc_ray.cli.main import main
-from opacc_ray.cli.method_list import list_methods
-from opacc_ray.cli.spec_keys import keys_of, template
 from opacc_ray.errors import SpecError
 from opacc_ray.samplers import METHODS
 from opacc_ray.spec import parse_spec
@@ -26,14 +25,14 @@ def test_every_key_has_a_meaning() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_template_parses_to_the_defaults(method: str) -> None:
-    spec = parse_spec(yaml.safe_load(template(method)), "template")
+    spec = parse_spec(yaml.safe_load(template_for(method)), "template")
     assert (spec.sample.method, spec.sample.budget, spec.sample.parameters) == (method, 100, {})
     assert spec.model.model_dump(exclude={"factory"}, exclude_defaults=True) == {}
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_template_with_every_line_in_force_parses_too(method: str) -> None:
-    text = re.sub(r"^# (?= *\w+:)", "", template(method).partition("\n\n")[2], flags=re.MULTILINE)
+    text = re.sub(r"^# (?= *\w+:)", "", template_for(method).partition("\n\n")[2], flags=re.MULTILINE)
     given = yaml.safe_load(text)
     given["model"]["sha256"] = "0" * 64
     spec = parse_spec(given, "template")
@@ -43,10 +42,10 @@ def test_template_with_every_line_in_force_parses_too(method: str) -> None:
 
 
 def test_template_names_every_key() -> None:
-    text = template("srs")
+    text = template_for("srs")
     assert [key.path for key in keys_of() if f" {key.path.rpartition('.')[2]}:" not in text.replace("\n", "\n ")] == []
     with pytest.raises(SpecError, match="no method 'cse'; did you mean 'css'"):
-        template("cse")
+        template_for("cse")
 
 
 def test_every_parameter_has_a_meaning() -> None:
@@ -60,7 +59,7 @@ def test_every_parameter_has_a_meaning() -> None:
 
 def test_commands_print_text_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["spec", "--template", "ces"]) == 0
-    assert capsys.readouterr().out == template("ces")
+    assert capsys.readouterr().out == template_for("ces")
     assert main(["methods", "css"]) == 0
     assert capsys.readouterr().out.splitlines()[1].startswith("  fractions: [0.8, 0.1, 0.1]  share of the pool in each")
     assert main(["methods", "--json"]) == 0

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from opacc_ray.cli.layout import NEXT, is_styled, terminal_text
+from opacc_ray.cli.terminal import NEXT, is_styled, terminal_text
 from opacc_ray.report.facts import Column, Fact, Table
 
 TABLE = Table([Column("id"), Column("labels", "n")], [("カメラ4", "7"), ("a", "120")])

@@ -87,6 +87,8 @@ def test_audit_from_the_terminal(spec, told, tmp_path: Path) -> None:
         (["labels", "import", "/nowhere/run", "/nowhere/labels.csv"], 6, "labels.csv cannot be read"),
         (["compare", "/nowhere/run", "/nowhere/other"], 5, "there is no run at /nowhere/run"),
         (["select", "/nowhere/run", "--method", "srs", "--set", "sections"], 5, "there is no run"),
+        (["history", "s3://a/runs/week-0123abcd"], 5, "; run `opacc history week --output s3://a/runs`"),
+        (["history", "spec.yaml"], 5, '"spec.yaml" is a path, and history takes the name of an audit'),
     ],
 )
 def test_error_is_one_sentence_and_a_code(arguments: list[str], code: int, message: str, told) -> None:

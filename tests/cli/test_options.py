@@ -2,7 +2,7 @@
 
 import pytest
 
-from opacc_ray.cli.options import parse_assignments
+from opacc_ray.cli.command import parse_assignments
 from opacc_ray.errors import SpecError
 
 

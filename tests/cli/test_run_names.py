@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from opacc_ray.cli.command import MOST_OUTPUTS, known_outputs, remember, short_name, uri_of
 from opacc_ray.cli.main import main
-from opacc_ray.cli.run_names import MOST_OUTPUTS, known_outputs, remember, shown, uri_of
 from opacc_ray.errors import DataError
 
 NAME = "digits-cfbb3651"
@@ -26,16 +26,16 @@ def test_a_folder_of_that_name_is_kept(tmp_path: Path, monkeypatch: pytest.Monke
     make_run(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert uri_of(NAME) == NAME
-    assert shown(str(tmp_path / NAME)) == str(tmp_path / NAME)
+    assert short_name(str(tmp_path / NAME)) == str(tmp_path / NAME)
 
 
 def test_a_name_is_found_under_a_remembered_output(tmp_path: Path) -> None:
     remember(make_run(tmp_path / "a", "other-00000000"))
     uri = make_run(tmp_path / "a")
-    assert shown(uri) == uri
+    assert short_name(uri) == uri
     assert uri_of(NAME) == uri
     assert known_outputs() == {str(tmp_path / "a"): [NAME, "other-00000000"]}
-    assert shown(uri) == NAME
+    assert short_name(uri) == NAME
 
 
 def test_the_variable_comes_before_remembered_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,8 +43,8 @@ def test_the_variable_comes_before_remembered_outputs(tmp_path: Path, monkeypatc
     uri = make_run(tmp_path / "b")
     monkeypatch.setenv("OPACC_OUTPUT", str(tmp_path / "b"))
     assert uri_of(NAME) == uri
-    assert shown(uri) == NAME
-    assert shown(str(tmp_path / "a" / NAME)) == str(tmp_path / "a" / NAME)
+    assert short_name(uri) == NAME
+    assert short_name(str(tmp_path / "a" / NAME)) == str(tmp_path / "a" / NAME)
     monkeypatch.setenv("OPACC_OUTPUT", str(tmp_path / "c"))
     with pytest.raises(DataError, match=r"no run digits-cfbb3651 in \$OPACC_OUTPUT \(.*/c\); give its URI"):
         uri_of(NAME)
@@ -56,7 +56,7 @@ def test_an_ambiguous_name_is_one_sentence_with_both_places(tmp_path: Path) -> N
     remember(second)
     with pytest.raises(DataError, match=rf"2 outputs hold a run {NAME}: {second}, {first}; give one of these URIs"):
         uri_of(NAME)
-    assert (shown(first), shown(second)) == (first, second)
+    assert (short_name(first), short_name(second)) == (first, second)
 
 
 def test_an_unknown_name_is_one_sentence_with_the_places(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ import pytest
 
 import opacc_ray as opacc
 from opacc_ray.cli import texts
-from opacc_ray.cli.layout import terminal_text
+from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.runs.run_documents import DrawnRound
 from opacc_ray.selection import Selection
 

@@ -16,8 +16,8 @@ from written_run import CLASSES, IDS, PREDICTION, TRUTH, write_run
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.exported_tables import POPULATION, export_tables
 from opacc_ray.cli.fleet_commands import history_text
-from opacc_ray.cli.layout import terminal_text
 from opacc_ray.cli.main import main
+from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.errors import DataError
 from opacc_ray.fleet.accuracy_history import history_in_tables, history_of_runs
 from opacc_ray.fleet.fleet_documents import AccuracyHistory, HistoryPoint

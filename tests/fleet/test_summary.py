@@ -12,8 +12,8 @@ from small_pictures import picture
 
 from opacc_ray.audit import several_models, verbs
 from opacc_ray.cli.fleet_commands import fleet_text
-from opacc_ray.cli.layout import terminal_text
 from opacc_ray.cli.main import main
+from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.errors import AlertError
 from opacc_ray.fleet.alerts import Evidence
 from opacc_ray.fleet.fleet_documents import AlertNotice, AuditFailure, AuditSummary, FleetSummary

@@ -50,7 +50,7 @@ def lines(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[str]:
 def test_a_file_of_an_older_round_is_what_is_reported(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     second = file_of(run, "l2.csv", ids_of(run, 2), annotator="ann")
     assert lines(capsys, "labels", "import", run.uri, second) == [
-        "l2.csv     40 labels taken (ann), for round 2",
+        "l2.csv     40 labels taken ('ann'), for round 2",
         "round     asked  labelled  missing  can't tell  given up",
         "1            30        27        -           -         3",
         "2            40        40        -           -         -",

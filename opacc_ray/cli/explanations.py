@@ -1,7 +1,8 @@
-"""List the keys of a spec with types, defaults and meanings, and write a commented spec."""
+"""The keys of a spec and the methods with their parameters, as they are declared; and a commented spec."""
 
 import json
 from collections.abc import Iterator
+from dataclasses import fields
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
@@ -9,8 +10,8 @@ from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from opacc_ray.documents import Document
-from opacc_ray.samplers import find_method
+from opacc_ray.documents import Document, Part
+from opacc_ray.samplers import METHODS, find_method
 from opacc_ray.spec import Spec
 
 _EXAMPLES: dict[str, Any] = {
@@ -87,7 +88,7 @@ def type_text(kind: Any) -> str:
     return _NAMES.get(kind, str(kind))
 
 
-def template(method: str) -> str:
+def template_for(method: str) -> str:
     """Return a spec for a method: required keys, and all others as comments; it parses as it is.
 
     Raises
@@ -104,23 +105,16 @@ def template(method: str) -> str:
         "",
     ]
     for key in keys:
-        lines += _lines(key, method, keys)
+        name, is_commented = key.path.rpartition(".")[2], not _is_live(key, keys)
+        value = method if key.path == "sample.method" else key.default
+        text = "" if key.is_section else _yaml(_EXAMPLES.get(key.path) if value is None else value)
+        if key.is_section and not key.depth:
+            lines.append("")
+        lines.append(_line(name, text, key.depth, key.meaning, commented=is_commented))
         if key.path == "sample.replicates":
-            for name, item in parameters.items():
-                meaning = item.metadata["help"]
-                lines.append(_line(name, _yaml(item.default), 1, meaning, commented=True))
+            for item in parameters.values():
+                lines.append(_line(item.name, _yaml(item.default), 1, item.metadata["help"], commented=True))
     return "\n".join(lines) + "\n"
-
-
-def _lines(key: Key, method: str, keys: list[Key]) -> list[str]:
-    name = key.path.rpartition(".")[2]
-    if key.is_section:
-        head = _line(name, "", key.depth, key.meaning, commented=not _is_live(key, keys))
-        return [head] if key.depth else ["", head]
-    value = method if key.path == "sample.method" else key.default
-    if value is None:
-        value = _EXAMPLES.get(key.path)
-    return [_line(name, _yaml(value), key.depth, key.meaning, commented=not _is_live(key, keys))]
 
 
 def _is_live(key: Key, keys: list[Key]) -> bool:
@@ -164,3 +158,73 @@ def _bounds(info: FieldInfo) -> str:
         if abs(getattr(item, name, None) or 0) < 2**53 and getattr(item, name, None) is not None
     ]
     return f", {' and '.join(found)}" if found else ""
+
+
+# -- methods ---------------------------------------------------------------------------------------------
+
+
+class MethodParameter(Part):
+    """A parameter of a method: a key of ``sample`` next to the method and its budget."""
+
+    name: str = Field(description="the key")
+    type: str = Field(description="what may be written")
+    default: Any = Field(description="what it is unless given")
+    meaning: str = Field(description="what it does")
+
+
+class MethodEntry(Part):
+    """A method."""
+
+    name: str = Field(description="what `sample.method` and `--method` name")
+    title: str = Field(description="what it is")
+    needs: list[str] = Field(description="features that it reads, with its default parameters")
+    optional: list[str] = Field(description="features that it reads where they are there")
+    stops_itself: bool = Field(description="whether it may go without a budget, with its default parameters")
+    parameters: list[MethodParameter] = Field(description="its own parameters")
+
+
+class MethodList(Document):
+    """Methods and their parameters."""
+
+    format: Literal["opacc-methods/1"] = Field(default="opacc-methods/1", description="name and version of this form")
+    methods: list[MethodEntry] = Field(description="the methods, in the order of the registry")
+
+
+def list_methods(names: list[str] | None = None) -> MethodList:
+    """Return some methods, or all; raise SpecError with the nearest name for an unknown one."""
+    return MethodList(methods=[_entry(name) for name in (METHODS if names is None else names)])
+
+
+def as_text(document: MethodList) -> str:
+    """Return one line per method, and of a single method one line per parameter."""
+    width = max(len(item.name) for item in document.methods)
+    lines = [
+        f"{item.name:{width}}  {item.title} (needs {', '.join(item.needs) or 'nothing'})" for item in document.methods
+    ]
+    if len(document.methods) == 1:
+        own = [
+            f"  {it.name}: {json.dumps(it.default)}  {it.meaning} ({it.type})" for it in document.methods[0].parameters
+        ]
+        lines += own or ["  no parameters"]
+    return "\n".join(lines)
+
+
+def _entry(name: str) -> MethodEntry:
+    sampler: Any = find_method(name)
+    parameters = sampler.Parameters()
+    return MethodEntry(
+        name=name,
+        title=" ".join(sampler.__doc__.strip().split("\n\n")[0].split()).rstrip("."),
+        needs=list(sampler.needs(parameters)),
+        optional=list(parameters.optional_features),
+        stops_itself=parameters.stops_itself,
+        parameters=[
+            MethodParameter(
+                name=item.name,
+                type=type_text(item.type),
+                default=list(item.default) if isinstance(item.default, tuple) else item.default,
+                meaning=item.metadata["help"],
+            )
+            for item in fields(parameters)
+        ],
+    )
