@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import markdown_table as markdown
+from scipy.stats import binom
 
 from opacc_ray.estimators.intervals import normal_quantile
 from opacc_ray.study.peers import PEERS
@@ -67,14 +68,22 @@ def methods(results: Results) -> Iterator[str]:
     for method in results["methods"]:
         yield markdown.row([method, *(_efficiency(cells.get((case, method))) for case in cases)])
     yield markdown.row(["bound", *(_number(case["bound"].get(str(budget))) for case in results["cases"])])
-    least = min((cell["coverage"] for cell in results["cells"] if _is_judged(cell)), default=None)
-    if least is not None:
-        level, budgets = results["spec"]["level"], ", ".join(map(str, results["spec"]["budgets"]))
-        yield (
-            f"\nOver all budgets ({budgets}), cases and our methods, design-based {100 * level:g} % intervals "
-            f"covered in {100 * least:.1f} % or more."
-        )
+    yield f"\n{_coverage(results)}"
     yield f"\nWith {budget} labels. {_repetitions(results)}"
+
+
+def _coverage(results: Results) -> str:
+    """Mean and least coverage over all cells, and what is within chance if every interval covers as it states."""
+    level, repetitions = results["spec"]["level"], results["spec"]["repetitions"]
+    found = [cell["coverage"] for cell in results["cells"] if _is_judged(cell)]
+    if not found:
+        return "No interval is design-based."
+    by_chance = binom.ppf(1 - 0.95 ** (1 / len(found)), repetitions, level) / repetitions
+    return (
+        f"Over all budgets, cases and our methods, {len(found)} cells, design-based {100 * level:g} % intervals "
+        f"covered in {100 * sum(found) / len(found):.1f} % on average and in {100 * min(found):.1f} % or more; down to "
+        f"{100 * by_chance:.1f} % is within chance."
+    )
 
 
 def neyman(results: Results) -> Iterator[str]:

@@ -85,7 +85,7 @@ class Returned:
     def rows(self) -> Iterator[Label]:
         """Yield the rows as they are written, unanswered ones included; raises LabelError as `label_formats.parse`."""
         file = LabelFile(self.place, self.data)
-        return FORMATS[self.format or format_of(file)].parse(file)
+        return FORMATS[self.format if self.format in FORMATS else format_of(file)].parse(file)
 
     def label_of(self, row: Label) -> Label:
         """Complete a row of the file: class names for class indexes, the file's annotator and its order."""

@@ -24,8 +24,8 @@ from opacc_ray.errors import DataError, LabelError, shown
 from opacc_ray.lake.examples import LONGEST_ID
 from opacc_ray.spec.model_spec import plain_name
 
-FormatName = Literal["label-studio", "cvat", "ground-truth", "jsonl", "csv"]
-"""Formats of label files: the keys of `formats.label_formats.FORMATS`."""
+FormatName = str
+"""Name of a format of label files: a key of `formats.label_formats.FORMATS`."""
 
 Way = Literal["links", "copies", "thumbnails", "addresses"]
 """How images reach annotators: links that expire, copies next to the tasks, pictures inside them, or the plain URIs."""

@@ -8,8 +8,8 @@ reason: they reveal how sure the model is. The bytes depend on the rows alone: t
 **Labels** come back days later: in part, twice, by several people, edited in a spreadsheet. A file is recognised by its
 content when it is imported, and the label log keeps its format.
 
-**A new format** is a file with ``looks_like(head)``, ``parse(file)`` and ``write(tasks, context)``, one line in
-`FORMATS`, and its name in `label_rows.FormatName`.
+**A new format** is a file with ``looks_like(head)``, ``parse(file)`` and ``write(tasks, context)``, and one line in
+`FORMATS`.
 """
 
 import re
