@@ -21,7 +21,7 @@ from opacc_ray.audit import (
     verify,
 )
 from opacc_ray.cli import explanations
-from opacc_ray.demo import documents as demo_documents
+from opacc_ray.demo import demo_documents
 from opacc_ray.documents import Document
 from opacc_ray.extract import feature_set
 from opacc_ray.fleet import fleet_documents

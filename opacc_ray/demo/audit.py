@@ -21,7 +21,7 @@ import numpy as np
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.progress import Progress
 from opacc_ray.cluster import local
-from opacc_ray.demo.documents import DemoResult
+from opacc_ray.demo.demo_documents import DemoResult
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.estimators.intervals import clipped
 from opacc_ray.labels import label_actions

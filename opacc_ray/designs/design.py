@@ -29,7 +29,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.exchange import Array, DrawSequence, LabelledBefore, PredictedFailures
+from opacc_ray.designs.draw_sequence import Array, DrawSequence, LabelledBefore, PredictedFailures
 from opacc_ray.errors import DataError
 
 _ROUNDING = 1e-9

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs.design import Amount, Count, Design, Places, Probabilities, Shares, equal_factor, scatter, times
-from opacc_ray.designs.exchange import Array, PredictedFailures
+from opacc_ray.designs.draw_sequence import Array, PredictedFailures
 from opacc_ray.errors import DataError
 
 SURE = 1 - 1e-9

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from opacc_ray.designs.design import Counts, Design, Probabilities, Probability, scatter, times
-from opacc_ray.designs.exchange import Array
+from opacc_ray.designs.draw_sequence import Array
 
 
 @dataclass(frozen=True, eq=False)

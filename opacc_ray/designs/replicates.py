@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs.design import Design, Numbers, Replicate, Sizes, read_design, read_field, scatter
-from opacc_ray.designs.exchange import Array
+from opacc_ray.designs.draw_sequence import Array
 from opacc_ray.errors import DataError, LabelError
 
 

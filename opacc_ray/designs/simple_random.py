@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs.design import Count, Design, Number, scatter
-from opacc_ray.designs.exchange import Array, DrawSequence, LabelledBefore
+from opacc_ray.designs.draw_sequence import Array, DrawSequence, LabelledBefore
 from opacc_ray.errors import DataError
 
 

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from opacc_ray.designs.design import Count, Design, Numbers, Probabilities, Probability, scatter, times
-from opacc_ray.designs.exchange import Array, DrawSequence, LabelledBefore
+from opacc_ray.designs.draw_sequence import Array, DrawSequence, LabelledBefore
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,7 +36,7 @@ from typing import Any
 
 import numpy as np
 
-from opacc_ray.designs.exchange import DrawSequence, LabelledBefore
+from opacc_ray.designs.draw_sequence import DrawSequence, LabelledBefore
 from opacc_ray.estimators.design_based import design_based_estimate
 from opacc_ray.estimators.intervals import Estimate
 from opacc_ray.estimators.rounds import Rounds, as_lists, known_outcomes

@@ -42,7 +42,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs import Design
-from opacc_ray.designs.exchange import PredictedFailures
+from opacc_ray.designs.draw_sequence import PredictedFailures
 from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.estimators import intervals
 from opacc_ray.estimators.intervals import Estimate, joined_reasons

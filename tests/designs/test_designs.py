@@ -12,7 +12,7 @@ import pytest
 from oracles import deepest as reference
 
 from opacc_ray.designs import DESIGNS, Design, read_design
-from opacc_ray.designs.exchange import LabelledBefore
+from opacc_ray.designs.draw_sequence import LabelledBefore
 from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
 from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.designs.purposive import Purposive

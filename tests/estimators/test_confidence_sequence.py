@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 import opacc_ray as opacc
-from opacc_ray.designs.exchange import DrawSequence
+from opacc_ray.designs.draw_sequence import DrawSequence
 from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.estimators.confidence_sequence import (
     BETTING,

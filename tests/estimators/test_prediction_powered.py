@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from oracles import deepest as reference
-from scipy.stats import binom, norm, t
+from scipy.stats import beta, binom, gamma, norm, t
 
 import opacc_ray as opacc
 from opacc_ray.designs import Design
@@ -196,8 +196,9 @@ def test_by_hand() -> None:
     w = np.sqrt(0.5) / 5
     share, alarm = 0.35, 0.5 * w  # 0.5 is the largest prediction of a failure, and the sample lacks none
     mean, variance = (share - alarm) / (1 + w), found.standard_error**2 + (w * share + alarm) ** 2
-    low = intervals._gamma_quantile(0.025, mean, variance / ((1 + w) ** 2 * (1 + 2 * w)))
-    low = min(low, intervals._beta_quantile(0.025, mean, variance / ((1 + w) ** 2 * (1 + 2 * w))))
+    spread = variance / ((1 + w) ** 2 * (1 + 2 * w))
+    size = mean * (1 - mean) / spread - 1
+    low = min(gamma.ppf(0.025, mean**2 / spread, scale=spread / mean), beta.ppf(0.025, mean * size, (1 - mean) * size))
     assert found.high == pytest.approx(1 - low)
     assert found.low == pytest.approx(
         1 - intervals.weighted_clopper_pearson(share, found.standard_error**2, w, 0.95)[1]

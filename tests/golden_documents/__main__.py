@@ -25,7 +25,7 @@ from small_study import arrays, run_here
 from opacc_ray.audit.submission import Submission
 from opacc_ray.cli.document_kinds import kinds
 from opacc_ray.cli.main import main
-from opacc_ray.demo.documents import DemoResult
+from opacc_ray.demo.demo_documents import DemoResult
 from opacc_ray.documents import Document
 from opacc_ray.labels.label_documents import LabelSession
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, StatedEstimate

@@ -44,8 +44,8 @@ def test_a_folder_that_cannot_be_read_is_an_error(tmp_path: Path, monkeypatch: p
     store.write("closed/a", b"x")
     scandir = os.scandir
 
-    def guarded(path: str) -> Any:
-        if path.endswith("closed"):
+    def guarded(path: Any) -> Any:
+        if str(path).endswith("closed"):
             raise PermissionError(errno.EACCES, "Permission denied", path)
         return scandir(path)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from opacc_ray.lake.read_ahead import NextAhead
+from opacc_ray.extract.extractor import NextAhead
 from opacc_ray.lake.store import in_order
 
 
