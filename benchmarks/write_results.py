@@ -47,7 +47,7 @@ import opacc_ray
 ALL = {
     "methods": "{cases} --repetitions 200",
     "neyman": "{cases} --repetitions 200",
-    "control": "{cases} --repetitions 200",
+    "control": "{confident} --repetitions 200",
     "misled": "{cases} --minutes 30",
     "gap": "{cases}",
     "prices": "{cases}",
@@ -55,7 +55,7 @@ ALL = {
     "deepest": "{cases}",
     "intervals": "{cases}/fashion.npz {cases}/CN5_MNIST.csv {cases}/LN5_MNIST.csv",
     "coverage": "--minutes 24",
-    "until": "{cases}",
+    "until": "{files}",
     "speed": "",
     "throughput": "",
     "driver": "10000000×64:ces,deepest,neyman",
@@ -63,6 +63,9 @@ ALL = {
     "chaos": "100 0",
 }
 """Documents that `all` writes, with their arguments; the others need data that make_cases.py does not make."""
+
+REGRESSION = "digits_angle"
+"""The case without a confidence."""
 
 PACKAGES = ("numpy", "scipy", "numba", "torch", "ray")
 
@@ -84,8 +87,12 @@ def main() -> None:
     if given.name == "all":
         if len(given.arguments) != 1:
             parser().error("give the folder that benchmarks/make_cases.py wrote: all CASES")
+        cases = Path(given.arguments[0])
+        files = sorted(cases.iterdir())
+        confident = " ".join(str(path) for path in files if path.stem != REGRESSION)
         for name, arguments in ALL.items():
-            write(name, arguments.format(cases=given.arguments[0]).split(), given)
+            filled = arguments.format(cases=cases, files=" ".join(map(str, files)), confident=confident)
+            write(name, filled.split(), given)
     elif given.name is not None:
         write(given.name, given.arguments, given)
     documents.rewrite_texts(given.root)
