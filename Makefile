@@ -81,8 +81,8 @@ types: $(READY)  ## mypy and the layers of the package
 	$(BIN)/lint-imports --no-cache
 
 format: $(READY)  ## let ruff fix and format
-	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
 
 bench: $(READY)  ## time the fast paths against plain transcriptions
 	@$(BIN)/python benchmarks/bench.py

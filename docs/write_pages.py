@@ -20,16 +20,16 @@ SPEC = """# Every key of a spec
 
 *For those who write a spec.*
 
-Written by `make docs` from `opacc_ray/spec/`. `opacc spec --template METHOD` prints a spec with these comments, and
-`opacc schemas FOLDER` the JSON schema by which editors complete keys. A key that is not listed is refused, with the
+Written by `make docs-pages` from `opacc_ray/spec/`. `opacc spec --template METHOD` prints a spec with these comments,
+and `opacc schemas FOLDER` the JSON schema by which editors complete keys. A key that is not listed is refused, with the
 nearest one that is.
 """
 METHODS = """# Methods and their parameters
 
 *For those who choose a method, or set its parameters.*
 
-Written by `make docs` from the modules in `opacc_ray/samplers/`, where each method's paper, equations and deviations
-are. Parameters are given next to the method, as in `sample: {method: css, budget: 100, allocation: [0.5, 0.25, 0.25]}`.
+Written by `make docs-pages` from the modules in `opacc_ray/samplers/`, where each method's paper, equations and
+deviations are. Parameters are given next to the method, as in `sample: {method: css, budget: 100, allocation: [0.5, 0.25, 0.25]}`.
 `opacc select` and `opacc next` take them as `--set allocation="[0.5, 0.25, 0.25]"`. `opacc methods METHOD` prints this
 page's part on a method.
 
@@ -40,8 +40,8 @@ STUDY = """# Every key of a study
 
 *For those who compare methods on labelled data.*
 
-Written by `make docs` from `opacc_ray/study/`. `opacc study STUDY.yaml` draws from labelled cases again and again, each
-method at each budget, and reports the error of its estimates. Options and cases on the command line replace
+Written by `make docs-pages` from `opacc_ray/study/`. `opacc study STUDY.yaml` draws from labelled cases again and again,
+each method at each budget, and reports the error of its estimates. Options and cases on the command line replace
 keys; `jobs/study-comparison.yaml` and `jobs/study-neyman.yaml` are the studies of this documentation.
 
 ```yaml

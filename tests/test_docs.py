@@ -11,6 +11,7 @@ import draw_rooms
 import pytest
 
 from opacc_ray.cli.main import application, main
+from opacc_ray.lake.formats import FORMATS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [path for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")) if path.name != "CHANGELOG.md"]
@@ -139,3 +140,8 @@ def is_module(name: str) -> bool:
         return importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:
         return False
+
+
+def test_every_format_of_pools_has_a_row_where_formats_are_compared() -> None:
+    rows = re.findall(r"^\| `([\w-]+)` \|", (ROOT / "docs" / "lakes.md").read_text(), re.MULTILINE)
+    assert set(FORMATS) <= set(rows)

@@ -7,26 +7,30 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
-from typing import Any, get_args, get_origin
+from importlib import import_module
+from typing import Any, cast, get_args, get_origin
 
 from opacc_ray.errors import SpecError, shortened
-from opacc_ray.samplers import ces, coverage, css, deepest, deepreduce, gbs, neyman, rhcs, srs, ssrs, sups, two_ups
 from opacc_ray.samplers.base import Draw, Previous, Sampler, Task
 
-METHODS: dict[str, Sampler] = {
-    "srs": srs,
-    "css": css,
-    "ces": ces,
-    "deepest": deepest,
-    "neyman": neyman,
-    "deepreduce": deepreduce,
-    "sups": sups,
-    "rhcs": rhcs,
-    "ssrs": ssrs,
-    "gbs": gbs,
-    "two_ups": two_ups,
-    "coverage": coverage,
+METHODS = {
+    name: cast(Sampler, import_module(f"{__name__}.{name}"))
+    for name in (
+        "srs",
+        "css",
+        "ces",
+        "deepest",
+        "neyman",
+        "deepreduce",
+        "sups",
+        "rhcs",
+        "ssrs",
+        "gbs",
+        "two_ups",
+        "coverage",
+    )
 }
+"""Name of each method, and of its module in this package."""
 
 __all__ = ["METHODS", "Draw", "Previous", "Sampler", "Task", "find_method", "parse_parameters"]
 

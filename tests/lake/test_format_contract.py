@@ -33,6 +33,7 @@ class Written(NamedTuple):
     uri: str
     columns: dict[str, str]  # as a spec has them
     suffix: str  # of the files that hold examples
+    damage: Callable[[bytes], bytes] = lambda content: content[: len(content) // 2]  # as no reader may overlook
 
 
 def _folder(place: Path, files: dict[str, bytes]) -> str:
@@ -131,6 +132,7 @@ def write_features(place: Path) -> Written:
         f"{_folder(place, {'answers.csv': f'id,pred{chr(10)}{rows}'.encode()})}/answers.csv",
         {"id": "id", "prediction": "pred"},
         ".csv",
+        lambda content: content[:-1] + b",1,2",  # half a CSV is one with fewer rows
     )
 
 
@@ -231,10 +233,9 @@ def test_the_example_of_the_writer_is_a_valid_spec(pool: Contracted) -> None:
 
 def test_a_file_that_is_cut_short_is_named(pool: Contracted) -> None:
     file = pool.files()[-1]
-    content = file.read_bytes()
-    file.write_bytes(content[:-1] + b",1,2" if file.suffix == ".csv" else content[: len(content) // 2])
+    file.write_bytes(pool.written.damage(file.read_bytes()))
     complaint = pool.complaint(pool.plan)
-    assert file.name in complaint
+    assert file.name in complaint, "reading the damaged file must raise DataError that names it"
     assert "\n" not in complaint
 
 

@@ -15,6 +15,12 @@ from opacc_ray.spec import parse_spec
 
 N, M, C = 400, 12, 5
 
+WITH_REPLACEMENT = {"sups", "two_ups"}
+DETERMINISTIC = {"deepreduce"}
+STOPS_EARLY = {"deepreduce": {"alpha": 0.3}}
+REPORTS_PROGRESS = {"ces", "deepreduce"}
+"""Methods that differ from the rule: a new one of their kind is added here."""
+
 
 @pytest.fixture(scope="module")
 def pool() -> Pool:
@@ -52,20 +58,21 @@ class TestEveryMethod:
         assert 0 <= chosen.index.min() <= chosen.index.max() < N
         assert len(chosen) == 60
         assert distinct == len(chosen) or not chosen.design.is_distinct
-        assert chosen.design.is_distinct == (method not in ("sups", "two_ups"))
+        assert chosen.design.is_distinct == (method not in WITH_REPLACEMENT)
         assert list(chosen.ids) == [pool.ids[i] for i in chosen.index]
         assert all(len(values) == len(chosen) for values in chosen.design.columns().values())
 
+    def test_says_whether_its_design_predicts_failures(self, method: str, pool: Pool) -> None:
+        predicted = opacc.select(pool, method, 60, seed=1).design.prediction
+        assert parse_parameters(method, {}).predicts_failures == (predicted is not None)
+
     def test_spends_its_budget_or_says_why_not(self, method: str, pool: Pool) -> None:
-        """Only deepreduce may choose fewer: once the sample is as close to the pool as alpha asks."""
-        parameters = {"alpha": 0.3} if method == "deepreduce" else {}
-        chosen = opacc.select(pool, method, 200, seed=1, **parameters)
+        """Those that stop by themselves choose fewer: deepreduce once the sample is as close to the pool as alpha."""
+        chosen = opacc.select(pool, method, 200, seed=1, **STOPS_EARLY.get(method, {}))
+        assert (len(chosen) < 200) == (method in STOPS_EARLY)
         if method == "deepreduce":
-            assert len(chosen) < 200
             assert chosen.facts["kl"] < chosen.parameters["alpha"]
             assert chosen.facts["requirements_unmet"] == 0
-        else:
-            assert len(chosen) == 200
 
     def test_says_all_that_it_reads(self, method: str, pool: Pool) -> None:
         """A job loads what ``needs`` and ``optional_features`` name, no more: the selection must be the same."""
@@ -80,7 +87,7 @@ class TestEveryMethod:
 
     def test_other_seed_other_selection_unless_deterministic(self, method: str, pool: Pool) -> None:
         first, other = (opacc.select(pool, method, 50, seed=seed) for seed in (5, 6))
-        assert np.array_equal(first.index, other.index) == (method == "deepreduce")
+        assert np.array_equal(first.index, other.index) == (method in DETERMINISTIC)
 
     def test_parts_do_not_change_the_selection(self, method: str, pool: Pool) -> None:
         whole = opacc.select(pool, method, 50, seed=2)
@@ -193,7 +200,8 @@ def test_progress_counts_the_chosen_examples_up_to_the_budget(method: str, repli
     opacc.select(
         pool, method, 60, seed=1, replicates=replicates, progress=lambda *step: seen.append(step), **parameters
     )
-    if method in ("ces", "deepreduce"):
+    assert bool(seen) == (method in REPORTS_PROGRESS), "a method that calls task.progress is in REPORTS_PROGRESS"
+    if seen:
         done = [done for done, _ in seen]
         assert done == sorted(set(done))
         assert seen[-1] == (60, 60)

@@ -22,8 +22,18 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from opacc_ray.pool import COLUMNS, LAYERS
 
-FORMATS = ("images", "npy", "parquet", "webdataset", "huggingface", "delta", "iceberg", "lance", "features")
-"""Name of each format, and of its module in this package. A module is imported when a pool of its format is."""
+FORMATS = (
+    "images",
+    "npy",
+    "parquet",
+    "webdataset",
+    "huggingface",
+    "delta",
+    "iceberg",
+    "lance",
+    "features",
+)
+"""Name of each format, and of its module in this package, which has _ for -. It is imported when a pool of it is."""
 
 if TYPE_CHECKING:
     FormatName = str
@@ -51,7 +61,7 @@ class Traits(NamedTuple):
 
 def find_format(name: str) -> Any:
     """Return the module of a format, with the functions listed above."""
-    return importlib.import_module(f"{__name__}.{name}")
+    return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
 
 
 def formats_with(key: str) -> list[str]:
