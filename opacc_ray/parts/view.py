@@ -22,15 +22,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.pool import SOFTMAX_ROUNDING, Pool
+from opacc_ray.pool import Pool
 
 Result = TypeVar("Result")
 
 Call = tuple[int, Callable[..., Any], tuple[Any, ...]]
 """Number of a part, a function of it, and the function's other arguments."""
-
-_RANGES = {"confidence": (0.0, 1.0 + SOFTMAX_ROUNDING, "in [0, 1]"), "dsa": (0.0, np.inf, "at least 0")}
-"""Least and greatest values of columns that are bounded, in numbers and in words."""
 
 
 class Parts(Protocol):
@@ -146,18 +143,12 @@ class View:
         return rows
 
     def column(self, name: str) -> NDArray[np.float64]:
-        """Return one number per example, (N,), that the caller may change; a confidence is at most 1.
-
-        Raises DataError if a value is not finite, a confidence is outside [0, 1] or a DSA is below 0.
-        """
+        """Return one number per example, (N,), that the caller may change; raises DataError if one is not finite."""
         values = self.parts.column(name).astype(np.float64, copy=False)
-        low, high, wanted = _RANGES.get(name, (-np.inf, np.inf, ""))
-        bad = np.flatnonzero(~(np.isfinite(values) & (values >= low) & (values <= high)))
+        bad = np.flatnonzero(~np.isfinite(values))
         if len(bad):
-            value = values[bad[0]]
-            why = f"; it must be {wanted}" if np.isfinite(value) else ""
-            raise DataError(f"{name} of example {self.identify(bad[:1])[0]!r} is {value}{why}")
-        return np.minimum(values, 1.0, out=values) if name == "confidence" else values
+            raise DataError(f"{name} of example {self.identify(bad[:1])[0]!r} is {values[bad[0]]}")
+        return values
 
     def identify(self, index: ArrayLike) -> list[str]:
         """Return the ids of ``index`` (k,)."""
