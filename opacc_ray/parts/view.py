@@ -155,6 +155,10 @@ class View:
         return self.parts.identify(np.asarray(index, dtype=np.int64))
 
 
+Pools = Pool | View | Iterable[Pool | View]
+"""The pool of one model, or the pools of several models."""
+
+
 def answers(pools: Sequence[Pool], calls: Sequence[Call]) -> Iterator[Any]:
     """Yield the answers of the calls, made one by one where the parts are."""
     return (function(pools[part], *arguments) for part, function, arguments in calls)
@@ -190,3 +194,22 @@ def view_of(pool: "Pool | View") -> View:
     if not isinstance(pool, Pool | View):
         raise SpecError(f"what is given as a pool is of type {type(pool).__name__}; give opacc.Pool(confidence=...)")
     return pool if isinstance(pool, View) else View(LocalParts([pool]))
+
+
+def listed(pool: Pools) -> list[Pool | View]:
+    """Return a list of the given pools; :func:`views_of` refuses what is not a pool."""
+    return list(pool) if isinstance(pool, Sequence | Iterator) else [pool]  # type: ignore[list-item]
+
+
+def views_of(pools: Pools) -> list[View]:
+    """Return the view of each pool; raises SpecError if there is none, one is not a pool, or their sizes differ."""
+    views = [view_of(own) for own in listed(pools)]
+    if not views:
+        raise SpecError("no pool is given; give one, or one for each model")
+    for number, view in enumerate(views[1:], start=2):
+        if view.size != views[0].size:
+            raise SpecError(
+                f"pool {number} has {view.size} examples and the first has {views[0].size}; give pools of the same "
+                "examples in the same order"
+            )
+    return views
