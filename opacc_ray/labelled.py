@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from opacc_ray.errors import LabelError, counted, shown
-from opacc_ray.estimators.intervals import Estimate
+from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.rounds import Outcome
 from opacc_ray.estimators.statement import baseline
 from opacc_ray.history import History

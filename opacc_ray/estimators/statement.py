@@ -39,8 +39,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from opacc_ray.designs.simple_random import SimpleRandom
+from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.interim_analyses import interim_level
-from opacc_ray.estimators.intervals import WEIGHTED, Estimate, effective_number, hypergeometric, weighted_score_interval
+from opacc_ray.estimators.intervals import WEIGHTED, effective_number, hypergeometric, weighted_score_interval
 from opacc_ray.estimators.label_noise import widen
 from opacc_ray.estimators.rounds import Outcome, Rounds, as_lists, is_binary, linear_estimator
 

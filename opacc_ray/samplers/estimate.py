@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from opacc_ray.errors import DataError, LabelError, SpecError
+from opacc_ray.estimators.accuracy_estimate import Estimate, joined_reasons
 from opacc_ray.estimators.design_based import design_based_estimate
-from opacc_ray.estimators.intervals import Estimate, joined_reasons
 from opacc_ray.estimators.model_comparison import (
     SeveralModels,
     compare_by_design,

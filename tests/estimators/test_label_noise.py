@@ -5,7 +5,8 @@ import pytest
 from numpy.typing import NDArray
 
 import opacc_ray as opacc
-from opacc_ray.estimators.intervals import Estimate, weighted_clopper_pearson
+from opacc_ray.estimators.accuracy_estimate import Estimate
+from opacc_ray.estimators.intervals import weighted_clopper_pearson
 from opacc_ray.estimators.label_noise import disagreement, widen
 from opacc_ray.estimators.rounds import linear_estimator
 from opacc_ray.estimators.statement import Circumstances, SecondOpinions
