@@ -23,7 +23,8 @@ from scipy.optimize import brentq
 from scipy.special import expit
 
 import opacc_ray as opacc
-from opacc_ray.estimators.intervals import Estimate, normal_quantile
+from opacc_ray.estimators.accuracy_estimate import Estimate
+from opacc_ray.estimators.intervals import normal_quantile
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.samplers.neyman.regression import combine_by_regression
 

@@ -25,10 +25,10 @@ from labelled_rounds import in_rounds, label_rounds
 from numpy.typing import NDArray
 
 import opacc_ray as opacc
+from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.confidence_sequence import confidence_sequence
 from opacc_ray.estimators.design_based import combine_rounds
 from opacc_ray.estimators.domain import by_class, calibrate, mean_cost
-from opacc_ray.estimators.intervals import Estimate
 from opacc_ray.estimators.prediction_powered import assisted_estimate
 from opacc_ray.estimators.rounds import linear_estimator
 from opacc_ray.parts.view import view_of

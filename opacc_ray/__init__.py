@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from opacc_ray.demo.example import load_example
     from opacc_ray.errors import OpaccError
-    from opacc_ray.estimators.intervals import Estimate
+    from opacc_ray.estimators.accuracy_estimate import Estimate
     from opacc_ray.estimators.model_comparison import SeveralModels
     from opacc_ray.history import History
     from opacc_ray.labelled import estimate, outcomes, select
@@ -43,7 +43,7 @@ __all__ = [
 
 _HOME = {
     "Audit": "notebook",
-    "Estimate": "estimators.intervals",
+    "Estimate": "estimators.accuracy_estimate",
     "History": "history",
     "OpaccError": "errors",
     "Pool": "pool",

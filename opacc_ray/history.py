@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from opacc_ray.errors import DataError
+from opacc_ray.errors import DataError, SpecError
 from opacc_ray.pool import Pool
 
 NO_PAIRS = "history: labelled is not a list of pairs; give (pool, outcomes) for each labelled pool"
@@ -97,3 +97,20 @@ def _array(given: ArrayLike, name: str, kind: type | None = None) -> NDArray[Any
 
 
 NO_HISTORY = History()
+
+
+def histories_of(history: History | Sequence[History] | None, num: int) -> list[History]:
+    """Return one history for each of ``num`` models; raises SpecError if the type or the number is wrong."""
+    if history is None:
+        return [NO_HISTORY] * num
+    if isinstance(history, History):
+        return [history] * num
+    given = list(history) if isinstance(history, Sequence) else [history]
+    strange = next((own for own in given if not isinstance(own, History)), None)
+    if strange is not None:
+        raise SpecError(
+            f"a history has the type {type(strange).__name__}; give opacc.History(labelled=[(pool, outcomes)])"
+        )
+    if len(given) != num:
+        raise SpecError(f"{len(given)} histories for {num} models: give one for all, or one for each")
+    return given

@@ -13,14 +13,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from opacc_ray.errors import LabelError, counted, shown
-from opacc_ray.estimators.intervals import Estimate
+from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.rounds import Outcome
 from opacc_ray.estimators.statement import baseline
 from opacc_ray.history import History
-from opacc_ray.parts.view import View, view_of
+from opacc_ray.parts.view import Pools, View, listed, view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers.base import Report, unreported
-from opacc_ray.samplers.estimate import Pools, listed
 from opacc_ray.samplers.estimate import estimate as estimate_from_outcomes
 from opacc_ray.samplers.select import select as select_by_outcomes
 from opacc_ray.selection import Selection

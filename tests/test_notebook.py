@@ -14,7 +14,7 @@ import opacc_ray
 import opacc_ray.audit
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, LabelError
-from opacc_ray.estimators.intervals import as_html
+from opacc_ray.estimators.accuracy_estimate import as_html
 from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.notebook import Audit

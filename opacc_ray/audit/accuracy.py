@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from opacc_ray.audit.prior_knowledge import read_history
 from opacc_ray.audit.sanity import warnings_of
 from opacc_ray.errors import DataError, LabelError, SpecError
+from opacc_ray.estimators.accuracy_estimate import Estimate, joined_reasons
 from opacc_ray.estimators.confidence_sequence import SPENDING, confidence_sequence, draw_sequence
 from opacc_ray.estimators.domain import (
     by_class,
@@ -21,7 +22,6 @@ from opacc_ray.estimators.domain import (
     design_for_classes,
     mean_cost,
 )
-from opacc_ray.estimators.intervals import Estimate, joined_reasons
 from opacc_ray.estimators.label_noise import disagreement, widen
 from opacc_ray.estimators.prediction_powered import assisted_estimate as assist_rounds
 from opacc_ray.estimators.prediction_powered import tuned_strength

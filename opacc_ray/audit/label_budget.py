@@ -17,6 +17,7 @@ from opacc_ray.audit.accuracy import accuracy_of, circumstances_of, reason_of, s
 from opacc_ray.audit.prior_knowledge import read_history
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import LabelError
+from opacc_ray.estimators.accuracy_estimate import Estimate, joined_reasons
 from opacc_ray.estimators.interim_analyses import (
     InterimAnalysis,
     advice,
@@ -27,7 +28,7 @@ from opacc_ray.estimators.interim_analyses import (
     planned_rounds,
     shrinkage_rate,
 )
-from opacc_ray.estimators.intervals import Estimate, clipped, joined_reasons
+from opacc_ray.estimators.intervals import clipped
 from opacc_ray.estimators.statement import baseline
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds

@@ -14,7 +14,7 @@ from opacc_ray.audit.accuracy import basis_of, sample_of, stated, with_labels
 from opacc_ray.audit.prior_knowledge import read_history, refuse_twice
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, SpecError, counted
-from opacc_ray.estimators.intervals import Estimate
+from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.model_comparison import SeveralModels
 from opacc_ray.estimators.rounds import Outcome
 from opacc_ray.extract.feature_set import Complete

@@ -37,8 +37,8 @@ from typing import Any
 import numpy as np
 
 from opacc_ray.designs.draw_sequence import DrawSequence, LabelledBefore
+from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.design_based import design_based_estimate
-from opacc_ray.estimators.intervals import Estimate
 from opacc_ray.estimators.rounds import Rounds, as_lists, known_outcomes
 from opacc_ray.selection import Selection
 

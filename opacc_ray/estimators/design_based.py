@@ -44,15 +44,9 @@ from opacc_ray.designs.replicates import Replicates
 from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.designs.stratified import Stratified
 from opacc_ray.estimators import intervals
+from opacc_ray.estimators.accuracy_estimate import Estimate, joined_reasons
 from opacc_ray.estimators.difference_estimator import RoundEstimate, accuracy_of_rounds, difference, predicted_round
-from opacc_ray.estimators.intervals import (
-    WEIGHTED,
-    Estimate,
-    Interval,
-    Moments,
-    joined_reasons,
-    weighted_score_interval,
-)
+from opacc_ray.estimators.intervals import WEIGHTED, Interval, Moments, weighted_score_interval
 from opacc_ray.estimators.rounds import (
     Outcome,
     Outcomes,

@@ -45,7 +45,7 @@ from opacc_ray.designs import Design
 from opacc_ray.designs.draw_sequence import PredictedFailures
 from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.estimators import intervals
-from opacc_ray.estimators.intervals import Estimate, joined_reasons
+from opacc_ray.estimators.accuracy_estimate import Estimate, joined_reasons
 from opacc_ray.estimators.rounds import KnownOutcomes, Outcome, is_binary
 
 NAME = "adjusted Wilson"

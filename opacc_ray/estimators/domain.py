@@ -37,15 +37,14 @@ from numpy.typing import NDArray
 
 from opacc_ray.designs.design import times
 from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.estimators.accuracy_estimate import Estimate, within_interval
 from opacc_ray.estimators.design_based import design_based_estimate
 from opacc_ray.estimators.intervals import (
     WEIGHTED,
-    Estimate,
     Moments,
     student_widening,
     weighted_score_interval,
     weighted_share_interval,
-    within_interval,
 )
 from opacc_ray.estimators.rounds import Array, LinearEstimator, Outcome, linear_estimator
 from opacc_ray.selection import Selection

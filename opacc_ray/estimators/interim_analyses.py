@@ -49,8 +49,9 @@ from typing import NamedTuple
 import numpy as np
 
 from opacc_ray.errors import LabelError
+from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.design_based import design_based_estimate
-from opacc_ray.estimators.intervals import Estimate, effective_number
+from opacc_ray.estimators.intervals import effective_number
 from opacc_ray.estimators.rounds import Outcome
 from opacc_ray.selection import Selection
 

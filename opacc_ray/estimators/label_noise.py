@@ -38,8 +38,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import LabelError
+from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.design_based import design_based_estimate
-from opacc_ray.estimators.intervals import WEIGHTED, Estimate, weighted_clopper_pearson
+from opacc_ray.estimators.intervals import WEIGHTED, weighted_clopper_pearson
 from opacc_ray.estimators.rounds import Outcome, linear_estimator
 from opacc_ray.selection import Selection
 

@@ -55,18 +55,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import LabelError
+from opacc_ray.estimators.accuracy_estimate import Estimate, joined_reasons, within_interval
 from opacc_ray.estimators.design_based import design_based_estimate
 from opacc_ray.estimators.difference_estimator import CombinedRounds, LabelEffects, label_effects, measured_weight
 from opacc_ray.estimators.intervals import (
-    Estimate,
     Moments,
     clipped,
     cut,
-    joined_reasons,
     normal_quantile,
     student_widening,
     weighted_share_interval,
-    within_interval,
 )
 from opacc_ray.estimators.rounds import KnownOutcomes, LinearEstimator, Outcome, is_binary, linear_estimator
 from opacc_ray.selection import Selection

@@ -97,8 +97,8 @@ def about_outputs(output: NDArray[np.float32], task: str, kind: str) -> list[str
         found.append(f"all {len(output)} outputs are equal; check the weights and the transform")
     elif (
         (task, kind) == ("classification", "logits")
-        and (output.size >= FEWEST and output.shape[1] >= 2)
-        and (np.isfinite(output).all() and output.min() >= 0 and output.max() <= 1)
+        and (output.size >= FEWEST and np.isfinite(output).all())
+        and (output.min() >= 0 and output.max() <= 1 and output.shape[1] >= 2)
     ):
         found.append(
             "model.output says logits, and every output lies in [0, 1], as after a sigmoid; return the scores before "
@@ -154,8 +154,6 @@ def about_classes(predicted: Codes, truth: Codes, weights: Floats, names: Sequen
 
 def about_values(predicted: Floats, truth: Floats, weights: Floats, outcome: Floats) -> list[str]:
     """Return warnings from labels of a regression, each example once: (n,) each, ``outcome`` the scores."""
-    from scipy.stats import rankdata
-
     num = len(truth)
     zero = int(np.count_nonzero(outcome <= 0))
     if num >= FEWEST // 2 and zero >= SCORED_ZERO * num:
@@ -169,6 +167,8 @@ def about_values(predicted: Floats, truth: Floats, weights: Floats, outcome: Flo
     total = float(size.sum())
     if total < JUDGED or np.ptp(truth) == 0 or np.ptp(predicted) == 0:
         return []
+    from scipy.stats import rankdata
+
     weight, ranks = size / total, rankdata(np.stack([predicted, truth]), axis=1)  # (2, n)
     x, y = ranks - (ranks @ weight)[:, None]
     norm = float(np.sqrt((weight @ x**2) * (weight @ y**2)))

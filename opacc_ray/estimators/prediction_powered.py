@@ -58,8 +58,8 @@ from numpy.typing import ArrayLike, NDArray
 from opacc_ray.designs.design import Replicate
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimators import intervals
+from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.design_based import unclipped_estimate
-from opacc_ray.estimators.intervals import Estimate
 from opacc_ray.estimators.rounds import (
     Array,
     LinearEstimator,

@@ -34,7 +34,8 @@ from opacc_ray.designs import Design
 from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.designs.stratified import Stratified
 from opacc_ray.errors import LabelError
-from opacc_ray.estimators.intervals import Estimate, cut, within_interval
+from opacc_ray.estimators.accuracy_estimate import Estimate, within_interval
+from opacc_ray.estimators.intervals import cut
 from opacc_ray.selection import Selection
 
 Array = NDArray[np.float64]

@@ -39,8 +39,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from opacc_ray.designs.simple_random import SimpleRandom
+from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.interim_analyses import interim_level
-from opacc_ray.estimators.intervals import WEIGHTED, Estimate, effective_number, hypergeometric, weighted_score_interval
+from opacc_ray.estimators.intervals import WEIGHTED, effective_number, hypergeometric, weighted_score_interval
 from opacc_ray.estimators.label_noise import widen
 from opacc_ray.estimators.rounds import Outcome, Rounds, as_lists, is_binary, linear_estimator
 
@@ -121,19 +122,21 @@ class Circumstances(NamedTuple):
 
 
 def _opinion_notes(opinions: SecondOpinions, matters: bool) -> list[str]:
-    """Return one note at most; ``matters`` is whether errors of annotators probably move the accuracy."""
-    shown = f"on {opinions.differ} of {opinions.examples} examples with two opinions"
-    if matters and opinions.examples < LEAST_OPINIONS:
-        return [
-            f"Annotators differ {shown}, too few to widen the interval by; errors of labels may move the accuracy "
-            f"beyond it. Collect second opinions on {LEAST_OPINIONS} examples or more."
-        ]
+    """Return the notes about them; ``matters`` is whether errors of annotators probably move the accuracy."""
+    notes, shown = list[str](), f"on {opinions.differ} of {opinions.examples} examples with two opinions"
     if opinions.alpha is not None and opinions.alpha <= BY_CHANCE and opinions.differ > 1:
-        return [
+        notes.append(
             f"Annotators agree no better than chance (alpha {opinions.alpha:.2f}): they differ {shown}. "
             "Clarify the labelling instructions before you rely on this number."
-        ]
-    return [f"Annotators differ {shown}; the stated interval is widened for errors of labels."] if matters else []
+        )
+    if matters and opinions.examples < LEAST_OPINIONS:
+        notes.append(
+            f"Annotators differ {shown}, too few to widen the interval by; errors of labels may move the accuracy "
+            f"beyond it. Collect second opinions on {LEAST_OPINIONS} examples or more."
+        )
+    elif matters and not notes:
+        notes.append(f"Annotators differ {shown}; the stated interval is widened for errors of labels.")
+    return notes
 
 
 # -- comparison with a simple random sample ---------------------------------------------------------------------

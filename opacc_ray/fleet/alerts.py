@@ -33,8 +33,8 @@ from opacc_ray.audit.accuracy import (
 )
 from opacc_ray.audit.several_models import difference_by
 from opacc_ray.errors import DataError, SpecError
+from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.confidence_sequence import confidence_sequence
-from opacc_ray.estimators.intervals import Estimate
 from opacc_ray.estimators.model_comparison import independent_difference
 from opacc_ray.fleet.fleet_documents import AlertCheck, AlertRule
 from opacc_ray.fleet.fleet_spec import AlertLimits, AlertSpec

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from opacc_ray.audit import accuracy
 from opacc_ray.audit.status import RunStatus, status
 from opacc_ray.errors import OpaccError, counted
-from opacc_ray.estimators.intervals import Estimate
+from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.model_comparison import INDEPENDENT
 from opacc_ray.fleet.accuracy_history import point_of, runs_of
 from opacc_ray.fleet.alerts import Evidence, checks_of, rule_of

@@ -22,15 +22,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.pool import SOFTMAX_ROUNDING, Pool
+from opacc_ray.pool import Pool
 
 Result = TypeVar("Result")
 
 Call = tuple[int, Callable[..., Any], tuple[Any, ...]]
 """Number of a part, a function of it, and the function's other arguments."""
-
-_RANGES = {"confidence": (0.0, 1.0 + SOFTMAX_ROUNDING, "in [0, 1]"), "dsa": (0.0, np.inf, "at least 0")}
-"""Least and greatest values of columns that are bounded, in numbers and in words."""
 
 
 class Parts(Protocol):
@@ -146,22 +143,20 @@ class View:
         return rows
 
     def column(self, name: str) -> NDArray[np.float64]:
-        """Return one number per example, (N,), that the caller may change; a confidence is at most 1.
-
-        Raises DataError if a value is not finite, a confidence is outside [0, 1] or a DSA is below 0.
-        """
+        """Return one number per example, (N,), that the caller may change; raises DataError if one is not finite."""
         values = self.parts.column(name).astype(np.float64, copy=False)
-        low, high, wanted = _RANGES.get(name, (-np.inf, np.inf, ""))
-        bad = np.flatnonzero(~(np.isfinite(values) & (values >= low) & (values <= high)))
+        bad = np.flatnonzero(~np.isfinite(values))
         if len(bad):
-            value = values[bad[0]]
-            why = f"; it must be {wanted}" if np.isfinite(value) else ""
-            raise DataError(f"{name} of example {self.identify(bad[:1])[0]!r} is {value}{why}")
-        return np.minimum(values, 1.0, out=values) if name == "confidence" else values
+            raise DataError(f"{name} of example {self.identify(bad[:1])[0]!r} is {values[bad[0]]}")
+        return values
 
     def identify(self, index: ArrayLike) -> list[str]:
         """Return the ids of ``index`` (k,)."""
         return self.parts.identify(np.asarray(index, dtype=np.int64))
+
+
+Pools = Pool | View | Iterable[Pool | View]
+"""The pool of one model, or the pools of several models."""
 
 
 def answers(pools: Sequence[Pool], calls: Sequence[Call]) -> Iterator[Any]:
@@ -199,3 +194,22 @@ def view_of(pool: "Pool | View") -> View:
     if not isinstance(pool, Pool | View):
         raise SpecError(f"what is given as a pool is of type {type(pool).__name__}; give opacc.Pool(confidence=...)")
     return pool if isinstance(pool, View) else View(LocalParts([pool]))
+
+
+def listed(pool: Pools) -> list[Pool | View]:
+    """Return a list of the given pools; :func:`views_of` refuses what is not a pool."""
+    return list(pool) if isinstance(pool, Sequence | Iterator) else [pool]  # type: ignore[list-item]
+
+
+def views_of(pools: Pools) -> list[View]:
+    """Return the view of each pool; raises SpecError if there is none, one is not a pool, or their sizes differ."""
+    views = [view_of(own) for own in listed(pools)]
+    if not views:
+        raise SpecError("no pool is given; give one, or one for each model")
+    for number, view in enumerate(views[1:], start=2):
+        if view.size != views[0].size:
+            raise SpecError(
+                f"pool {number} has {view.size} examples and the first has {views[0].size}; give pools of the same "
+                "examples in the same order"
+            )
+    return views

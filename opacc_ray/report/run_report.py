@@ -13,9 +13,9 @@ from opacc_ray.audit.accuracy import accuracy_of
 from opacc_ray.audit.label_budget import width_course
 from opacc_ray.audit.prior_knowledge import read_history, read_record
 from opacc_ray.errors import counted
+from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.confidence_sequence import confidence_sequence
 from opacc_ray.estimators.domain import by_class, design_for_classes
-from opacc_ray.estimators.intervals import Estimate
 from opacc_ray.estimators.prediction_powered import label_free_accuracy
 from opacc_ray.labels.label_log import Score
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from opacc_ray.documents import Part, SealedDocument
-from opacc_ray.estimators.intervals import as_html, as_text
+from opacc_ray.estimators.accuracy_estimate import as_html, as_text
 
 
 class RoundCounts(Part):

@@ -1,9 +1,6 @@
-"""Estimate the accuracy of a model, or compare several models, from the outcomes of a sample.
+"""Estimate the accuracy of a model, or compare several, from outcomes; pools are checked to be the selections' own."""
 
-The pools of all models are checked to hold the same examples as one another and as the selections.
-"""
-
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from opacc_ray.errors import DataError, LabelError, SpecError
+from opacc_ray.estimators.accuracy_estimate import Estimate, joined_reasons
 from opacc_ray.estimators.design_based import design_based_estimate
-from opacc_ray.estimators.intervals import Estimate, joined_reasons
 from opacc_ray.estimators.model_comparison import (
     SeveralModels,
     compare_by_design,
@@ -22,15 +19,12 @@ from opacc_ray.estimators.model_comparison import (
 from opacc_ray.estimators.plausibility import contradiction
 from opacc_ray.estimators.prediction_powered import assisted_estimate
 from opacc_ray.estimators.rounds import Outcome, checked_rounds, common_pool
-from opacc_ray.history import NO_HISTORY, History
+from opacc_ray.history import History, histories_of
 from opacc_ray.parts.content import Content, content_of, in_other_order
-from opacc_ray.parts.view import View, view_of
+from opacc_ray.parts.view import View, view_of, views_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers.neyman.regression import combine_by_regression, regression_estimate, uses_regression
 from opacc_ray.selection import Selection
-
-Pools = Pool | View | Iterable[Pool | View]
-"""The pool of one model, or the pools of several models."""
 
 
 def estimate(
@@ -156,42 +150,6 @@ def _rows(selections: Sequence[Selection], outcomes: Sequence[Any]) -> list[Any]
     nums = {len(rows) for rows in given}
     if len(nums) > 1:
         raise LabelError(f"the rounds have outcomes of {sorted(nums)} models; give a row per model in every round")
-    return given
-
-
-def listed(pool: Pools) -> list[Pool | View]:
-    """Return a list of the given pools; :func:`views_of` refuses what is not a pool."""
-    return list(pool) if isinstance(pool, Sequence | Iterator) else [pool]  # type: ignore[list-item]
-
-
-def views_of(pools: Pools) -> list[View]:
-    """Return the view of each pool; raises SpecError if there is none, one is not a pool, or their sizes differ."""
-    views = [view_of(own) for own in listed(pools)]
-    if not views:
-        raise SpecError("no pool is given; give one, or one for each model")
-    for number, view in enumerate(views[1:], start=2):
-        if view.size != views[0].size:
-            raise SpecError(
-                f"pool {number} has {view.size} examples and the first has {views[0].size}; give pools of the same "
-                "examples in the same order"
-            )
-    return views
-
-
-def histories_of(history: History | Sequence[History] | None, num: int) -> list[History]:
-    """Return one history for each of ``num`` models; raises SpecError if the type or the number is wrong."""
-    if history is None:
-        return [NO_HISTORY] * num
-    if isinstance(history, History):
-        return [history] * num
-    given = list(history) if isinstance(history, Sequence) else [history]
-    strange = next((own for own in given if not isinstance(own, History)), None)
-    if strange is not None:
-        raise SpecError(
-            f"a history has the type {type(strange).__name__}; give opacc.History(labelled=[(pool, outcomes)])"
-        )
-    if len(given) != num:
-        raise SpecError(f"{len(given)} histories for {num} models: give one for all, or one for each")
     return given
 
 

@@ -16,13 +16,13 @@ from opacc_ray.designs.replicates import Replicates
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimators.plausibility import contradiction
 from opacc_ray.estimators.rounds import Outcome, checked_outcome
-from opacc_ray.history import NO_HISTORY, History
+from opacc_ray.history import NO_HISTORY, History, histories_of
 from opacc_ray.parts.content import content_of
 from opacc_ray.parts.subset import subset
-from opacc_ray.parts.view import View
+from opacc_ray.parts.view import Pools, View, views_of
 from opacc_ray.samplers import Draw, Previous, Sampler, Task, find_method, parse_parameters
 from opacc_ray.samplers.base import NO_PREVIOUS, OtherModel, Report, unreported
-from opacc_ray.samplers.estimate import Pools, histories_of, refuse_other_ids, refuse_other_pools, views_of
+from opacc_ray.samplers.estimate import refuse_other_ids, refuse_other_pools
 from opacc_ray.selection import Selection
 
 Choose = Callable[[View, int | None, int], Draw]

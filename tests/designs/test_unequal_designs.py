@@ -12,8 +12,9 @@ import opacc_ray as opacc
 from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
 from opacc_ray.designs.rao_hartley_cochran import RaoHartleyCochran
 from opacc_ray.designs.stratified import Stratified
+from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.design_based import estimate_sample
-from opacc_ray.estimators.intervals import Estimate, weighted_clopper_pearson
+from opacc_ray.estimators.intervals import weighted_clopper_pearson
 from opacc_ray.parts.view import view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS, gbs, parse_parameters, ssrs

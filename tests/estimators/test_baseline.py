@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 import opacc_ray as opacc
 from opacc_ray.estimators import intervals
-from opacc_ray.estimators.intervals import Estimate
+from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.statement import baseline
 from opacc_ray.pool import Pool
 

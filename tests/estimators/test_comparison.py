@@ -10,7 +10,7 @@ from two_models import compare
 
 import opacc_ray as opacc
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.estimators.intervals import Estimate
+from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.model_comparison import difference_limits, independent_difference
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS

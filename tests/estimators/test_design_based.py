@@ -12,8 +12,8 @@ from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.designs.stratified import Stratified
 from opacc_ray.errors import LabelError
 from opacc_ray.estimators import intervals
+from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.design_based import estimate_sample
-from opacc_ray.estimators.intervals import Estimate
 from opacc_ray.pool import Pool
 
 

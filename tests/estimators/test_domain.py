@@ -14,8 +14,8 @@ from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
 from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.designs.stratified import Stratified, collapse
 from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.domain import by_class, calibrate, confusion, cost_of_every_error, cost_of_failures, mean_cost
-from opacc_ray.estimators.intervals import Estimate
 from opacc_ray.estimators.rounds import linear_estimator
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS

@@ -5,9 +5,11 @@ import pytest
 from numpy.typing import NDArray
 
 import opacc_ray as opacc
-from opacc_ray.estimators.intervals import Estimate, weighted_clopper_pearson
+from opacc_ray.estimators.accuracy_estimate import Estimate
+from opacc_ray.estimators.intervals import weighted_clopper_pearson
 from opacc_ray.estimators.label_noise import disagreement, widen
 from opacc_ray.estimators.rounds import linear_estimator
+from opacc_ray.estimators.statement import Circumstances, SecondOpinions
 
 N, BUDGET, REPETITIONS = 3000, 300, 400
 LEAST = 0.905
@@ -34,6 +36,13 @@ def test_it_stays_between_0_and_1_and_around_the_interval() -> None:
     assert widen(estimate(0.05, 0.0, 0.2), estimate(0.2, 0.1, 0.3))[0] == 0.0
     low, high = widen(estimate(1.2, 0.9, 0.95), estimate(0.0, 0.0, 0.0))
     assert (low, high) == (0.9, 1.0)
+
+
+def test_too_few_opinions_to_widen_by_still_show_that_annotators_agree_only_by_chance() -> None:
+    opinions = SecondOpinions(9, 4, estimate(0.4, 0.1, 0.7), alpha=0.05)
+    chance, few = Circumstances(0.95, opinions=opinions).statement(estimate(0.8, 0.7, 0.9)).notes
+    assert chance.startswith("Annotators agree no better than chance (alpha 0.05)")
+    assert "too few to widen" in few
 
 
 @pytest.mark.parametrize("method", ["neyman", "ssrs"])

@@ -255,6 +255,13 @@ def test_srs_with_replacement_draws_an_example_twice(pool: Pool) -> None:
     assert len(set(chosen.index.tolist())) < 300
 
 
+def test_css_needs_only_the_order_of_scores() -> None:
+    margin = np.random.default_rng(3).normal(size=200)
+    share = margin.argsort().argsort() / 200
+    by_margin, by_share = (opacc.select(opacc.Pool(confidence=own), "css", 20, seed=1) for own in (margin, share))
+    assert by_margin.index.tolist() == by_share.index.tolist()
+
+
 def test_css_orders_by_confidence_and_shares_the_budget(pool: Pool) -> None:
     chosen = opacc.select(pool, "css", 100, seed=4)
     assert np.bincount(chosen.design.stratum).tolist() == [20, 40, 40]

@@ -11,7 +11,7 @@ from whole_plan import whole_plan
 
 import opacc_ray as opacc
 from opacc_ray.errors import DataError, LabelError, SpecError
-from opacc_ray.estimators.intervals import within_interval
+from opacc_ray.estimators.accuracy_estimate import within_interval
 from opacc_ray.estimators.model_comparison import best_probability, paired_difference
 from opacc_ray.parts.view import view_of
 from opacc_ray.samplers import neyman

@@ -39,8 +39,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs.inclusion_probability import InclusionProbability
+from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.difference_estimator import CombinedRounds, RoundEstimate
-from opacc_ray.estimators.intervals import Estimate
 from opacc_ray.estimators.rounds import Outcome, known_outcomes, labelled_before, round_weights, shares_left
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.view import View
