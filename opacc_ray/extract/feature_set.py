@@ -254,8 +254,12 @@ class FeatureSet(NamedTuple):
         return [entry.tag if entry else None for entry in found]
 
     def _indices(self) -> list[Index] | None:
-        found = [index for folder in self.folders if (index := read_index(folder))]
-        return found if len(found) == len(self.folders) else None
+        found = []
+        for folder in self.folders:
+            if (index := read_index(folder)) is None:  # the others need not be read
+                return None
+            found.append(index)
+        return found
 
 
 def _complete(features: Features, index: Index, indices: Sequence[Index]) -> Complete:

@@ -111,13 +111,13 @@ def _columns(job: Extraction, batch: Batch) -> Columns:
     columns: Columns = {name: _layer(batch, stored[name], name) for name in LAYERS if name in stored}
     if "output" in columns:
         columns |= read_output(columns["output"], model, job.spec.extract.precision)
-    for feature, (name, *_) in stored.items():
+    for feature, name in {feature: names[0] for feature, names in stored.items() if feature not in LAYERS}.items():
         column = batch.columns[name].combine_chunks()
         if feature == "prediction":
             columns[feature] = _prediction(column, name, model)
         elif feature == "confidence":
             columns[feature] = _confidence(column, name)
-        elif feature not in LAYERS:
+        else:
             columns[feature] = _numbers(column, name).astype(np.float32)
     return {name: columns[name] for name in columns if name in (*job.names, "prediction", "hidden")}
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from opacc_ray.errors import DataError
+from opacc_ray.errors import DataError, LabelError
 from opacc_ray.labels.formats.label_formats import FORMATS, format_of
 from opacc_ray.labels.label_documents import LabelAction
 from opacc_ray.labels.label_rows import FormatName, Label, LabelFile, name_by_number
@@ -85,7 +85,10 @@ class Returned:
     def rows(self) -> Iterator[Label]:
         """Yield the rows as they are written, unanswered ones included; raises LabelError as `label_formats.parse`."""
         file = LabelFile(self.place, self.data)
-        return FORMATS[self.format if self.format in FORMATS else format_of(file)].parse(file)
+        form = self.format or format_of(file)
+        if form not in FORMATS:
+            raise LabelError(f"{self.place} has the format {form!r}, which belongs to a later version; update opacc_ray")
+        return FORMATS[form].parse(file)
 
     def label_of(self, row: Label) -> Label:
         """Complete a row of the file: class names for class indexes, the file's annotator and its order."""

@@ -182,9 +182,9 @@ def label_of(fields: Mapping[str, str], place: str) -> Label:
     if not id:
         raise LabelError(f"{place} has no id: labels are joined by id, so give each row the id of its example")
     label, round = text.get("label", ""), text.get("round", "")
+    status = _status(label, text.get("status", ""), place)
     if round and whole_number(round) is None:
         raise LabelError(f"{place} has the round {quoted(round)}: use a whole number, or leave it empty")
-    status = _status(label, text.get("status", ""), place)
     return Label(
         id,
         label if status == "labelled" else None,

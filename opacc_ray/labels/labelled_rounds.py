@@ -153,7 +153,7 @@ def read_all(
     now = run.snapshot()
     log, tracks = read_log(now), read_tracks(now)
     joined = join_labels(tracks, log.labels(), conflict or log.conflict)
-    rounds = [labelled_round(run, item, joined, score or log.score) for item in tracks[0].selections]
+    rounds = [labelled_round(now, item, joined, score or log.score) for item in tracks[0].selections]
     return rounds, set(joined.label)
 
 

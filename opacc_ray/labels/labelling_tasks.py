@@ -56,18 +56,14 @@ def write_tasks(run: Run, wanted: Wanted) -> LabellingTasks:
     if wanted.tool not in FORMATS:
         raise SpecError(f"--to {wanted.tool} is unknown: use one of {', '.join(FORMATS)}")
     rounds = run.drawn_rounds()
-    tool, number = FORMATS[wanted.tool], wanted.round or rounds[-1]
+    tool, number = FORMATS[wanted.tool], rounds[-1] if wanted.round is None else wanted.round
     if number not in rounds:
         raise LabelError(f"{run.title} has no round {number}; it has rounds 1 to {rounds[-1]}")
     ids = waiting_ids(run, number)
     twice = _doubled(run, ids, wanted)
     dealt = deal(ids, wanted.annotators, twice) if wanted.annotators else {"": ids}
-    way, store, files, context = (
-        _way(run, wanted),
-        open_store(wanted.folder),
-        ExampleFiles(run, [number]),
-        context_of(run),
-    )
+    way, context = _way(run, wanted), context_of(run)
+    store, files = open_store(wanted.folder), ExampleFiles(run, [number])
     images = _images(run, number, ids, way, wanted, files, store)
     tasks = {id: Task(id, images[id], run.name, number, order) for order, id in enumerate(ids, start=1)}
     contents = {

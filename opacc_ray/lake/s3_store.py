@@ -125,9 +125,17 @@ class S3Store(Store):
             return created
 
     def entry(self, key: str) -> Entry | None:
+        from botocore.exceptions import ClientError
+
         # Unlike HEAD, a listing distinguishes a missing bucket from a missing object. A key is its own first match.
         with self._client("look for", key) as s3:
-            page = s3.list_objects_v2(Bucket=self.bucket, Prefix=self.prefix + key, MaxKeys=1)
+            try:
+                page = s3.list_objects_v2(Bucket=self.bucket, Prefix=self.prefix + key, MaxKeys=1)
+            except ClientError as error:
+                if error.response["Error"]["Code"] != "AccessDenied":
+                    raise
+                head = s3.head_object(Bucket=self.bucket, Key=self.prefix + key)  # allowed by s3:GetObject alone
+                return Entry(key, head["ContentLength"], _tag(head))
         found = next((found for found in page.get("Contents", []) if found["Key"] == self.prefix + key), None)
         return None if found is None else Entry(key, found["Size"], _tag(found))
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -363,6 +364,20 @@ def test_the_format_of_a_file_is_recognised_once(run: Run, monkeypatch: pytest.M
     label_actions.correct(run, ids_of(run)[0], "owl", "cy")
     assert [action.file_format for action in read_log(run).actions] == ["csv", "jsonl"]
     monkeypatch.setattr("opacc_ray.labels.label_log.format_of", None)  # calling it would raise TypeError
+    assert read_rounds(run)[0].labelled.all()
+
+
+def test_a_format_of_a_later_version_is_named_and_not_guessed(run: Run) -> None:
+    label_all(run)
+    (file,) = read_log(run).returned
+    with pytest.raises(LabelError, match=r"has the format 'coco', which belongs to a later version; update opacc_ray"):
+        list(replace(file, format="coco").labels())
+
+
+def test_rounds_are_read_from_one_listing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    label_all(run)
+    monkeypatch.setattr(run, "read_chosen", None)  # calling it would raise TypeError
+    monkeypatch.setattr(run, "read_closed", None)
     assert read_rounds(run)[0].labelled.all()
 
 

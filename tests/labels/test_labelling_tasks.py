@@ -162,6 +162,7 @@ def test_what_is_asked_wrongly_is_refused_in_a_sentence(run: Run, tmp_path: Path
         (Wanted("csv", out, images="links", lifetime=timedelta(days=8)), SpecError, "at most 7 days"),
         (Wanted("csv", out, images="links"), StorageError, "has no link that a browser opens"),
         (Wanted("csv", out, round=2), LabelError, "has no round 2"),
+        (Wanted("csv", out, round=0), LabelError, "has no round 0"),
         (Wanted("ground-truth", out), DataError, "reads images from S3"),
     ]:
         with pytest.raises(error, match=words):

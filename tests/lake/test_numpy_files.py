@@ -62,6 +62,7 @@ def test_nothing_is_allocated_by_the_header_alone() -> None:
         header("{'descr': '<f8', 'fortran_order': False, 'shape': (-2,), }", b"x" * 16),
         header("{'descr': '<f8', 'fortran_order': False, 'shape': (2.5,), }", b"x" * 20),
         header("[" * 900),
+        header("-" * 9000 + "1"),
         npy(np.arange(9))[:-3],
         npy(np.arange(9)) + b"more",
         b"",

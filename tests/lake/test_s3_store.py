@@ -80,7 +80,7 @@ def test_an_endpoint_that_does_not_answer(s3: LocalS3, monkeypatch: pytest.Monke
 
 
 class ScriptedS3(ThreadingHTTPServer):
-    """Answers GET with what the test put into `answers`: (status, body, how many bytes of it to send)."""
+    """Answers GET and HEAD with what the test put into `answers`: (status, body, how many bytes of it to send)."""
 
     daemon_threads = True
 
@@ -98,6 +98,8 @@ class _ScriptedHandler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body[:sent])
+
+    do_HEAD = do_GET
 
     def log_message(self, format: str, *arguments: object) -> None:
         pass
@@ -136,6 +138,17 @@ def test_a_listing_asks_little_of_the_server(scripted: ScriptedS3) -> None:
     scripted.answers = [(200, body, len(body))]
     tag = "modified 2026-01-01 00:00:00+00:00"
     assert open_store("s3://lake/x").list() == [("a", 2, tag), ("b", 3, tag)]
+
+
+def test_an_object_is_found_without_the_right_to_list(scripted: ScriptedS3) -> None:
+    refused = b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
+    scripted.answers = [(403, refused, len(refused)), (200, b"whole", 0)]
+    found = open_store("s3://lake").entry("a")
+    assert found is not None
+    assert (found.key, found.size) == ("a", 5)
+    scripted.answers = [(403, refused, len(refused)), (403, b"", 0)]
+    with pytest.raises(StorageError, match="cannot look for s3://lake/a: access is denied; the credentials lack"):
+        open_store("s3://lake").exists("a")
 
 
 @pytest.mark.parametrize(

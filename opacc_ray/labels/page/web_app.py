@@ -73,8 +73,12 @@ class WebApp:
         self._run, self._queue, self._token, self._annotator = run, queue, token, annotator
         self._pictures = PictureCache(run)
         self._logged: set[str] = set()
+        folder = files(__package__)
         routes = [
-            *(Route(f"/{name}", partial(_page_file, *place), methods=["GET"]) for name, place in FILES.items()),
+            *(
+                Route(f"/{path}", partial(_page_file, folder.joinpath(name).read_bytes(), kind), methods=["GET"])
+                for path, (name, kind) in FILES.items()
+            ),
             Route("/setup", self._setup, methods=["GET"]),
             Route("/next", partial(self._do, lambda name, asked: self._state(name)), methods=["POST"]),
             Route("/answer", partial(self._do, self._save), methods=["POST"]),
@@ -172,8 +176,8 @@ class WebApp:
         return Response(picture.data, media_type=picture.kind, headers={"cache-control": "private, max-age=600"})
 
 
-async def _page_file(name: str, kind: str, request: Request) -> Response:
-    return Response(files("opacc_ray.labels.page").joinpath(name).read_bytes(), media_type=kind)
+async def _page_file(content: bytes, kind: str, request: Request) -> Response:
+    return Response(content, media_type=kind)
 
 
 async def _body(request: Request) -> dict[str, Any]:

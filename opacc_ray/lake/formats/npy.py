@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError
-from opacc_ray.lake.arrow_columns import unless_valid
+from opacc_ray.errors import DataError, shortened
 from opacc_ray.lake.examples import BadItem, Cut, Example, Found, Items, Limits, Piece, Rules, Shard, fault_of_id
 from opacc_ray.lake.formats import Traits
 from opacc_ray.lake.listing import find_files
@@ -203,10 +202,13 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, m
 
 def _read_header(content: bytes, name: str, max_bytes: int) -> _Layout:
     stream = io.BytesIO(content[:_HEAD_BYTES])
-    with unless_valid(f"{name} is not a valid NumPy file", "; write it again"):
+    try:
         version = np.lib.format.read_magic(stream)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         found = _Layout(*read(stream, max_header_size=_MAX_HEADER), stream.tell())
+    except Exception as error:  # Python's parser raises MemoryError for a header that is nested too deeply
+        reason = shortened(str(error), 200) or type(error).__name__
+        raise DataError(f"{name} is not a valid NumPy file ({reason}); write it again") from None
     if found.dtype.kind not in "biufSU" or found.dtype.itemsize > _MAX_ITEM:
         raise DataError(f"{name} has items of the type {str(found.dtype)[:60]}; store numbers, booleans or short text")
     if any(length < 0 for length in found.shape) or (0 in found.shape and found.shape[0] > 0):
