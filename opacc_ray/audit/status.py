@@ -1,4 +1,4 @@
-"""Report the state of a run or of all runs of an output, and remove runs."""
+"""Report the state of a run or of all runs of an output, keep the error of a run, and remove runs."""
 
 import logging
 import os
@@ -112,7 +112,7 @@ def _track_status(
     """Return the state of one track; ``lost`` names lost files of labels."""
     estimate, is_current = run.read_estimate(), None
     if estimate is not None:
-        goal = run.reached_goal()
+        goal = run.reached_goal() if rounds else None
         stops_at = None if goal is None else goal.half_width
         is_current = bool(rounds) and (estimate.labels_digest, estimate.goal) == (digest_of(rounds), stops_at)
     waits_for = lost or conflict or _waits_for(rounds, is_current)

@@ -349,9 +349,8 @@ class Run:
 
     def read_document(self, kind: type[AnyDocument], key: str) -> AnyDocument | None:
         """Read a document below the prefix of the run; None if it does not exist, DataError if it is damaged."""
-        if not self.store.exists(key):
-            return None
-        return kind.from_bytes(self.store.read(key), self.store.uri_of(key))
+        data = self.store.read_if_there(key) if self.store.exists(key) else None  # another command may delete it
+        return None if data is None else kind.from_bytes(data, self.store.uri_of(key))
 
 
 def name_of_labels(name: str, data: bytes) -> str:

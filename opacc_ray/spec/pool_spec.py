@@ -47,8 +47,12 @@ class ColumnsSpec(Section):
     @property
     def features(self) -> dict[str, tuple[str, ...]]:
         """Return the columns of each feature."""
-        given = {name: value for name in FEATURE_COLUMNS if (value := getattr(self, name))}
-        return {name: (value,) if isinstance(value, str) else tuple(value) for name, value in given.items()}
+        given = {name: _several(getattr(self, name)) for name in FEATURE_COLUMNS}
+        return {name: columns for name, columns in given.items() if columns}
+
+
+def _several(value: str | list[str] | None) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value or ())
 
 
 def _time(value: Any) -> Any:
@@ -163,8 +167,7 @@ def open_pool(source: PoolSpec) -> Store:
 
 def rules_of(source: PoolSpec) -> Rules:
     """Return the rules by which a pool is read."""
-    columns, array = source.columns, source.columns.array or ()
-    arrays = (array,) if isinstance(array, str) else tuple(array)
+    columns, arrays = source.columns, _several(source.columns.array)
     named = Columns(columns.id, columns.uri, columns.image, arrays, tuple(columns.features.items()))
     return Rules(
         source.alpha,

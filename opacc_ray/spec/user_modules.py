@@ -114,7 +114,7 @@ def _file_of(name: str, places: Sequence[str], installed: set[str]) -> tuple[str
     for number in range(1, len(parts)):
         if found is not None:
             within = list(found.submodule_search_locations or ())
-            found = PathFinder.find_spec(".".join(parts[: number + 1]), within)
+            found = PathFinder.find_spec(parts[number], within)  # without its parents, which need not be imported
     if found is None or not found.has_location or not found.origin:
         return None
     file = Path(found.origin)

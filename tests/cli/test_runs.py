@@ -142,6 +142,14 @@ def test_a_removal_that_was_interrupted_says_so_and_may_be_repeated(
     assert not Path(run.uri).exists()
 
 
+def test_a_failure_that_is_deleted_while_it_is_read_is_none(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = write_run(home, "weekly-1", labels=0)
+    there = type(run.store).exists
+    answers = iter([True])
+    monkeypatch.setattr(type(run.store), "exists", lambda self, key: next(answers, None) or there(self, key))
+    assert read_failure(run) is None
+
+
 def spec_of(home: Path, **sections: Any) -> Any:
     if not (home / "small").exists():
         (home / "small").mkdir()

@@ -192,6 +192,11 @@ def test_features_that_are_named_are_all() -> None:
     assert spec.compares_with() == {"traces", "ranges"}
 
 
+def test_a_column_without_a_name_is_not_ignored() -> None:
+    pool = {"uri": "x", "format": "features", "columns": {"prediction": "label", "hidden": ""}}
+    assert parse_spec(content(pool=pool, model={}), "spec").stored() == ("hidden", "prediction")
+
+
 def test_the_remedy_has_all_keys_to_add() -> None:
     spec = parse_spec(content(sample=DEEPREDUCE), "spec")
     keys = r"extract.features: \[hidden, output, confidence, coverage, dsa\] and reference: \{uri: ...\}"

@@ -102,6 +102,13 @@ def test_files_of_imports_are_found_one_by_one(folder: str) -> None:
     assert sources_of(["nowhere.deep"], folder).files == {}
 
 
+def test_packages_without_init_may_be_nested(folder: str) -> None:
+    Path(folder, "plain", "inner").mkdir(parents=True)
+    Path(folder, "plain", "inner", "net.py").write_text("from .. import other\n")
+    Path(folder, "plain", "other.py").write_text("")
+    assert sorted(sources_of(["plain.inner.net"], folder).files) == ["plain/inner/net.py", "plain/other.py"]
+
+
 @pytest.mark.slow
 def test_threads_may_look_at_once(folder: str) -> None:
     """As the audits of a fleet do: Python ends two that parse at once with a SystemError, if the collector runs."""
