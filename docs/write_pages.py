@@ -29,8 +29,8 @@ METHODS = """# Methods and their parameters
 *For those who choose a method, or set its parameters.*
 
 Written by `make docs-pages` from the modules in `opacc_ray/samplers/`, where each method's paper, equations and
-deviations are. Parameters are given next to the method, as in `sample: {method: css, budget: 100, allocation: [0.5, 0.25, 0.25]}`.
-`opacc select` and `opacc next` take them as `--set allocation="[0.5, 0.25, 0.25]"`. `opacc methods METHOD` prints this
+deviations are. Parameters are given next to the method, as in
+`sample: {method: css, budget: 100, allocation: [0.5, 0.25, 0.25]}`. `opacc select` and `opacc next` take them as `--set allocation="[0.5, 0.25, 0.25]"`. `opacc methods METHOD` prints this
 page's part on a method.
 
 `auxiliary` decides what a method needs: confidence, dsa, lsa, or for combined confidence and dsa; `layer` of ces and
@@ -40,8 +40,8 @@ STUDY = """# Every key of a study
 
 *For those who compare methods on labelled data.*
 
-Written by `make docs-pages` from `opacc_ray/study/`. `opacc study STUDY.yaml` draws from labelled cases again and again,
-each method at each budget, and reports the error of its estimates. Options and cases on the command line replace
+Written by `make docs-pages` from `opacc_ray/study/`. `opacc study STUDY.yaml` draws from labelled cases again and
+again, each method at each budget, and reports the error of its estimates. Options and cases on the command line replace
 keys; `jobs/study-comparison.yaml` and `jobs/study-neyman.yaml` are the studies of this documentation.
 
 ```yaml
