@@ -30,8 +30,8 @@ METHODS = """# Methods and their parameters
 
 Written by `make docs-pages` from the modules in `opacc_ray/samplers/`, where each method's paper, equations and
 deviations are. Parameters are given next to the method, as in
-`sample: {method: css, budget: 100, allocation: [0.5, 0.25, 0.25]}`. `opacc select` and `opacc next` take them as `--set allocation="[0.5, 0.25, 0.25]"`. `opacc methods METHOD` prints this
-page's part on a method.
+`sample: {method: css, budget: 100, allocation: [0.5, 0.25, 0.25]}`. `opacc select` and `opacc next` take them as
+`--set allocation="[0.5, 0.25, 0.25]"`. `opacc methods METHOD` prints this page's part on a method.
 
 `auxiliary` decides what a method needs: confidence, dsa, lsa, or for combined confidence and dsa; `layer` of ces and
 deepreduce also does. dsa, lsa and some coverage compare with `reference`.
