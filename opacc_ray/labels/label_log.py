@@ -87,7 +87,7 @@ class Returned:
         file = LabelFile(self.place, self.data)
         form = self.format or format_of(file)
         if form not in FORMATS:
-            raise LabelError(f"{self.place} has the format {form!r}, of a later version; update opacc_ray")
+            raise LabelError(f"{self.place} has the format {form}, which belongs to a later version; update opacc_ray")
         return FORMATS[form].parse(file)
 
     def label_of(self, row: Label) -> Label:

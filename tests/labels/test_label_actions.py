@@ -370,7 +370,7 @@ def test_the_format_of_a_file_is_recognised_once(run: Run, monkeypatch: pytest.M
 def test_a_format_of_a_later_version_is_named_and_not_guessed(run: Run) -> None:
     label_all(run)
     (file,) = read_log(run).returned
-    with pytest.raises(LabelError, match=r"has the format 'coco', of a later version; update opacc_ray"):
+    with pytest.raises(LabelError, match=r"has the format coco, which belongs to a later version; update opacc_ray"):
         list(replace(file, format="coco").labels())
 
 
