@@ -61,7 +61,8 @@ class Worker(Extractor):
         tune_allocation()
         enter_folder(job.modules)
         gpus = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
-        super().__init__(job, "cuda" if gpus else "cpu", readers)
+        # not super(), which names this class: Ray may make a copy of it
+        Extractor.__init__(self, job, "cuda" if gpus else "cpu", readers)
         signal.signal(signal.SIGTERM, self._on_sigterm)  # an actor is made in its process's main thread
 
     def machine(self) -> Machine:
