@@ -118,13 +118,19 @@ def label_budget(run: Run, half_width: float, *, level: float = 0.95, method: st
 
 def label_budget_of_table(uri: str, half_width: float, *, level: float = 0.95) -> LabelBudget:
     """Return the labels that an interval of ± ``half_width`` takes for a file of predictions, before there is a run."""
-    return _by_forecast(view_of(read_predictions(uri).pool), uri, half_width, level, NO_HISTORY)
+    view = view_of(read_predictions(uri).pool)
+    found = _by_forecast(view, uri, half_width, level, NO_HISTORY)
+    course = _widths_by_confidences(view, level, found.total_labels, NO_HISTORY)
+    return found.model_copy(update={"course": course})
 
 
 def width_course(run: Run, *, level: float = 0.95, reach: int = 0) -> WidthCourse:
     """Return half-widths by numbers of labels: after the rounds so far, and forecasts beyond ``reach`` labels."""
     whole = _whole(run)
-    return _widths_by_labels(run, whole, level, reach) if whole else _widths_by_confidences(run, level, reach)
+    if whole:
+        return _widths_by_labels(run, whole, level, reach)
+    with _open_view(run) as view:
+        return _widths_by_confidences(view, level, reach, read_history(run, keep=False))
 
 
 def _whole(run: Run) -> list[LabelledRound]:
@@ -183,11 +189,10 @@ def _by_method(run: Run, whole: Sequence[LabelledRound], method: str, half_width
         return forecast_method(view, method, half_width, level, parameters=own, previous=previous, history=history)
 
 
-def _widths_by_confidences(run: Run, level: float, reach: int) -> WidthCourse:
+def _widths_by_confidences(view: View, level: float, reach: int, history: History) -> WidthCourse:
     least = 20  # labels
-    with _open_view(run) as view:
-        labels = _grid(least, max(reach, REACH * least), view.size)
-        found = forecast_widths(view, labels, level, Parameters(), read_history(run, keep=False))
+    labels = _grid(least, max(reach, REACH * least), view.size)
+    found = forecast_widths(view, labels, level, Parameters(), history)
     points = [
         WidthPoint(labels=n, half_width=own, srs_half_width=srs, seen=False)
         for n, own, srs in zip(labels, *found, strict=True)

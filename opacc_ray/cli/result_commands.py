@@ -89,6 +89,8 @@ def budget(
     from opacc_ray.spec.predictions_table import is_table
 
     if is_table(uri):
+        if method or track:
+            raise click.UsageError(f"{uri} is a file, and --method and --track need a run; remove them")
         found = label_budget_of_table(uri, until, level=level)
     else:
         found = label_budget(Run.open(uri, track), until, level=level, method=method)

@@ -202,6 +202,16 @@ def test_the_labels_that_an_interval_needs_are_forecast_before_the_first_one(
     assert found["0.1"]["labels"] == 0
 
 
+def test_a_budget_of_a_file_may_be_drawn_but_has_no_options_of_a_run(
+    folder: Path, answers: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert asked(capsys, "budget", answers, "--until", "0.05", "--picture", "widths.svg")[0] == 0
+    assert (folder / "widths.svg").read_text().startswith("<svg")
+    code, _, log = asked(capsys, "budget", answers, "--until", "0.05", "--method", "srs")
+    assert code == 2
+    assert "--method and --track need a run; remove them" in log
+
+
 def test_options_of_a_file_of_predictions_are_refused_for_a_spec(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, log = asked(capsys, "run", "spec.yaml", "--budget", "40")
     assert code == 2
