@@ -17,7 +17,7 @@ from opacc_ray.errors import DataError, SpecError, counted, shortened, shown
 from opacc_ray.lake.arrow_columns import to_numpy
 from opacc_ray.lake.formats import place_of
 from opacc_ray.lake.formats.features import read_file
-from opacc_ray.lake.store_uris import absolute, open_store, split
+from opacc_ray.lake.store_uris import Store, absolute, open_store, split
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import find_method, parse_parameters
 from opacc_ray.spec.audit_spec import Spec, load_spec, parse_spec
@@ -60,9 +60,9 @@ def is_table(uri: str) -> bool:
 
 
 def load_spec_or_table(
-    uri: str, *, budget: int | None, method: str | None, output: str | None, name: str | None, write: bool = True
+    uri: str, *, budget: int | None, method: str | None, output: str | None, name: str | None
 ) -> Spec:
-    """Return the spec in a YAML file, or that of an audit of a file of predictions; with ``write`` it is kept.
+    """Return the spec in a YAML file, or that of an audit of a file of predictions; writes nothing.
 
     Raises
     ------
@@ -79,10 +79,7 @@ def load_spec_or_table(
         raise SpecError(
             f"--budget is missing: the number of labels; `opacc budget {uri} --until ±0.03` shows how many are needed"
         )
-    spec = spec_of_predictions(uri, budget=budget, method=method or "neyman", output=output or "audits", name=name)
-    if write:
-        log.info("spec: %s", write_spec(spec))
-    return spec
+    return spec_of_predictions(uri, budget=budget, method=method or "neyman", output=output or "audits", name=name)
 
 
 def read_predictions(uri: str, needs: Sequence[str] = ()) -> PredictionsTable:
@@ -138,22 +135,31 @@ def spec_of_predictions(
 def write_spec(spec: Spec) -> str:
     """Write a spec as YAML to its output, under its name, and return the URI.
 
+    Another spec of that name is replaced if it has no run.
+
     Raises
     ------
     SpecError
-        There is another spec of that name.
+        There is a run of another spec of that name.
     """
     store, key = open_store(spec.output), f"{spec.name}.yaml"
     text = yaml.safe_dump(spec.model_dump(exclude_unset=True, mode="json"), sort_keys=False, allow_unicode=True)
     there = store.read_if_there(key)
-    if there is not None and there != text.encode():
+    is_new = there != text.encode()
+    if there is not None and is_new and _has_run(store, spec.name):
         raise SpecError(
             f"{store.uri_of(key)} is another spec; run that one, draw more labels with `opacc next`, or choose another "
             "name with --name"
         )
-    if there is None:
+    if is_new:
         store.write(key, text.encode())
     return store.uri_of(key)
+
+
+def _has_run(store: Store, name: str) -> bool:
+    """Return whether an output holds a file of a run of that name."""
+    form = re.compile(rf"{re.escape(name)}-[0-9a-f]{{8}}/")
+    return any(form.match(entry.key) for entry in store.list(f"{name}-"))
 
 
 def _match(names: Sequence[str], needs: Sequence[str]) -> tuple[dict[str, str], list[str]]:

@@ -138,8 +138,11 @@ def test_a_spec_of_predictions_is_kept_and_read_again(folder: Path) -> None:
     assert uri == f"{folder}/audits/my-answers.yaml"
     assert load_spec(uri) == spec
     assert write_spec(spec) == uri
+    other = spec_of_predictions(name, budget=2, method="srs")
+    assert load_spec(write_spec(other)) == other  # no run has used the first one
+    write(folder / "audits", "my-answers-0123abcd/spec.json", "{}")
     with pytest.raises(SpecError, match=r"my-answers.yaml is another spec; .* choose another name with --name"):
-        write_spec(spec_of_predictions(name, budget=2, method="srs"))
+        write_spec(spec)
 
 
 # -- commands --------------------------------------------------------------------------------------------
@@ -187,6 +190,25 @@ def test_check_writes_nothing_and_reports_a_budget_above_the_pool(
     assert code == 2
     assert f"sample.budget=301 is larger than the pool {folder}/{answers}, which has 300 examples; set at most" in out
     assert [item.name for item in folder.iterdir()] == [answers]
+
+
+def test_a_refused_budget_leaves_no_spec(answers: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, log = asked(capsys, "run", answers, "--budget", "301")
+    assert (code, [item.name for item in folder.iterdir()]) == (2, [answers])
+    assert "set at most 300" in log
+    assert asked(capsys, "run", answers, "--budget", "40")[0] == 0
+    code, _, log = asked(capsys, "run", answers, "--budget", "50")
+    assert code == 2
+    assert "answers.yaml is another spec" in log
+
+
+def test_the_labels_of_a_run_are_forecast_by_its_short_name(
+    answers: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert asked(capsys, "run", answers, "--budget", "40")[0] == 0
+    [run] = folder.glob("audits/answers-*/")
+    code, out, _ = asked(capsys, "budget", run.name, "--until", "0.1", "--json")
+    assert (code, json.loads(out)["run"]) == (0, str(run))
 
 
 def test_the_labels_that_an_interval_needs_are_forecast_before_the_first_one(
