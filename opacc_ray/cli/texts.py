@@ -58,8 +58,21 @@ def drawn(document: DrawnRound, *, with_page: bool) -> list[Line]:
         lines += facts(("goal", f"{points(goal.half_width)}; {now}"), ("expected", more))
         lines.append(_detail("random", f"about {counted(goal.srs_labels, 'label')} by simple random sampling"))
         lines += _notes(goal)
-    step = ("label", document.run) if with_page else ("labels import", document.run, "FILE")
-    return [*lines, next_step(*step, track=document.track)]
+    if with_page:
+        return [*lines, next_step("label", document.run, track=document.track)]
+    file, what = _file_to_fill_in(document)
+    return [*lines, *facts(("label", what)), next_step("labels import", document.run, file, track=document.track)]
+
+
+def _file_to_fill_in(document: DrawnRound) -> tuple[str, str | None]:
+    """Return a name for the file of labels, and how to make it: a manifest itself must not change."""
+    if not document.manifests:
+        return "FILE", None
+    manifest = next((uri for uri in document.manifests if uri.endswith(".csv")), document.manifests[0])
+    suffix = manifest.rpartition(".")[2]
+    file = f"labels-{document.round}.{suffix}"
+    place = "column" if suffix == "csv" else "field"
+    return file, f'copy {manifest} to {file} and fill in the {place} "label"'
 
 
 def checks(document: SpecChecks, spec: str) -> list[Line]:
