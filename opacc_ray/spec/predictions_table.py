@@ -52,6 +52,7 @@ class PredictionsTable(NamedTuple):
     columns: dict[str, str]  # name of the column, by its key in pool.columns
     classes: list[str] | None  # in sorted order; None: predictions are numbers of classes
     pool: Pool  # with prediction and, if the file has it, confidence
+    unused: list[str]  # columns of the file that no key names
 
 
 def is_table(uri: str) -> bool:
@@ -108,14 +109,16 @@ def read_predictions(uri: str, needs: Sequence[str] = ()) -> PredictionsTable:
     if problems:
         listed = "; ".join(f"({number}) {text}" for number, text in enumerate(problems, start=1))
         raise DataError(f"{uri}: {listed if len(problems) > 1 else problems[0]}; its columns are {_listed(names)}")
-    return PredictionsTable(columns, classes, Pool(prediction=prediction, confidence=confidence))
+    unused = [name for name in names if name not in columns.values()]
+    return PredictionsTable(columns, classes, Pool(prediction=prediction, confidence=confidence), unused)
 
 
 def spec_of_predictions(
     uri: str, *, budget: int, method: str = "neyman", output: str = "audits", name: str | None = None
 ) -> Spec:
     """Return the spec of an audit of a file of predictions, and log how its columns were read; raises DataError."""
-    table = read_predictions(uri, find_method(method).needs(parse_parameters(method, {})))
+    parameters = parse_parameters(method, {})
+    table = read_predictions(uri, find_method(method).needs(parameters))
     stem = split(uri)[1].rpartition(".")[0]
     content: dict[str, Any] = {
         "name": name or re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("._-")[:100] or "answers",
@@ -127,9 +130,22 @@ def spec_of_predictions(
     if table.classes is not None:
         content["model"] = {"classes": table.classes}
         log.info("classes: %s (the predictions, sorted)", _listed(table.classes))
+    if "confidence" in parameters.optional_features:
+        warn_without_confidence(table)
     if "id" not in table.columns:
         log.info("ids: the file has no column of ids, so they are %s#0, %s#1, ...", *[split(uri)[1]] * 2)
     return parse_spec(content, uri)
+
+
+def warn_without_confidence(table: PredictionsTable) -> None:
+    """Log a warning if a file of predictions has neither a confidence nor a prior."""
+    if table.columns.keys().isdisjoint(("confidence", "prior")):
+        log.warning(
+            "warning: no column of confidences, so labels are drawn nearly at random; unused columns: %s; "
+            "recognised names: %s",
+            _listed(table.unused) or "none",
+            ", ".join(USUAL_NAMES["confidence"]),
+        )
 
 
 def write_spec(spec: Spec) -> str:
