@@ -30,7 +30,14 @@ from opacc_ray.estimators.statement import Circumstances, SecondOpinions, Statem
 from opacc_ray.labels.annotator_agreement import measure_agreement
 from opacc_ray.labels.costs import Costs
 from opacc_ray.labels.label_log import Score, all_files, refuse_lost
-from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, having_labels, no_label, read_rounds
+from opacc_ray.labels.labelled_rounds import (
+    LabelledRound,
+    digest_of,
+    having_labels,
+    no_label,
+    none_imported,
+    read_rounds,
+)
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.estimate_documents import (
     AccuracyEstimate,
@@ -130,6 +137,8 @@ def with_labels(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> lis
     """Return the rounds with labels; raises LabelError without any, or if some are missing without ``partial``."""
     begun = [item for item in rounds if item.is_counted] or rounds
     missing = [name for item in begun for name in item.missing]
+    if missing and not partial and not any(item.labelled.any() or item.unsure for item in begun):
+        raise none_imported(run, begun[0].number)
     if missing and not partial:
         raise LabelError(
             f"{len(missing)} of {sum(len(item.selection) for item in begun)} labels are missing in {run.title}, the "

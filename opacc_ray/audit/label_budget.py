@@ -40,7 +40,7 @@ from opacc_ray.samplers import find_method, parse_parameters
 from opacc_ray.samplers.base import NO_PREVIOUS, Previous
 from opacc_ray.samplers.neyman import Parameters
 from opacc_ray.samplers.neyman.forecast import forecast_labels, forecast_method, forecast_widths
-from opacc_ray.spec.predictions_table import read_predictions
+from opacc_ray.spec.predictions_table import read_predictions, warn_without_confidence
 
 
 class WidthPoint(Part):
@@ -73,6 +73,11 @@ class LabelBudget(Document):
         ge=0, description="labels that the forecast uses, from complete rounds; 0: it uses the confidences"
     )
     accuracy: float = Field(description="expected accuracy; with labels, the estimate, limited to its interval")
+    basis: Literal["labels", "confidence", "history", "guess"] = Field(
+        default="confidence",
+        description="what the expected accuracy is based on: labels of the run; the confidences, corrected for usual "
+        "overconfidence; labels of a history; or, without any of them, a rough guess",
+    )
     reached: bool = Field(description="whether the interval is already narrow enough")
     total_labels: int = Field(ge=1, description="total number of labels, as forecast")
     worthless_labels: int | None = Field(
@@ -80,7 +85,7 @@ class LabelBudget(Document):
     )
     most_labels: int | None = Field(description="total number of labels in the worst case; null once there are labels")
     srs_labels: int = Field(ge=1, description="total number of labels of a simple random sample")
-    sizes: list[int] = Field(description="labels of each further round, as forecast; empty if the goal is reached")
+    sizes: list[int] = Field(description="labels of each round to draw, as forecast; empty if the goal is reached")
     advice: str | None = Field(description="one sentence if the goal is too expensive; otherwise null")
     method: str | None = Field(default=None, description="the requested method; null if none")
     method_labels: int | None = Field(
@@ -118,7 +123,9 @@ def label_budget(run: Run, half_width: float, *, level: float = 0.95, method: st
 
 def label_budget_of_table(uri: str, half_width: float, *, level: float = 0.95) -> LabelBudget:
     """Return the labels that an interval of ± ``half_width`` takes for a file of predictions, before there is a run."""
-    view = view_of(read_predictions(uri).pool)
+    table = read_predictions(uri)
+    warn_without_confidence(table)
+    view = view_of(table.pool)
     found = _by_forecast(view, uri, half_width, level, NO_HISTORY)
     course = _widths_by_confidences(view, level, found.total_labels, NO_HISTORY)
     return found.model_copy(update={"course": course})
@@ -146,31 +153,43 @@ def _by_forecast(view: View, uri: str, half_width: float, level: float, history:
     found = forecast_labels(view, half_width, level, Parameters(), history)
     first = min(max(round(FIRST_ROUND * found.neyman), 10), view.size)
     sizes = [first] if first >= found.neyman else [first, *planned_rounds(first, found.neyman, view.size)]
+    basis: Literal["confidence", "guess"] = "confidence" if "confidence" in view.fields else "guess"
     return LabelBudget(
         run=uri,
         half_width=half_width,
         level=level,
         labels=0,
         accuracy=found.foreseen_accuracy,
+        basis="history" if history.labelled else basis,
         reached=False,
         total_labels=found.neyman,
         worthless_labels=found.worthless,
         most_labels=found.at_worst,
         srs_labels=found.srs,
-        sizes=sizes,
+        sizes=_summing_to(found.neyman, sizes),
         advice=None,
     )
 
 
+def _summing_to(total: int, sizes: Sequence[int]) -> list[int]:
+    """Return sizes of rounds without their margin: the last ones are cut, so that the sum is ``total``."""
+    left = [max(total - sum(sizes[:number]), 0) for number in range(len(sizes))]
+    return [min(size, most) for size, most in zip(sizes, left, strict=True) if most]
+
+
 def _by_labels(run: Run, half_width: float, level: float) -> LabelBudget:
     goal = look_for_goal(run, half_width, level=level)
+    labels = goal.looks[-1].labels
+    total = max(goal.total_labels - labels, 1)
     return LabelBudget(
         run=run.uri,
-        labels=goal.looks[-1].labels,
+        labels=labels,
         accuracy=clipped(goal),
+        basis="labels",
         worthless_labels=None,
         most_labels=None,
-        **goal.model_dump(include=set(LabelBudget.model_fields) & set(Goal.model_fields) - {"format"}),
+        sizes=_summing_to(total, goal.sizes),
+        **goal.model_dump(include=set(LabelBudget.model_fields) & set(Goal.model_fields) - {"format", "sizes"}),
     )
 
 

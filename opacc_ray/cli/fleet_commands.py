@@ -53,10 +53,10 @@ def fleet_text(written: "Written") -> "list[Line]":
 
 @command("history")
 @click.argument("name", metavar="NAME")
-@click.option("--output", metavar="URI", default=".", show_default=True, help="Output of the runs.")
+@click.option("--output", metavar="URI", help="Output of the runs (default: this folder, then ./audits).")
 @click.option("--tables", metavar="URI", help="Read tables of `opacc export --to URI` instead.")
 @picture_option("File or object for a chart of the accuracy over time.")
-def history(name: str, output: str, tables: str | None, picture: str | None) -> Answer:
+def history(name: str, output: str | None, tables: str | None, picture: str | None) -> Answer:
     """Show the accuracy of an audit over time; NAME is that of its spec."""
     from opacc_ray.fleet.accuracy_history import history_in_tables, history_of_runs, with_picture
 

@@ -73,7 +73,7 @@ def export(run: "Run", file: str | None, partial: bool, lake: str | None, no_fea
 
 
 @cli.command("budget")
-@click.argument("uri", metavar="RUN|FILE.csv")
+@click.argument("uri", metavar="RUN|FILE.csv", type=cli.RUN)
 @cli.track_option
 @click.option("--until", type=cli.HALF_WIDTH, metavar="±W", required=True, help="Half-width to reach, such as 0.03.")
 @click.option("--method", metavar="METHOD", help="Also report the labels that this method needs in one round.")

@@ -28,12 +28,16 @@ def _selecting() -> Progress:
 def run_spec(spec: str, no_trial: bool, exit_file: str | None, **options: Any) -> cli.Answer:
     """Extract features, select examples. Idempotent: rerun to resume."""
     from opacc_ray.audit import verbs
+    from opacc_ray.audit.checks import check_pool
     from opacc_ray.cli import run_answers
     from opacc_ray.cluster import local
-    from opacc_ray.spec.predictions_table import load_spec_or_table
+    from opacc_ray.spec.predictions_table import is_table, load_spec_or_table, write_spec
 
     with run_answers.exit_file(exit_file) as note, local.ahead():
         given = load_spec_or_table(spec, **options)
+        if is_table(spec):
+            check_pool(given)
+            log.info("spec: %s", write_spec(given))
         verb = "read" if given.pool.holds_features else "extract"
         with Progress(verb, "shards") as extracting, _selecting() as selecting:
             run = verbs.run(given, extracting, selecting, trial=not no_trial)
@@ -51,7 +55,7 @@ def check(spec: str, **options: Any) -> cli.Answer:
     from opacc_ray.cli import texts
     from opacc_ray.spec.predictions_table import load_spec_or_table
 
-    made, failure = make_checks(load_spec_or_table(spec, **options, write=False), spec)
+    made, failure = make_checks(load_spec_or_table(spec, **options), spec)
     if failure is not None:  # the answer has its sentence
         wrong = [item.name for item in made.checks if not item.ok]
         short = f"{len(wrong)} of {len(made.checks)} checks failed: {', '.join(wrong)}; see the lines above"

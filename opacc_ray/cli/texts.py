@@ -58,8 +58,21 @@ def drawn(document: DrawnRound, *, with_page: bool) -> list[Line]:
         lines += facts(("goal", f"{points(goal.half_width)}; {now}"), ("expected", more))
         lines.append(_detail("random", f"about {counted(goal.srs_labels, 'label')} by simple random sampling"))
         lines += _notes(goal)
-    step = ("label", document.run) if with_page else ("labels import", document.run, "FILE")
-    return [*lines, next_step(*step, track=document.track)]
+    if with_page:
+        return [*lines, next_step("label", document.run, track=document.track)]
+    file, what = _file_to_fill_in(document)
+    return [*lines, *facts(("label", what)), next_step("labels import", document.run, file, track=document.track)]
+
+
+def _file_to_fill_in(document: DrawnRound) -> tuple[str, str | None]:
+    """Return a name for the file of labels, and how to make it: a manifest itself must not change."""
+    if not document.manifests:
+        return "FILE", None
+    manifest = next((uri for uri in document.manifests if uri.endswith(".csv")), document.manifests[0])
+    suffix = manifest.rpartition(".")[2]
+    file = f"labels-{document.round}.{suffix}"
+    place = "column" if suffix == "csv" else "field"
+    return file, f'copy {manifest} to {file} and fill in the {place} "label"'
 
 
 def checks(document: SpecChecks, spec: str) -> list[Line]:
@@ -79,11 +92,9 @@ def label_budget(document: LabelBudget) -> list[Line]:
         lines = facts(("reached", f"{goal} with {counted(document.labels, 'label')}; no more are needed"))
     else:
         rounds = ", ".join(map(str, document.sizes))
-        needed = f"{goal} with about {counted(document.total_labels, 'label')}, in further rounds of {rounds}"
-        others = f"{document.worthless_labels} labels if the confidence is useless, {document.most_labels} at most"
-        basis = f"the model's confidence, which predicts {percent(document.accuracy)}"
-        if document.labels:
-            basis, others = f"{counted(document.labels, 'label')}, which estimate {percent(document.accuracy)}", ""
+        how = f"now {document.labels}, then further rounds of" if document.labels else "in rounds of"
+        needed = f"{goal} with about {counted(document.total_labels, 'label')}, {how} {rounds}"
+        basis, others = _basis_of_budget(document)
         random = f"{counted(document.srs_labels, 'label')} by simple random sampling"
         lines = facts(("goal", needed), ("based on", basis), ("or", others), ("random", random))
     if document.method is not None:
@@ -91,6 +102,19 @@ def label_budget(document: LabelBudget) -> list[Line]:
         lines += facts(("method", one))
     advice = None if document.reached else document.advice
     return [*lines, *facts(("advice", advice), ("picture", document.picture))]
+
+
+def _basis_of_budget(document: LabelBudget) -> tuple[str, str]:
+    """Return what a forecast of labels is based on, and the labels if that is wrong."""
+    accuracy, most = percent(document.accuracy), f"{document.most_labels} at most"
+    useless = f"{document.worthless_labels} labels if the confidence is useless, {most}"
+    if document.labels:
+        return f"{counted(document.labels, 'label')}, which estimate {accuracy}", ""
+    if document.basis == "guess":
+        return f"a rough guess of {accuracy} accuracy; there is no confidence", f"{document.most_labels} labels at most"
+    if document.basis == "history":
+        return f"labels of the history, which predict {accuracy}", useless.replace("the confidence", "the history")
+    return f"the model's confidence, corrected for usual overconfidence, which predicts {accuracy}", useless
 
 
 def reached(goal: GoalProgress, run: str, track: str | None) -> list[Line]:

@@ -41,13 +41,21 @@ def runs_of(output: str, name: str) -> tuple[list[Run], list[str]]:
     return sorted(found, key=lambda run: (run.header.created or "", run.name)), unread
 
 
-def history_of_runs(name: str, output: str) -> AccuracyHistory:
-    """Return the last estimate of each run below an output."""
-    runs, unread = runs_of(output, name)
-    if not runs and not unread:
+USUAL_OUTPUTS = ".", "audits"
+"""Folders of runs if no output is given; `opacc run FILE.csv` writes to the second one."""
+
+
+def history_of_runs(name: str, output: str | None = None) -> AccuracyHistory:
+    """Return the last estimate of each run below an output; by default, the first usual output with such a run."""
+    outputs = USUAL_OUTPUTS if output is None else (output,)
+    for output in outputs:
+        runs, unread = runs_of(output, name)
+        if runs or unread:
+            break
+    else:
+        places = " or ".join(open_store(place).uri for place in outputs)
         raise DataError(
-            f"there is no run of {name!r} in {open_store(output).uri}; give the name of a spec, and with --output "
-            "where its runs are"
+            f"there is no run of {name!r} in {places}; give the name of a spec, and with --output where its runs are"
         )
     found, waiting, failed = [], list[str](), list[str]()
     for run in runs:

@@ -130,6 +130,16 @@ def no_label(run: Run, rounds: Sequence[LabelledRound] = ()) -> LabelError:
     )
 
 
+def none_imported(run: Run, number: int) -> LabelError:
+    """Return the error of a round without an answer: it names the manifest to fill in."""
+    manifests = sorted(run.manifests(number))  # CSV before JSON lines
+    place = manifests[0] if manifests else "its manifest"
+    return LabelError(
+        f"no example of {run.title} has a label yet: fill in a copy of {place}, and import it with "
+        "`opacc labels import`"
+    )
+
+
 def read_rounds(run: Run, *, conflict: str | None = None, score: Score | None = None) -> list[LabelledRound]:
     """Read every round of the run's track with its labels, from the files of all tracks.
 

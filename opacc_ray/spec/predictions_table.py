@@ -17,7 +17,7 @@ from opacc_ray.errors import DataError, SpecError, counted, shortened, shown
 from opacc_ray.lake.arrow_columns import to_numpy
 from opacc_ray.lake.formats import place_of
 from opacc_ray.lake.formats.features import read_file
-from opacc_ray.lake.store_uris import absolute, open_store, split
+from opacc_ray.lake.store_uris import Store, absolute, open_store, split
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import find_method, parse_parameters
 from opacc_ray.spec.audit_spec import Spec, load_spec, parse_spec
@@ -52,6 +52,7 @@ class PredictionsTable(NamedTuple):
     columns: dict[str, str]  # name of the column, by its key in pool.columns
     classes: list[str] | None  # in sorted order; None: predictions are numbers of classes
     pool: Pool  # with prediction and, if the file has it, confidence
+    unused: list[str]  # columns of the file that no key names
 
 
 def is_table(uri: str) -> bool:
@@ -60,9 +61,9 @@ def is_table(uri: str) -> bool:
 
 
 def load_spec_or_table(
-    uri: str, *, budget: int | None, method: str | None, output: str | None, name: str | None, write: bool = True
+    uri: str, *, budget: int | None, method: str | None, output: str | None, name: str | None
 ) -> Spec:
-    """Return the spec in a YAML file, or that of an audit of a file of predictions; with ``write`` it is kept.
+    """Return the spec in a YAML file, or that of an audit of a file of predictions; writes nothing.
 
     Raises
     ------
@@ -79,10 +80,7 @@ def load_spec_or_table(
         raise SpecError(
             f"--budget is missing: the number of labels; `opacc budget {uri} --until ±0.03` shows how many are needed"
         )
-    spec = spec_of_predictions(uri, budget=budget, method=method or "neyman", output=output or "audits", name=name)
-    if write:
-        log.info("spec: %s", write_spec(spec))
-    return spec
+    return spec_of_predictions(uri, budget=budget, method=method or "neyman", output=output or "audits", name=name)
 
 
 def read_predictions(uri: str, needs: Sequence[str] = ()) -> PredictionsTable:
@@ -111,14 +109,16 @@ def read_predictions(uri: str, needs: Sequence[str] = ()) -> PredictionsTable:
     if problems:
         listed = "; ".join(f"({number}) {text}" for number, text in enumerate(problems, start=1))
         raise DataError(f"{uri}: {listed if len(problems) > 1 else problems[0]}; its columns are {_listed(names)}")
-    return PredictionsTable(columns, classes, Pool(prediction=prediction, confidence=confidence))
+    unused = [name for name in names if name not in columns.values()]
+    return PredictionsTable(columns, classes, Pool(prediction=prediction, confidence=confidence), unused)
 
 
 def spec_of_predictions(
     uri: str, *, budget: int, method: str = "neyman", output: str = "audits", name: str | None = None
 ) -> Spec:
     """Return the spec of an audit of a file of predictions, and log how its columns were read; raises DataError."""
-    table = read_predictions(uri, find_method(method).needs(parse_parameters(method, {})))
+    parameters = parse_parameters(method, {})
+    table = read_predictions(uri, find_method(method).needs(parameters))
     stem = split(uri)[1].rpartition(".")[0]
     content: dict[str, Any] = {
         "name": name or re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("._-")[:100] or "answers",
@@ -130,30 +130,52 @@ def spec_of_predictions(
     if table.classes is not None:
         content["model"] = {"classes": table.classes}
         log.info("classes: %s (the predictions, sorted)", _listed(table.classes))
+    if "confidence" in parameters.optional_features:
+        warn_without_confidence(table)
     if "id" not in table.columns:
         log.info("ids: the file has no column of ids, so they are %s#0, %s#1, ...", *[split(uri)[1]] * 2)
     return parse_spec(content, uri)
 
 
+def warn_without_confidence(table: PredictionsTable) -> None:
+    """Log a warning if a file of predictions has neither a confidence nor a prior."""
+    if table.columns.keys().isdisjoint(("confidence", "prior")):
+        log.warning(
+            "warning: no column of confidences, so labels are drawn nearly at random; unused columns: %s; "
+            "recognised names: %s",
+            _listed(table.unused) or "none",
+            ", ".join(USUAL_NAMES["confidence"]),
+        )
+
+
 def write_spec(spec: Spec) -> str:
     """Write a spec as YAML to its output, under its name, and return the URI.
+
+    Another spec of that name is replaced if it has no run.
 
     Raises
     ------
     SpecError
-        There is another spec of that name.
+        There is a run of another spec of that name.
     """
     store, key = open_store(spec.output), f"{spec.name}.yaml"
     text = yaml.safe_dump(spec.model_dump(exclude_unset=True, mode="json"), sort_keys=False, allow_unicode=True)
     there = store.read_if_there(key)
-    if there is not None and there != text.encode():
+    is_new = there != text.encode()
+    if there is not None and is_new and _has_run(store, spec.name):
         raise SpecError(
             f"{store.uri_of(key)} is another spec; run that one, draw more labels with `opacc next`, or choose another "
             "name with --name"
         )
-    if there is None:
+    if is_new:
         store.write(key, text.encode())
     return store.uri_of(key)
+
+
+def _has_run(store: Store, name: str) -> bool:
+    """Return whether an output holds a file of a run of that name."""
+    form = re.compile(rf"{re.escape(name)}-[0-9a-f]{{8}}/")
+    return any(form.match(entry.key) for entry in store.list(f"{name}-"))
 
 
 def _match(names: Sequence[str], needs: Sequence[str]) -> tuple[dict[str, str], list[str]]:

@@ -37,7 +37,8 @@ def test_before_any_label_it_is_the_models_own_word(run: Run) -> None:
     assert found.labels == 0
     assert not found.reached
     assert found.total_labels <= found.srs_labels <= found.worthless_labels <= found.most_labels <= N
-    assert sum(found.sizes) >= found.total_labels
+    assert sum(found.sizes) == found.total_labels
+    assert found.basis == "confidence"
     assert label_budget(run, 0.1).total_labels < found.total_labels
 
 
@@ -47,7 +48,10 @@ def test_after_a_round_it_is_the_labels(run: Run) -> None:
     answer(run, 1)
     found, goal = label_budget(run, 0.05), goals.look_for_goal(run, 0.05)
     assert (found.labels, found.worthless_labels, found.most_labels) == (60, None, None)
-    assert (found.total_labels, found.sizes, found.srs_labels) == (goal.total_labels, goal.sizes, goal.srs_labels)
+    assert (found.total_labels, found.srs_labels) == (goal.total_labels, goal.srs_labels)
+    assert sum(found.sizes) == found.total_labels - 60
+    assert found.basis == "labels"
+    assert f", now 60, then further rounds of {found.sizes[0]}" in terminal_text(texts.label_budget(found))
     assert label_budget(run, 0.9).reached
 
 
@@ -124,7 +128,7 @@ def test_the_command_says_so(run: Run, capsys: pytest.CaptureFixture[str]) -> No
     assert main(["budget", run.uri, "--until", "0.05"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("goal      ±5 points with about ")
-    assert "the model's confidence, which predicts " in out
+    assert "the model's confidence, corrected for usual overconfidence, which predicts " in out
     assert main(["budget", run.uri, "--until", "0.05", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["format"] == "opacc-budget/1"
 

@@ -85,6 +85,18 @@ def test_an_unknown_name_is_one_sentence(tmp_path: Path) -> None:
         history_in_tables("monthly", str(tmp_path))
 
 
+def test_runs_of_a_table_are_found_without_an_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named(tmp_path / "audits", "weekly", "12345678", PREDICTION)
+    monkeypatch.chdir(tmp_path)
+    assert len(history_of_runs("weekly").waiting) == 1
+    with pytest.raises(DataError, match=rf"no run of 'monthly' in {tmp_path}/? or {tmp_path}/audits/?; .*--output"):
+        history_of_runs("monthly")
+    assert main(["history", "weekly"]) == 0
+    assert "no estimate yet" in capsys.readouterr().out
+
+
 def test_tables_keep_every_estimate_that_was_exported(runs: list[Run], tmp_path: Path) -> None:
     lake = str(tmp_path / "lake")
     for run in runs:

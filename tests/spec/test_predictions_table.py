@@ -138,8 +138,11 @@ def test_a_spec_of_predictions_is_kept_and_read_again(folder: Path) -> None:
     assert uri == f"{folder}/audits/my-answers.yaml"
     assert load_spec(uri) == spec
     assert write_spec(spec) == uri
+    other = spec_of_predictions(name, budget=2, method="srs")
+    assert load_spec(write_spec(other)) == other  # no run has used the first one
+    write(folder / "audits", "my-answers-0123abcd/spec.json", "{}")
     with pytest.raises(SpecError, match=r"my-answers.yaml is another spec; .* choose another name with --name"):
-        write_spec(spec_of_predictions(name, budget=2, method="srs"))
+        write_spec(spec)
 
 
 # -- commands --------------------------------------------------------------------------------------------
@@ -171,7 +174,10 @@ def test_a_file_of_predictions_is_audited_in_one_command(
     assert len(set(ids)) == 40
     labels = write(folder, "labels.csv", "id,label\n" + "".join(f"{name},cat\n" for name in ids))
     run = str(manifest.parents[2])
-    assert f"next: opacc labels import {manifest.parents[2].name} FILE\n" in out
+    assert f'label      copy {manifest} to labels-1.csv and fill in the column "label"\n' in out
+    assert f"next: opacc labels import {manifest.parents[2].name} labels-1.csv\n" in out
+    _, _, log = asked(capsys, "estimate", run)
+    assert f"no example of {run} has a label yet: fill in a copy of {manifest}, and import it" in log
     assert asked(capsys, "labels", "import", run, labels)[0] == 0
     assert asked(capsys, "estimate", run)[0] == 0
     again, as_spec = (asked(capsys, "run", *given) for given in ([answers, "--budget", "40"], ["audits/answers.yaml"]))
@@ -189,6 +195,25 @@ def test_check_writes_nothing_and_reports_a_budget_above_the_pool(
     assert [item.name for item in folder.iterdir()] == [answers]
 
 
+def test_a_refused_budget_leaves_no_spec(answers: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, log = asked(capsys, "run", answers, "--budget", "301")
+    assert (code, [item.name for item in folder.iterdir()]) == (2, [answers])
+    assert "set at most 300" in log
+    assert asked(capsys, "run", answers, "--budget", "40")[0] == 0
+    code, _, log = asked(capsys, "run", answers, "--budget", "50")
+    assert code == 2
+    assert "answers.yaml is another spec" in log
+
+
+def test_the_labels_of_a_run_are_forecast_by_its_short_name(
+    answers: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert asked(capsys, "run", answers, "--budget", "40")[0] == 0
+    [run] = folder.glob("audits/answers-*/")
+    code, out, _ = asked(capsys, "budget", run.name, "--until", "0.1", "--json")
+    assert (code, json.loads(out)["run"]) == (0, str(run))
+
+
 def test_the_labels_that_an_interval_needs_are_forecast_before_the_first_one(
     answers: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -200,6 +225,25 @@ def test_the_labels_that_an_interval_needs_are_forecast_before_the_first_one(
     assert found["0.1"]["total_labels"] < found["0.03"]["total_labels"] <= 300
     assert found["0.1"]["run"] == answers
     assert found["0.1"]["labels"] == 0
+    assert all(sum(each["sizes"]) == each["total_labels"] for each in found.values())
+    _, out, log = asked(capsys, "budget", answers, "--until", "0.1")
+    assert f"in rounds of {', '.join(map(str, found['0.1']['sizes']))}\n" in out
+    assert "the model's confidence, corrected for usual overconfidence, which predicts " in out
+    assert "warning" not in log
+
+
+@pytest.mark.parametrize("command", ["run --budget 1", "check --budget 1", "budget --until 0.1"])
+def test_a_file_without_a_confidence_is_a_warning(
+    command: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = write(folder, "a.csv", "id,prediction,foo\n1,cat,7\n2,dog,8\n")
+    code, out, log = asked(capsys, *command.split(), name)
+    assert code == 0
+    assert "warning: no column of confidences, so labels are drawn nearly at random; unused columns: foo; " in log
+    assert "recognised names: confidence, conf, score, " in log
+    if command.startswith("budget"):
+        assert "based on  a rough guess of 90.0 % accuracy; there is no confidence\n" in out
+        assert "useless" not in out
 
 
 def test_a_budget_of_a_file_may_be_drawn_but_has_no_options_of_a_run(
