@@ -423,3 +423,12 @@ def test_a_round_that_is_replaced_is_reported(run: Run, caplog: pytest.LogCaptur
     assert said.endswith("Later rounds draw by srs, unless `opacc next` gets --method")
     import_for(run, run.read_selection(1).ids)
     assert verbs.next_round(run, 20).method == "srs"
+
+
+def test_labels_that_are_missing_are_counted_next_to_those_that_came(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import_for(run, verbs.select(run, "css", 30, {}).ids[::2])
+    told = text_of(capsys, "estimate", run.uri, "--partial")
+    assert "   15 of 30 labels\n" in told
+    assert "note      15 of 30 labels of round 1 are assumed to be missing at random\n" in told
