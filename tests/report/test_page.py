@@ -137,7 +137,7 @@ def test_it_says_the_answer_the_worth_and_how_to_repeat_it(run: Run, html: str) 
 def test_the_page_of_docs_names_the_headings_of_a_report(run: Run) -> None:
     docs = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
     named = re.findall(r"^\| ([^|`]+?) \|", docs.partition("| section |")[2].partition("\n\n")[0], re.MULTILINE)
-    named.remove("What the pool covers")  # test_coverage_page.py has it
+    named.remove("What the pool covers")  # characterize/test_characterize_command.py has it
     found = re.findall(r"<h2[^>]*>([^<]+)</h2>", page(*gather(run)))
     assert named == found
 
