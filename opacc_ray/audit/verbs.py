@@ -109,7 +109,7 @@ def run(
     """
     audit, stages = start(spec, trial=trial)
     with failure_kept(audit):
-        log.info("run %s: %d shards", audit.uri, audit.header.pool.num_shards)
+        log.info("run %s: %s", audit.uri, counted(audit.header.pool.num_shards, "shard"))
         metrics = RunMetrics(audit)
         with slot(stages):
             extract(stages, combine_progress(extracting, metrics.shards), metrics.extracted)
