@@ -14,7 +14,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from opacc_ray.errors import DataError
+from opacc_ray.errors import DataError, counted
 from opacc_ray.extract import reference, stored_features
 from opacc_ray.extract.content_digest import describe
 from opacc_ray.extract.extractor import Base, Extraction, refusal
@@ -281,7 +281,8 @@ def unfinished(job: Extraction, plan: Plan) -> Found:
             log.warning("%s; extracting it again", fault.partition("; ")[0])
     kept, total = len(plan.shards) - len(missing), len(plan.shards)
     if kept:
-        log.info("%d of %d shards were done before: %s", kept, total, job.target.uri)
+        done = f"{counted(total, 'shard')} {'was' if total == 1 else 'were'}"
+        log.info("%d of %s done before: %s", kept, done, job.target.uri)
     if index and missing:
         log.warning("%s lacks %d of its shards; extracting them again", job.target.uri, len(missing))
         job.target.delete(INDEX)

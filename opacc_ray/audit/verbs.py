@@ -109,7 +109,7 @@ def run(
     """
     audit, stages = start(spec, trial=trial)
     with failure_kept(audit):
-        log.info("run %s: %d shards", audit.uri, audit.header.pool.num_shards)
+        log.info("run %s: %s", audit.uri, counted(audit.header.pool.num_shards, "shard"))
         metrics = RunMetrics(audit)
         with slot(stages):
             extract(stages, combine_progress(extracting, metrics.shards), metrics.extracted)
@@ -156,7 +156,7 @@ def select(
 ) -> Selection:
     """Choose the examples of the newest round of the run's track and write its manifests.
 
-    A selection without labels is replaced and kept under ``draws/``. A selection with labels is never replaced.
+    A selection without labels is replaced with a warning, and kept under ``draws/``. One with labels is never replaced.
     ``progress`` is used as in :func:`opacc_ray.select`. Raises SpecError for an unknown method or parameter, an invalid
     budget, or a round that has labels. Raises LabelError if another command drew the round meanwhile, or if this is a
     further track and the first one has no selection.
@@ -167,9 +167,10 @@ def select(
     earlier = read_rounds(run)[:-1] if number > 1 else []
     before = run.num_draws(number)
     choice = Choice(method, budget, parameters, run.spec.seed if seed is None else seed, replicates)
-    selection = _choose(run, choice, earlier, progress)
+    selection, replaced = _choose(run, choice, earlier, progress), None
     if number in run.rounds():
-        if run.read_selection(number).to_dict() == selection.to_dict():
+        replaced = run.read_selection(number)
+        if replaced.to_dict() == selection.to_dict():
             run.restore_copies(number)  # the command that drew it may have been killed before it copied them
             return selection
         if is_labelled(run, number):
@@ -178,6 +179,16 @@ def select(
                 "further round with `opacc next`, or select on another track with --track NAME"
             )
     _write_round(run, selection, read_labelled(run), before)
+    if replaced is not None:
+        log.warning(
+            "round %d of %s (%s by %s) had no labels and is replaced; its manifests no longer count. Later rounds draw "
+            "by %s, unless `opacc next` gets --method",
+            number,
+            run.title,
+            counted(len(replaced), "example"),
+            replaced.method,
+            method,
+        )
     return selection
 
 

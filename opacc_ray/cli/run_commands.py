@@ -106,7 +106,7 @@ def status(run: "Run") -> cli.Answer:
 def select(uri: str, track: str | None, assignments: tuple[str, ...], **options: Any) -> cli.Answer:
     """Draw another selection from the same features.
 
-    If a selection has labels, the new one goes to a track of its own.
+    It replaces the newest round if that has no labels. Otherwise it goes to a track of its own.
     """
     from opacc_ray.audit import verbs
     from opacc_ray.cli.run_answers import drawn

@@ -52,10 +52,13 @@ def drawn(document: DrawnRound, *, with_page: bool) -> list[Line]:
         lines += [*facts(("labelled", known)), _detail("", "the draw did not use these labels")]
     lines += [*facts(("note", document.notice)), *changed(document.objects), *warned(document.warnings)]
     if goal := document.goal:
-        now = f"now {points(goal.looks[-1].half_width)} with {counted(goal.looks[-1].labels, 'label')}"
+        asked, reached = points_apart(goal.half_width, goal.looks[-1].half_width)
+        now = f"now {reached} with {counted(goal.looks[-1].labels, 'label')}"
+        if goal.looks[-1].half_width <= goal.half_width < goal.looks[-1].cautious_half_width:
+            now += f", and {points(goal.looks[-1].cautious_half_width)} while so few failures are known"
         rounds = f"{counted(len(goal.sizes), 'round')}, {goal.total_labels} in all"
         more = f"about {counted(goal.labels_to_go, 'more label')} in {rounds}"
-        lines += facts(("goal", f"{points(goal.half_width)}; {now}"), ("expected", more))
+        lines += facts(("goal", f"{asked}; {now}"), ("expected", more))
         lines.append(_detail("random", f"about {counted(goal.srs_labels, 'label')} by simple random sampling"))
         lines += _notes(goal)
     if with_page:
@@ -136,9 +139,18 @@ def _notes(goal: GoalProgress) -> list[Fact]:
     return facts(*found)
 
 
-def points(half_width: float) -> str:
+def points(half_width: float, digits: int = 3) -> str:
     """Format a half-width: 0.03 -> ±3 points."""
-    return f"±{100 * half_width:.3g} points"
+    return f"±{100 * half_width:.{digits}g} points"
+
+
+def points_apart(first: float, second: float) -> tuple[str, str]:
+    """Format two half-widths, with more digits where they would read alike: ±2 and ±2.004 points."""
+    for digits in range(3, 7):
+        texts = points(first, digits), points(second, digits)
+        if texts[0] != texts[1]:
+            break
+    return texts
 
 
 # -- states ----------------------------------------------------------------------------------------------
@@ -229,6 +241,9 @@ def _sample(document: AccuracyEstimate) -> str:
     rounds = [item for item in document.rounds if item.labelled]
     several = f" in {len(rounds)} rounds" if len(rounds) > 1 else ""
     goal = f", stopped at {points(document.goal)}" if document.goal else ""
+    missing = sum(item.missing for item in rounds)
+    if missing and document.n == sum(item.labelled for item in rounds):
+        return f"{thousands(document.n)} of {counted(document.n + missing, 'label')}{several}{goal}"
     return f"{counted(document.n, 'label')}{several}{goal}"
 
 
@@ -261,6 +276,10 @@ def _two(document: ModelComparison) -> list[Line]:
     differ = None if unlike is None else f"{thousands(unlike)} of {thousands(document.pool_size)} predictions differ"
     wins = f"the first on {counted(first, 'label')}, the other on {second}, neither on {neither}"
     best = f"the first, with probability {_probability(document.models[0].best)}" if document.models else None
+    if unlike == 0:
+        best = "neither: all predictions are equal"
+    elif first == second == 0:
+        best = "neither: the models are equal on all labels so far"
     return [
         _stated(noun(document.measure), document.first, document.measure, short_name(document.run)),
         _stated("other", document.second, document.measure, short_name(document.other)),
@@ -280,6 +299,8 @@ def _several(document: ModelComparison) -> list[Line]:
         lines.append(_difference(f"{a} - {b}", pair.difference, document.measure, unlike))
     likely = sorted(numbered, key=lambda item: -item[1].best)
     best = ", ".join(f"model {place} with probability {_probability(own.best)}" for place, own in likely)
+    if all(pair.num_unlike == 0 for pair in document.differences):
+        best = "none: all predictions are equal"
     together = f"all differences hold with {level_text(document.difference.level)} confidence"
     return [*lines, *facts(("best", best), ("together", together))]
 

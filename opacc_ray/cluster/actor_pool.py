@@ -252,7 +252,7 @@ class _ActorPool:
         except RayTaskError as error:
             self._on_error(actor, reference, cause_of(error))
         except LOST as error:
-            log.warning("an actor was lost with %d shards in flight; it is replaced", len(actor.shards))
+            log.warning("an actor was lost with %s in flight; it is replaced", counted(len(actor.shards), "shard"))
             self._discard(actor, None if getattr(error, "preempted", False) else error)
         except RayError as error:
             raise ClusterError(
@@ -262,7 +262,8 @@ class _ActorPool:
     def _on_error(self, actor: Actor, reference: Any, cause: Exception) -> None:
         """Requeue a shard whose extraction raised, or raise its error if another attempt would not help."""
         if isinstance(cause, Interrupted):
-            log.warning("an actor was preempted; its %d shards start again", len(actor.shards))
+            shards = counted(len(actor.shards), "shard")
+            log.warning("an actor was preempted; %s will start again", shards)
             wait_to_leave([actor])
             self._discard(actor)
         elif isinstance(cause, StorageError) or ran_out_of_memory(cause):

@@ -11,6 +11,12 @@ Cell = str | tuple[str, str]
 """A text, or a text and a note on it."""
 
 
+LEAST_LABELS = 5
+"""Labels of a class from which its numbers are shown; JSON has them all."""
+
+TOO_FEW = "too few labels"
+
+
 class Fact(NamedTuple):
     """One fact of an answer: a label and a text."""
 
@@ -26,6 +32,7 @@ class Column(NamedTuple):
     name: str
     kind: Literal["", "n", "code"] = ""  # text, numbers, or names in a fixed-width font
     optional: bool = False  # hidden on a narrow page
+    title: str = ""  # explanation of the name, for HTML
 
 
 class Table(NamedTuple):
@@ -104,7 +111,7 @@ def round_table(rounds: Sequence[RoundCounts], *, method: bool = True) -> Table:
 
 
 def class_table(estimate: AccuracyEstimate, order: Sequence[str], most: int) -> tuple[Table | None, int]:
-    """Return the accuracy by predicted and by true class, and how many classes were left out.
+    """Return precision and recall by class, and how many classes were left out.
 
     Classes come in the given order; of more than ``most`` those with most labels come first.
     """
@@ -125,13 +132,22 @@ def class_table(estimate: AccuracyEstimate, order: Sequence[str], most: int) -> 
     for name in names[:most]:
         num = "–" if pool is None else thousands(pool.get(name, 0))
         rows.append((name, num, *_class_cells(predicted.get(name)), *_class_cells(true.get(name))))
-    heads = ("in the pool", "labels", "accuracy if predicted", "labels", "accuracy if true")
-    return Table((Column("class"), *(Column(head, "n") for head in heads)), rows), max(len(names) - most, 0)
+    columns = (
+        Column("class"),
+        Column("in the pool", "n", title="examples predicted as the class"),
+        Column("labels", "n", title="labelled examples predicted as the class"),
+        Column("precision", "n", title="accuracy on the examples predicted as the class"),
+        Column("labels", "n", title="labelled examples that belong to the class"),
+        Column("recall", "n", title="accuracy on the examples that belong to the class"),
+    )
+    return Table(columns, rows), max(len(names) - most, 0)
 
 
 def _class_cells(part: StatedEstimate | None) -> tuple[Cell, Cell]:
     if part is None:
         return "-", "–"
+    if part.n < LEAST_LABELS and part.low < part.high:
+        return str(part.n), TOO_FEW
     return str(part.n), (percent(part.value), ends(part.low, part.high))
 
 

@@ -18,10 +18,10 @@ from opacc_ray.audit.label_budget import LabelBudget, WidthCourse
 from opacc_ray.errors import counted
 from opacc_ray.estimators.intervals import clipped
 from opacc_ray.lake.store_uris import open_store, split
-from opacc_ray.report.facts import intervals_of
+from opacc_ray.report.facts import LEAST_LABELS, TOO_FEW, intervals_of
 from opacc_ray.report.numbers import digits_for, ends, is_share, percent, stated, thousands
 from opacc_ray.report.rendering import style
-from opacc_ray.report.report_documents import RunReport
+from opacc_ray.report.report_documents import ClassFailures, RunReport
 from opacc_ray.svg import (
     WIDE,
     Scale,
@@ -102,11 +102,7 @@ def failures(report: RunReport, width: float) -> Markup:
     assert report.reliability is not None
     classes = report.reliability.classes
     most_labels = sorted(classes, key=lambda item: -item.labels)[:MOST_CLASSES]
-    rows = [
-        Row(item.name, item.found_low, item.found, item.found_high, "own", item.expected, _labels(item.labels))
-        for item in classes
-        if item in most_labels
-    ]
+    rows = [_failure_row(item) for item in classes if item in most_labels]
     texts = []
     for row in rows:
         texts.append(f"{row.name}: expected {percent(row.expected or 0)}")
@@ -115,6 +111,13 @@ def failures(report: RunReport, width: float) -> Markup:
     description = "; ".join(texts)
     title = "Share of failures by predicted class"
     return interval_chart("failures", title, description, rows, width, "accuracy", zero=True)
+
+
+def _failure_row(item: ClassFailures) -> Row:
+    """Return the row of a class; few labels have an interval of nearly all shares, which is not drawn."""
+    if 0 < item.labels < LEAST_LABELS and item.found_low != item.found_high:
+        return Row(item.name, None, None, None, "own", item.expected, TOO_FEW)
+    return Row(item.name, item.found_low, item.found, item.found_high, "own", item.expected, _labels(item.labels))
 
 
 def interval_chart(

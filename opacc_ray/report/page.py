@@ -13,7 +13,7 @@ import yaml
 from opacc_ray.estimators.intervals import clipped
 from opacc_ray.report import sentences
 from opacc_ray.report.coverage_page import section
-from opacc_ray.report.facts import Column, Table, class_table, doubts, interval_table, round_table
+from opacc_ray.report.facts import LEAST_LABELS, Column, Table, class_table, doubts, interval_table, round_table
 from opacc_ray.report.figures import MOST_CLASSES, figures_of
 from opacc_ray.report.gallery import Picture, Pictures
 from opacc_ray.report.numbers import digits_for, ends, is_share, level_text, noun, percent, sentence, stated
@@ -43,6 +43,7 @@ def page(report: RunReport, pictures: Pictures) -> str:
         has_pictures=any(isinstance(found, Picture) for found in pictures.values()),
         figures=figures_of(report),
         most_classes=MOST_CLASSES,
+        least_labels=LEAST_LABELS,
         by_class=by_class,
         more_classes=more_classes,
         matrix=_matrix(report),

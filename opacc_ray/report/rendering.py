@@ -40,7 +40,9 @@ def html_table(table: Table, label: str) -> Markup:
     """Return a table as HTML in a region that scrolls; ``label`` names it for readers who do not see it."""
     kinds = [_kind(column) for column in table.columns]
     head = [
-        Markup('<th scope="col"{}>{}</th>').format(kind, column.name) if column.name else Markup("<td></td>")
+        Markup('<th scope="col"{}>{}</th>').format(kind + _title(column), column.name)
+        if column.name
+        else Markup("<td></td>")
         for kind, column in zip(kinds, table.columns, strict=True)
     ]
     rows = []
@@ -76,6 +78,10 @@ def _in_region(head: list[Markup], rows: list[list[Markup]], label: str, attribu
 def _kind(column: Column) -> Markup:
     kinds = " ".join(filter(None, (column.kind, "optional" * column.optional)))
     return Markup(' class="{}"').format(kinds) if kinds else Markup("")
+
+
+def _title(column: Column) -> Markup:
+    return Markup(' title="{}"').format(column.title) if column.title else Markup("")
 
 
 def _html_cell(cell: Cell) -> Any:

@@ -42,13 +42,13 @@ def worth(stated: AccuracyEstimate) -> str | None:
         return None
     labels, worth = counted(n, "label"), thousands(effective)
     if effective > 1.05 * n:
-        return f"These {labels} are worth {worth} random labels."
+        return f"These {labels} are worth {worth}: they are as precise as {worth} labels chosen at random."
     if effective < 0.95 * n:
         return (
-            f"These {labels} are worth only {worth} random labels: the method lost precision here, and a simple "
-            "random sample would have been more precise."
+            f"These {labels} are worth only {worth}: they are as precise as {worth} labels chosen at random. The "
+            "method lost precision here, and a simple random sample would have been more precise."
         )
-    return f"These {labels} are worth about as many random labels."
+    return f"These {labels} are about as precise as {labels} chosen at random."
 
 
 def started_from(sources: Sequence[HistorySource] | None) -> str | None:

@@ -98,7 +98,7 @@ class Predicted(Part):
         if self.classes is not None:
             rest = len(self.classes) - 10  # that are named
             more = f" and {rest} more class{'es' * (rest > 1)}" if rest > 0 else ""
-            found.append(", ".join(f"{name} {num}" for name, num in [*self.classes.items()][:10]) + more)
+            found.append(", ".join(f"{name}: {num}" for name, num in [*self.classes.items()][:10]) + more)
         if spread := self.confidence:
             found.append(f"confidence {spread.low:.2f} to {spread.high:.2f}, median {spread.median:.2f}")
         if spread := self.values:

@@ -409,3 +409,26 @@ def test_no_class_is_said_before_a_conflict(text: str, run: Run) -> None:
     import_for(run, chosen.ids)
     with pytest.raises(LabelError, match=f"has the label '{text}', which is none of the 3 classes"):
         label_actions.import_labels(run, "more.csv", f"id,label\n{chosen.ids[0]},{text}\n".encode())
+
+
+def test_a_round_that_is_replaced_is_reported(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    verbs.select(run, "neyman", 60, {})
+    verbs.select(run, "neyman", 60, {})
+    assert not caplog.records
+    verbs.select(run, "srs", 50, {})
+    [record] = caplog.records
+    said = record.getMessage()
+    assert said.startswith("round 1 of ")
+    assert "(60 examples by neyman) had no labels and is replaced; its manifests no longer count." in said
+    assert said.endswith("Later rounds draw by srs, unless `opacc next` gets --method")
+    import_for(run, run.read_selection(1).ids)
+    assert verbs.next_round(run, 20).method == "srs"
+
+
+def test_labels_that_are_missing_are_counted_next_to_those_that_came(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import_for(run, verbs.select(run, "css", 30, {}).ids[::2])
+    told = text_of(capsys, "estimate", run.uri, "--partial")
+    assert "   15 of 30 labels\n" in told
+    assert "note      15 of 30 labels of round 1 are assumed to be missing at random\n" in told

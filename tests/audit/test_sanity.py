@@ -26,6 +26,7 @@ from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.report.page import page, summary
 from opacc_ray.report.run_report import gather
 from opacc_ray.runs.run import Run
+from opacc_ray.runs.run_documents import Predicted
 from opacc_ray.spec import parse_spec
 
 N, NAMES = 120, ["disc", "square", "star", "triangle"]
@@ -98,7 +99,7 @@ def test_run_says_what_was_predicted(lake: Path, tmp_path: Path, capsys: pytest.
         assert main(["run", str(tmp_path / "spec.yaml"), "--json"]) == 0
     [line] = [line for line in out.splitlines() if line.startswith("predicted")]
     said = json.loads(capsys.readouterr().out)
-    assert line.startswith("predicted  disc 30, square 30, star 30, triangle 30; confidence 0.")
+    assert line.startswith("predicted  disc: 30, square: 30, star: 30, triangle: 30; confidence 0.")
     assert "warning" not in out
     assert said["predicted"]["classes"] == dict.fromkeys(NAMES, 30)
     lowest, middle, highest = (said["predicted"]["confidence"][key] for key in ("low", "median", "high"))
@@ -234,7 +235,7 @@ def found_by(given: dict[str, Any]) -> tuple[str, list[str], str]:
 
 def test_check_tries_examples_from_all_over_the_pool(lake: Path, tmp_path: Path) -> None:
     found, _, _ = found_by(content(lake, tmp_path))
-    assert "of 64 examples predicted: disc 16, square 16, star 16, triangle 16; confidence 0." in found
+    assert "of 64 examples predicted: disc: 16, square: 16, star: 16, triangle: 16; confidence 0." in found
 
 
 @pytest.mark.parametrize("rows", [40, 1000])
@@ -248,7 +249,7 @@ def test_check_tries_rows_from_all_over_an_array(rows: int, lake: Path, tmp_path
     pool = {"uri": f"{tmp_path}/arrays", "format": "npy"}
     found, _, _ = found_by(content(lake, tmp_path, pool=pool, sample={"method": "srs", "budget": 8}))
     assert f"of {min(rows, 64)} examples predicted: " in found
-    assert all(f"{name} " in found for name in NAMES)
+    assert all(f"{name}: " in found for name in NAMES)
 
 
 @pytest.mark.parametrize("policy", ["error", "exclude"])
@@ -314,3 +315,8 @@ def test_inputs_far_from_those_of_the_reference_are_told(lake: Path, tmp_path: P
         assert [text.startswith("the inputs lie far from those of the reference") for text in warnings] == [
             True
         ] * is_far
+
+
+def test_counts_of_numeric_classes_are_set_apart_from_their_names() -> None:
+    predicted = Predicted(examples=18, classes={"4": 9, "5": 9}, confidence=None, values=None)
+    assert str(predicted) == "4: 9, 5: 9"

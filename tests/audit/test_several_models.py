@@ -86,6 +86,17 @@ def test_every_round_of_a_run_is_drawn_for_all_models_and_knows_how_each_did(run
     assert lines[7].endswith("all differences hold with 95 % confidence")
 
 
+def test_models_with_equal_predictions_are_reported_as_equal(run: Run, tmp_path: Path) -> None:
+    same = [write_run(tmp_path, name, PREDICTION, classes=CLASSES) for name in ("same", "again")]
+    answer(run, verbs.select(run, "neyman", 40, {}))
+    found = several_models.compare(run, same[0])
+    assert "best        neither: all predictions are equal" in terminal_text(texts.comparison(found))
+    unknown = found.model_copy(update={"num_unlike": None})
+    assert "neither: the models are equal on all labels so far" in terminal_text(texts.comparison(unknown))
+    several = several_models.compare(run, *same)
+    assert "best      none: all predictions are equal" in terminal_text(texts.comparison(several))
+
+
 def test_a_method_for_one_model_serves_it_alone_and_compares_all(run: Run, others: list[Run]) -> None:
     chosen = verbs.select(run, "css", 60, {})
     assert chosen.index.tolist() == opacc.select(POOLS[0], "css", 60).index.tolist()

@@ -9,6 +9,7 @@ from pathlib import Path
 import audited_run
 import numpy as np
 import pytest
+import reported_run
 from audited_run import CLASSES, KEYS, PREDICTION, TRUTH, label, write_features, write_pool
 from audited_run import extract_by_hand as extract
 
@@ -18,9 +19,12 @@ from opacc_ray.audit.status import status
 from opacc_ray.audit.verify import Verification, verify
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, LabelError, OpaccError
+from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.feature_set import read_index
 from opacc_ray.extract.shards import FeatureShard, encode_shard
 from opacc_ray.labels.label_actions import import_labels
+from opacc_ray.lake.pools import plan_shards
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 
@@ -325,3 +329,14 @@ def test_lost_correction_is_named_by_the_next_estimate(run: Run) -> None:
     run.store.delete(lost)
     with pytest.raises(DataError, match=rf"{lost} is lost, and the last estimate used it"):
         accuracy.estimate(run, partial=True)
+
+
+def test_one_shard_that_was_done_before_is_counted_in_the_singular(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = reported_run.write_run(tmp_path)
+    spec = run.spec
+    plan = plan_shards(open_store(spec.pool.uri), spec.pool.format, reported_run.N)
+    with caplog.at_level(logging.INFO):
+        assert unfinished(Extraction(spec, spec.pool, spec.features(), run.features), plan).missing == []
+    assert "1 of 1 shard was done before: " in caplog.text

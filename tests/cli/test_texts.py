@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from opacc_ray.cli.texts import points_apart
 from opacc_ray.report.numbers import change, stated
 from opacc_ray.runs.estimate_documents import StatedEstimate
 
@@ -20,6 +21,19 @@ def test_difference_has_a_sign_unless_it_rounds_to_zero() -> None:
     assert change(estimate(0.1, low=-0.05, high=0.2)) == ("+10.0 points", "-5.0 to +20.0")
     assert change(estimate(0.0, low=0.0, high=0.0)) == ("0.0 points", "0.0 to 0.0")
     assert change(estimate(0.1, low=-0.05, high=0.2), "mean score") == ("+0.100", "-0.050 to +0.200")
+
+
+@pytest.mark.parametrize(
+    ("goal", "now", "shown"),
+    [
+        (0.02, 0.034, ("±2 points", "±3.4 points")),
+        (0.02, 0.020004, ("±2 points", "±2.0004 points")),
+        (0.1, 0.10004, ("±10 points", "±10.004 points")),
+        (0.02, 0.02, ("±2 points", "±2 points")),
+    ],
+)
+def test_half_widths_that_round_alike_have_more_digits(goal: float, now: float, shown: tuple[str, str]) -> None:
+    assert points_apart(goal, now) == shown
 
 
 def estimate(value: float, **ends: Any) -> StatedEstimate:

@@ -237,9 +237,12 @@ def test_the_same_labels_give_the_same_bytes(run: Run, report: RunReport) -> Non
 @pytest.mark.parametrize(
     ("effective", "said"),
     [
-        (410.2, "These 200 labels are worth 410 random labels."),
-        (201.0, "These 200 labels are worth about as many random labels."),
-        (90.0, "These 200 labels are worth only 90 random labels: the method lost precision here, "),
+        (410.2, "These 200 labels are worth 410: they are as precise as 410 labels chosen at random."),
+        (201.0, "These 200 labels are about as precise as 200 labels chosen at random."),
+        (
+            90.0,
+            "These 200 labels are worth only 90: they are as precise as 90 labels chosen at random. The method",
+        ),
         (None, None),
     ],
 )

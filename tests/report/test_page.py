@@ -134,6 +134,35 @@ def test_it_says_the_answer_the_worth_and_how_to_repeat_it(run: Run, html: str) 
     assert "rests on the random draw alone" in words
 
 
+def test_the_page_of_docs_names_the_headings_of_a_report(run: Run) -> None:
+    docs = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
+    named = re.findall(r"^\| ([^|`]+?) \|", docs.partition("| section |")[2].partition("\n\n")[0], re.MULTILINE)
+    named.remove("What the pool covers")  # characterize/test_characterize_command.py has it
+    found = re.findall(r"<h2[^>]*>([^<]+)</h2>", page(*gather(run)))
+    assert named == found
+
+
+def test_numbers_of_a_class_are_shown_from_five_labels_on(run: Run) -> None:
+    report, pictures = gather(run)
+    assert report.estimate is not None
+    assert report.estimate.by_predicted_class is not None
+    few = {name: part.model_copy(update={"n": 4}) for name, part in report.estimate.by_predicted_class.items()}
+    assert report.reliability is not None
+    classes = [item.model_copy(update={"labels": 4}) for item in report.reliability.classes]
+    update = {
+        "estimate": report.estimate.model_copy(update={"by_predicted_class": few}),
+        "reliability": report.reliability.model_copy(update={"classes": classes}),
+    }
+    html = page(report.model_copy(update=update), pictures)
+    table = html[html.index('aria-label="Precision and recall by class"') :].partition("</table>")[0]
+    assert table.count('<td class="n">4</td><td class="n">too few labels</td>') == len(few)
+    assert 'title="accuracy on the examples predicted as the class">precision</th>' in table
+    figure = html[html.index('aria-labelledby="failures-w-title') :].partition("</svg>")[0]
+    assert figure.count("too few labels</text>") == len(classes)
+    assert "mark own" not in figure
+    assert "mark own" in page(report, pictures)
+
+
 def test_it_says_which_audits_it_started_from(tmp_path: Path) -> None:
     earlier = write_run(tmp_path / "earlier")
     label(earlier, verbs.select(earlier, "srs", 40, {}).ids)
