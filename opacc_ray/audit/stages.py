@@ -18,19 +18,9 @@ from opacc_ray.errors import DataError, counted
 from opacc_ray.extract import reference, stored_features
 from opacc_ray.extract.content_digest import describe
 from opacc_ray.extract.extractor import Base, Extraction, refusal
-from opacc_ray.extract.feature_set import (
-    ALL,
-    INDEX,
-    Index,
-    IndexedShard,
-    check_shard,
-    loses,
-    make_index,
-    read_index,
-    write_description,
-    write_index,
-)
+from opacc_ray.extract.feature_set import ALL, loses, write_description
 from opacc_ray.extract.features import Features
+from opacc_ray.extract.index import INDEX, Index, IndexedShard, check_shard, make_index, read_index, write_index
 from opacc_ray.extract.shards import ShardReport, check_plan, find_repeated, hashes_of, read_report
 from opacc_ray.extract.trial import left_nothing
 from opacc_ray.lake.examples import BadItem, Plan, Shard

@@ -12,7 +12,8 @@ from opacc_ray.audit.sanity import SANITY, read_sanity
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
-from opacc_ray.extract.feature_set import INDEX, Index, check_shard, read_description, read_index
+from opacc_ray.extract.feature_set import read_description
+from opacc_ray.extract.index import INDEX, Index, check_shard, read_index
 from opacc_ray.labels.joining import LabelConflict
 from opacc_ray.labels.label_log import lost_files, read_log, refuse_lost
 from opacc_ray.labels.labelled_rounds import read_rounds

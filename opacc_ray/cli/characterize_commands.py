@@ -11,7 +11,7 @@ from opacc_ray.errors import SpecError
 if TYPE_CHECKING:
     from opacc_ray.audit.characterization_documents import Generation
     from opacc_ray.characterize.class_coverage import Regions
-    from opacc_ray.cli.texts import Line
+    from opacc_ray.report.facts import Line
     from opacc_ray.report.report_documents import WrittenCharacterization
     from opacc_ray.runs.run import Run
 

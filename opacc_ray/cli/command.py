@@ -35,9 +35,9 @@ from opacc_ray.cli.terminal import (
 from opacc_ray.errors import DataError, OpaccError, SpecError, shortened
 
 if TYPE_CHECKING:
-    from opacc_ray.cli.texts import Line
     from opacc_ray.documents import Document
     from opacc_ray.labels.label_log import Score
+    from opacc_ray.report.facts import Line
     from opacc_ray.spec import Spec
 
 LOG, LOG_FORM = "OPACC_LOG", click.Choice(["text", "json"])

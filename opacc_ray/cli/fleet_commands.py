@@ -11,9 +11,9 @@ from opacc_ray.cli.command import Answer, command, picture_option
 from opacc_ray.errors import DataError, shown
 
 if TYPE_CHECKING:
-    from opacc_ray.cli.texts import Line
     from opacc_ray.fleet.fleet_documents import AccuracyHistory
     from opacc_ray.fleet.run_fleet import Written
+    from opacc_ray.report.facts import Line
 
 
 @command("fleet")

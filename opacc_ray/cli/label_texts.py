@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from opacc_ray.cli.command import short_name
-from opacc_ray.cli.texts import Line, changed, next_step, step_after_labels
+from opacc_ray.cli.texts import changed, next_step, step_after_labels
 from opacc_ray.errors import counted
 from opacc_ray.labels.label_documents import (
     AnsweredRound,
@@ -19,7 +19,7 @@ from opacc_ray.labels.label_documents import (
     WithdrawnLabels,
 )
 from opacc_ray.labels.label_rows import few, quoted
-from opacc_ray.report.facts import Column, Fact, Table, facts, round_table, warned
+from opacc_ray.report.facts import Column, Fact, Line, Table, facts, round_table, warned
 from opacc_ray.runs.estimate_documents import RoundCounts
 
 

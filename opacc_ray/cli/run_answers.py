@@ -15,11 +15,11 @@ from opacc_ray.audit.submission import Ended, RunExit, Submission, ended_by
 from opacc_ray.audit.verify import Verification
 from opacc_ray.cli import texts
 from opacc_ray.cli.command import Answer, ending
-from opacc_ray.cli.texts import Line, changed
+from opacc_ray.cli.texts import changed
 from opacc_ray.errors import OpaccError, SpecError, counted
 from opacc_ray.lake.store_uris import open_store, split
 from opacc_ray.report import numbers
-from opacc_ray.report.facts import Column, Fact, Table, count_text, facts
+from opacc_ray.report.facts import Column, Fact, Line, Table, count_text, facts
 from opacc_ray.report.numbers import duration, noun, percent
 from opacc_ray.runs.feature_sets import FeatureSets, RemovedSet, StoredSet
 from opacc_ray.runs.feature_store import find_changed

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 from opacc_ray.audit.progress import LOG
 
 if TYPE_CHECKING:
-    from opacc_ray.cli.texts import Line
-    from opacc_ray.report.facts import Fact, Table
+    from opacc_ray.report.facts import Fact, Line, Table
 
 log = logging.getLogger(__name__)
 

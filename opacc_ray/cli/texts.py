@@ -10,13 +10,10 @@ from opacc_ray.cli.command import short_name
 from opacc_ray.cli.terminal import NEXT
 from opacc_ray.errors import counted
 from opacc_ray.report import numbers
-from opacc_ray.report.facts import Fact, Table, facts, round_table, warned
+from opacc_ray.report.facts import Fact, Line, facts, round_table, warned
 from opacc_ray.report.numbers import level_text, noun, percent, thousands
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, Basis, ChangedObjects, StatedEstimate
 from opacc_ray.runs.run_documents import DrawnRound, GoalProgress
-
-Line = Fact | Table | str
-"""A part of an answer; a plain text is printed as it is."""
 
 GAP = "   "
 """Between the parts of a result: value, interval, labels."""

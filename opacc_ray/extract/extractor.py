@@ -39,7 +39,8 @@ from opacc_ray.neurons.criteria import Ranges
 from opacc_ray.spec import SURPRISE, PoolSpec, Spec, open_pool, rules_of, see_modules
 
 if TYPE_CHECKING:
-    from opacc_ray.extract.inference import Activations, FunctionModel
+    from opacc_ray.extract.inference import FunctionModel
+    from opacc_ray.extract.inputs import Activations
     from opacc_ray.extract.torch_model import Device, Model
 
 _COVERED = "covered layers"  # a column that is never written: NaN if a value of these layers is not finite

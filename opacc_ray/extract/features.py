@@ -6,21 +6,19 @@ Files are read and decoded on a few threads, some ahead, and only the requested 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.extract.derived import ROWS, Derived
+from opacc_ray.extract.index import Index
 from opacc_ray.extract.shards import read_table
 from opacc_ray.lake.arrow_columns import numbers, texts, to_numpy
 from opacc_ray.lake.store import in_order
 from opacc_ray.lake.store_uris import Store
 from opacc_ray.parts.view import Call, Located, add_up, answers, locate, starts_of
 from opacc_ray.pool import COLUMNS, FEATURES, Pool
-
-if TYPE_CHECKING:
-    from opacc_ray.extract.feature_set import Index
 
 MOST_THREADS = 16
 EXAMPLES_AT_A_TIME = 1 << 18
@@ -56,7 +54,7 @@ class Features:
     derived: Derived | None = field(default=None, compare=False, repr=False)  # None for a part of a pool
 
     @classmethod
-    def of(cls, store: Store, index: "Index") -> "Features":
+    def of(cls, store: Store, index: Index) -> "Features":
         """Return the files of a folder that contain examples."""
         return cls(store, _files_of(index))._as_pool()
 
@@ -72,7 +70,7 @@ class Features:
         """Return the same features, with the footer of each file read once."""
         return replace(self, footers={})
 
-    def with_added(self, name: str, place: str, index: "Index") -> "Features":
+    def with_added(self, name: str, place: str, index: Index) -> "Features":
         """Return the same features with one more, whose files are in the folder ``place``."""
         own = [file._replace(name=f"{place}/{file.name}") for file in _files_of(index)]
         files = zip(self.files, own, strict=True)
@@ -226,7 +224,7 @@ class Features:
         )
 
 
-def _files_of(index: "Index") -> tuple[FeatureFile, ...]:
+def _files_of(index: Index) -> tuple[FeatureFile, ...]:
     return tuple(
         FeatureFile(shard.file, shard.examples, shard.bytes, shard.footer_bytes, shard.sha256)
         for shard in index.shards

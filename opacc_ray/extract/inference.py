@@ -24,17 +24,14 @@ Legend: B examples of a batch, C classes, m neurons, σ the logistic function.
 """
 
 import logging
-import sysconfig
-import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError, OpaccError, shortened
+from opacc_ray.errors import DataError
+from opacc_ray.extract.inputs import Activations, user_code
 from opacc_ray.extract.machine import Machine, cpu_name
 from opacc_ray.extract.neighbours import HOST, Arrays
 from opacc_ray.extract.shards import Columns
@@ -48,14 +45,6 @@ log = logging.getLogger(__name__)
 Output = NDArray[np.float32]
 
 _TOLERANCE = {"float32": 1e-3, "bfloat16": 3e-2, "float16": 5e-3}  # allowed distance of a sum from 1
-
-
-class Activations(NamedTuple):
-    """Activations of a model for a batch of B examples."""
-
-    hidden: NDArray[np.float32] | None  # (B, m); None if the model returns its output alone
-    output: NDArray[np.float32]  # (B, C)
-    layers: tuple[NDArray[np.float32], ...]  # (B, neurons) each; empty unless coverage is extracted
 
 
 def load_model(spec: Spec, device: str, coverage: CoverageSpec | None) -> "Model | FunctionModel":
@@ -149,32 +138,6 @@ def _rows(value: Any, length: int, what: str) -> NDArray[np.float32]:
             f"{what} has shape {found.shape} for a batch of {length}: return one row per example, in its order"
         )
     return np.ascontiguousarray(found.reshape(length, -1))
-
-
-@contextmanager
-def user_code(what: str, remedy: str = "") -> Iterator[None]:
-    """Convert errors of the user's code in the block to DataError; errors of this package and MemoryError pass.
-
-    ``what`` names the function and its key in the spec, such as ``model.factory 'mypkg:net'``.
-    """
-    try:
-        yield
-    except (OpaccError, MemoryError):
-        raise
-    except (Exception, SystemExit) as error:  # the latter would end the process with the exit code of success
-        reason = shortened(str(error))
-        text = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(Path(frame.filename))]
-        place = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
-        failure = DataError(f"{what} raised {text}{place}" + (f"; {remedy}" if remedy else ""))
-        failure.details = "".join(traceback.format_exception(error))
-        raise failure from None
-
-
-def _is_users(file: Path) -> bool:
-    """Return whether a file is neither installed nor of this package."""
-    others = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), Path(__file__).parents[1])
-    return file.exists() and not any(file.resolve().is_relative_to(Path(place).resolve()) for place in others)
 
 
 def read_output(output: Output, model: ModelSpec, precision: str) -> dict[str, NDArray[Any]]:

@@ -1,13 +1,16 @@
-"""Inputs of the model: the transform of decoded examples, and batches of its results."""
+"""What a model gets and gives: the transform of decoded examples, batches of its results, activations, its errors."""
 
-from collections.abc import Callable
-from typing import Any
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError
-from opacc_ray.extract.inference import user_code
+from opacc_ray.errors import DataError, OpaccError, shortened
 from opacc_ray.lake.examples import Example
 from opacc_ray.spec import Spec, load_function
 
@@ -114,3 +117,37 @@ def _empty_inputs(value: NDArray[np.float32], num: int) -> NDArray[np.float32]:
     order = sorted(range(value.ndim), key=lambda axis: -strides[axis])
     room = np.empty((num, *(value.shape[axis] for axis in order)), dtype=np.float32)
     return room.transpose(0, *(1 + order.index(axis) for axis in range(value.ndim)))
+
+
+class Activations(NamedTuple):
+    """Activations of a model for a batch of B examples."""
+
+    hidden: NDArray[np.float32] | None  # (B, m); None if the model returns its output alone
+    output: NDArray[np.float32]  # (B, C)
+    layers: tuple[NDArray[np.float32], ...]  # (B, neurons) each; empty unless coverage is extracted
+
+
+@contextmanager
+def user_code(what: str, remedy: str = "") -> Iterator[None]:
+    """Convert errors of the user's code in the block to DataError; errors of this package and MemoryError pass.
+
+    ``what`` names the function and its key in the spec, such as ``model.factory 'mypkg:net'``.
+    """
+    try:
+        yield
+    except (OpaccError, MemoryError):
+        raise
+    except (Exception, SystemExit) as error:  # the latter would end the process with the exit code of success
+        reason = shortened(str(error))
+        text = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(Path(frame.filename))]
+        place = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+        failure = DataError(f"{what} raised {text}{place}" + (f"; {remedy}" if remedy else ""))
+        failure.details = "".join(traceback.format_exception(error))
+        raise failure from None
+
+
+def _is_users(file: Path) -> bool:
+    """Return whether a file is neither installed nor of this package."""
+    others = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), Path(__file__).parents[1])
+    return file.exists() and not any(file.resolve().is_relative_to(Path(place).resolve()) for place in others)

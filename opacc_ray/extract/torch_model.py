@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
-from opacc_ray.extract.inference import Activations
+from opacc_ray.extract.inputs import Activations
 from opacc_ray.extract.machine import Machine, cpu_name
 from opacc_ray.extract.neighbours import Arrays
 from opacc_ray.extract.weights import build, load_program, load_weights

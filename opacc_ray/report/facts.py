@@ -42,6 +42,10 @@ class Table(NamedTuple):
     rows: Sequence[Sequence[Cell]]
 
 
+Line = Fact | Table | str
+"""A part of an answer; a plain text is printed as it is."""
+
+
 class StatedInterval(NamedTuple):
     """One of the intervals of a result."""
 

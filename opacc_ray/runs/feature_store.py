@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError, SpecError, shortened
 from opacc_ray.extract.extractor import refusal
-from opacc_ray.extract.feature_set import Complete, Index
+from opacc_ray.extract.feature_set import Complete
 from opacc_ray.extract.features import Features, StoredParts, TooLarge
+from opacc_ray.extract.index import Index
 from opacc_ray.lake.arrow_columns import numbers, texts
 from opacc_ray.lake.examples import BadItem
 from opacc_ray.lake.parquet_io import encode, read_bytes
