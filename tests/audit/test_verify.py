@@ -281,7 +281,7 @@ def test_status_says_that_an_estimate_is_old(home: Path, capsys: pytest.CaptureF
     assert status(run).estimate_is_current is False
     capsys.readouterr()
     assert main(["status", run.uri]) == 0
-    assert "12 labels   old: 20 labels now" in capsys.readouterr().out
+    assert "12 of 20 labels   old: 20 labels now" in capsys.readouterr().out
 
 
 def test_a_round_without_an_answer_makes_no_estimate_old(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
