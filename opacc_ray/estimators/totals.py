@@ -1,8 +1,9 @@
 """Means over known parts of the pool, from predictions for every example and the labels of all rounds.
 
 A *variable* v is what an example contributes to a number, known once it is labelled: a failure, a missed example of a
-class, a cost. Every example has a *forecast* v̂ of it. A *domain* D is a part of the pool that is known without labels, a
-predicted class or a slice, so its size N_D is known. Round t with inclusion probabilities π estimates the mean over D by
+class, a cost. Every example has a *forecast* v̂ of it. A *domain* D is a part of the pool that is known without labels,
+a predicted class or a slice, so its size N_D is known. Round t with inclusion probabilities π estimates the mean over D
+by
 
     z_t = (1/N_D) · [ Σ_before v + Σ_free v̂ + Σ_batch (v - v̂)/π ]                 all sums over the examples of D
 
@@ -14,8 +15,8 @@ predicted probability p of failure, and the mean m and the mean square s of v am
 
     v̂ = p·m        Var(v) = p·s - p²·m²
 
-so the sums of p, p(1/π - 1) and p²(1/π - 1) over *groups*, the examples of one slice and one predicted class, give every
-total (:class:`GroupSums`).
+so the sums of p, p(1/π - 1) and p²(1/π - 1) over *groups*, the examples of one slice and one predicted class, give
+every total (:class:`GroupSums`).
 
 The interval is Wilson's at the size of the simple random sample with the same variance. The measured variance rests on
 the few labels of D, so it is shrunk towards the predicted one, and it is never below half of that:
@@ -33,6 +34,7 @@ Legend: N_D size, m labels in D, π inclusion probability, h leverage of a label
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -53,6 +55,7 @@ LEVELS = 48
 """Quantiles by which the distribution of a mean is represented."""
 
 _LEAST = 1e-300
+_BLOCK = 1 << 20
 
 
 class Share(Protocol):
@@ -103,38 +106,44 @@ class RoundLabels(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """A partition of the pool in groups of one slice and one predicted class each; number s·C + c."""
+    """A partition of the pool in groups of one slice and one predicted class each; slice s and class c are s·C + c."""
 
-    code: Codes  # (N,)
-    sizes: NDArray[np.int64]  # (G,)
+    predicted: Codes  # (N,) 0 .. C - 1
     num_classes: int  # C
+    slices: Codes | None = None  # (N,) 0 .. S - 1; None: one slice
+    num_slices: int = 1  # S
     coefficient: Array | None = None  # (N,) by which the variables of each example are multiplied; None: 1
 
-    @classmethod
-    def of(
-        cls, predicted: Codes, num_classes: int, slices: Codes | None = None, coefficient: Array | None = None
-    ) -> "Groups":
-        """Cross predicted classes (N,), 0 .. C - 1, with slices (N,), 0 .. S - 1."""
-        code = predicted if slices is None else slices.astype(np.int64) * num_classes + predicted
-        num = num_classes * (1 if slices is None else int(slices.max(initial=0)) + 1)
-        return cls(code, np.bincount(code, minlength=num), num_classes, coefficient)
-
     @property
-    def classes(self) -> NDArray[np.int64]:
-        """(G,) predicted class of each group."""
-        return np.arange(len(self.sizes)) % self.num_classes
+    def num(self) -> int:
+        """Return G, the number of groups."""
+        return self.num_slices * self.num_classes
 
-    @property
-    def slices(self) -> NDArray[np.int64]:
-        """(G,) slice of each group."""
-        return np.arange(len(self.sizes)) // self.num_classes
+    def code(self, index: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the group of the examples ``index`` (k,)."""
+        code = self.predicted[index].astype(np.int64)
+        return code if self.slices is None else code + self.slices[index].astype(np.int64) * self.num_classes
+
+    def factor(self, index: NDArray[np.int64]) -> Array:
+        """Return the coefficients of the examples ``index`` (k,)."""
+        return np.ones(len(index)) if self.coefficient is None else self.coefficient[index]
+
+    def sizes(self) -> Array:
+        """Return the number of examples in each group, (G,)."""
+        blocks = (np.arange(at, min(at + _BLOCK, len(self.predicted))) for at in range(0, len(self.predicted), _BLOCK))
+        counts = [np.bincount(self.code(own), minlength=self.num) for own in blocks]
+        return np.sum(counts, axis=0, dtype=np.float64)
 
     def sums(self, free: NDArray[np.int64], p: Array, odds: Array) -> GroupSums:
-        """Add up p (k,) and p with 1/π - 1 (k,) over the groups of the examples ``free`` (k,)."""
-        code, size = self.code[free], len(self.sizes)
-        first = p if self.coefficient is None else p * self.coefficient[free]
-        second = odds if self.coefficient is None else odds * self.coefficient[free] ** 2
-        return GroupSums(*(_added(code, own, size) for own in (first, p * second, p * p * second)))
+        """Add up p (k,) and p with 1/π - 1 (k,) over the groups of the examples ``free`` (k,), block by block."""
+        found = np.zeros((3, self.num))
+        for at in range(0, len(free), _BLOCK):
+            own = slice(at, at + _BLOCK)
+            code, factor = self.code(free[own]), self.factor(free[own])
+            spread = p[own] * odds[own] * factor**2
+            for row, values in zip(found, (p[own] * factor, spread, spread * p[own]), strict=True):
+                row += _added(code, values, self.num)
+        return GroupSums(*found)
 
 
 class Variable(NamedTuple):
@@ -150,35 +159,62 @@ class Variable(NamedTuple):
         return cls(values, mean, mean)
 
 
-class Evidence(NamedTuple):
-    """All that the rounds of a sample say of the groups of a pool."""
+class Evidence(Protocol):
+    """What the labels of all rounds say of the groups of a pool."""
+
+    @property
+    def groups(self) -> Groups:
+        """The groups."""
+
+    @property
+    def sizes(self) -> Array:
+        """(G,) examples in each group."""
+
+    @property
+    def index(self) -> NDArray[np.int64]:
+        """(n,) labelled examples, over all rounds."""
+
+    @property
+    def reason(self) -> str | None:
+        """Why the estimates are not design-based; None if they are."""
+
+    def shares(self, variable: Variable, domain: Codes, num_domains: int) -> Sequence[Share]:
+        """Return the mean of a variable in [0, 1] over each domain; ``domain`` (G,) is that of each group, or -1."""
+
+    def variance(self, variable: Variable, domain: Codes, num_domains: int) -> Array:
+        """Return the variance of the mean of any variable over each domain."""
+
+
+@dataclass(frozen=True, eq=False)
+class PredictedEvidence:
+    """All that rounds with predicted failures say of the groups of a pool."""
 
     groups: Groups
-    index: NDArray[np.int64]  # (n,) labelled examples, over all rounds
+    sizes: Array  # (G,)
+    index: NDArray[np.int64]  # (n,)
     labels: tuple[RoundLabels, ...]
     sums: tuple[GroupSums, ...]
     trust: float  # λ: how far weights are those by variance
     weights: Array  # (rounds,) the other weights
+    reason: str | None = None
 
     def shares(self, variable: Variable, domain: Codes, num_domains: int) -> "list[DomainShare]":
-        """Return the mean of a variable in [0, 1] over each domain; ``domain`` (G,) is that of each group, or -1."""
+        """Return the mean of a variable over each domain."""
         return [DomainShare(*row) for row in zip(*self._combine(variable, domain, num_domains), strict=True)]
 
-    def total(self, variable: Variable, coefficient_scale: float = 1.0) -> tuple[float, float, float]:
-        """Return the mean of any variable over the whole pool, its variance, and the degrees of freedom of that."""
-        (share,) = self.shares(variable, np.zeros(len(self.groups.sizes), dtype=np.int64), 1)
-        return share.value, share.variance + share.half_event[1], float(share.num - 1)
+    def variance(self, variable: Variable, domain: Codes, num_domains: int) -> Array:
+        """Return the variance of the mean of any variable over each domain."""
+        return np.array([share.variance for share in self.shares(variable, domain, num_domains)])
 
     def _combine(self, variable: Variable, domain: Codes, num: int) -> list[list[float]]:
         def over(values: Array) -> Array:  # sums over the groups of each domain
             return _added(domain[inside], values[inside], num)
 
         inside = domain >= 0
-        sizes = over(self.groups.sizes.astype(np.float64))
+        sizes = over(self.sizes)
         divisor = np.maximum(sizes, 1)
-        group = self.groups.code[self.index].astype(np.int64)
+        group, factor = self.groups.code(self.index), self.groups.factor(self.index)
         where, mean = domain[group], variable.mean[group]
-        factor = np.ones(len(group)) if self.groups.coefficient is None else self.groups.coefficient[self.index]
         spread = [over(own.odds * variable.square - own.square * variable.mean**2) for own in self.sums]
         foreseen = np.maximum(np.stack(spread) / divisor**2, _LEAST)
         weight = 1 / foreseen
@@ -199,16 +235,20 @@ class Evidence(NamedTuple):
             first += _added(at, forecast * effect, num)
             second += _added(at, forecast * effect**2, num)
             expected += _added(at, forecast, num)
-        every, once = np.unique(self.index, return_index=True)
-        once = once[where[once] >= 0]
-        labelled = _added(where[once], np.ones(len(once)), num)
-        events = _added(where[once], variable.values[once], num)
+        labelled, events = labelled_in(self.index, where, variable.values, num)
         by_forecast = (weight**2 * foreseen).sum(axis=0)
         shrunk = (labelled * measured + PRIOR_LABELS * by_forecast) / (labelled + PRIOR_LABELS)
         variance = np.maximum(shrunk, _LEAST_SHARE * by_forecast)
         half = 0.5 / np.maximum(expected, _LEAST)
         columns = (value, variance, half * first, half * second, sizes, labelled, events, expected)
         return [column.tolist() for column in columns]
+
+
+def labelled_in(index: NDArray[np.int64], where: Codes, values: Array, num: int) -> tuple[Array, Array]:
+    """Return the distinct labels in each of ``num`` domains, and the sum of their values; ``where`` (n,) may be -1."""
+    _, once = np.unique(index, return_index=True)
+    once = once[where[once] >= 0]
+    return _added(where[once], np.ones(len(once)), num), _added(where[once], values[once], num)
 
 
 class DomainShare(NamedTuple):

@@ -42,7 +42,7 @@ from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.difference_estimator import CombinedRounds, RoundEstimate
 from opacc_ray.estimators.rounds import Outcome, known_outcomes, labelled_before, round_weights, shares_left
-from opacc_ray.estimators.totals import Evidence, Groups, GroupSums, RoundLabels
+from opacc_ray.estimators.totals import Groups, GroupSums, PredictedEvidence, RoundLabels
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import neyman, parse_parameters
@@ -111,7 +111,7 @@ def gather_evidence(
     outcomes: Sequence[Outcome],
     history: History,
     groups: Callable[[Forecast], Sequence[Groups]],
-) -> list[Evidence]:
+) -> list[PredictedEvidence]:
     """Return what the rounds say of each of several partitions of the pool, made from the forecast of failures.
 
     Raises LabelError as :func:`regression_estimate`.
@@ -128,14 +128,12 @@ def gather_evidence(
         start = end
     index, weights = np.concatenate([part.index for part in selections]), round_weights(selections)
     return [
-        Evidence(own, index, tuple(labels), tuple(found_sums), found.trust, weights)
+        PredictedEvidence(own, own.sizes(), index, tuple(labels), tuple(found_sums), found.trust, weights)
         for own, found_sums in zip(partitions, sums, strict=True)
     ]
 
 
-def fit(
-    view: View, selections: Sequence[Selection], outcomes: Sequence[Outcome], history: History = NO_HISTORY
-) -> Fit:
+def fit(view: View, selections: Sequence[Selection], outcomes: Sequence[Outcome], history: History = NO_HISTORY) -> Fit:
     """Fit the failure model to all labels; raises LabelError if a round was drawn after labels that are not given.
 
     Rounds that were drawn for several models count as if this one had had all labels to itself: only their weights
