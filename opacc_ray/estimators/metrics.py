@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import SpecError
+from opacc_ray.errors import SpecError, shown
 from opacc_ray.estimators.accuracy_estimate import Estimate, within_interval
 from opacc_ray.estimators.totals import Share, quantiles
 
@@ -120,6 +120,26 @@ class Metric(NamedTuple):
 
     def __str__(self) -> str:
         return self.name if self.positive is None else f"{self.name}@{self.positive}"
+
+
+def is_of_class(text: str) -> bool:
+    """Return whether a text is meant to be a metric of one class, such as ``f1`` or ``f1@CLASS``."""
+    name = text.partition("@")[0]
+    return "@" in text or name in CLASS_METRICS or bool(_BETA.match(name))
+
+
+def find_place(metric: Metric, classes: Sequence[str]) -> int:
+    """Return the place of a metric's class among C names; of two, the second if it names none.
+
+    Raises SpecError for a class that there is not.
+    """
+    if metric.positive is None and len(classes) == 2:
+        return 1
+    if metric.positive not in classes:
+        given = "names no class" if metric.positive is None else f"has the class {shown(metric.positive)}"
+        few = ", ".join(classes[:10]) + (", …" if len(classes) > 10 else "")
+        raise SpecError(f"metric {metric} {given}; give one of {few}, as in {metric.name}@CLASS")
+    return list(classes).index(str(metric.positive))
 
 
 def parse_metric(text: str) -> Metric:

@@ -32,6 +32,7 @@ is at most 1 as far as a normal law describes their sums.
 Legend: N pool, k labels, d signals, f failure = 1 - outcome in [0, 1], p its expectation.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -170,16 +171,21 @@ class Forecast(NamedTuple):
         return self.mixture.failure(self.signals.take(index))
 
 
-def predict_failure(signals: Signals, labelled: NDArray[np.int64], failure: NDArray[np.float64]) -> Forecast:
+def predict_failure(
+    signals: Signals,
+    labelled: NDArray[np.int64],
+    failure: NDArray[np.float64],
+    experts: Sequence[Expert] = EXPERTS,
+) -> Forecast:
     """Fit the model to the failures (k,) of the ``labelled`` (k,), and predict those of every example."""
-    return Forecast(signals, *_learn(signals.take(labelled), failure, signals.present))
+    return Forecast(signals, *_learn(signals.take(labelled), failure, distinct_experts(signals.present, experts)))
 
 
 def _learn(
-    labelled: Signals, failure: NDArray[np.float64], present: frozenset[str]
+    labelled: Signals, failure: NDArray[np.float64], experts: Sequence[Expert]
 ) -> tuple[Mixture, float, NDArray[np.float64]]:
-    """Return mixture, Bayes factor and leverage from the ``failure`` (k,), of experts on the kinds ``present``."""
-    dispersion, experts = _dispersion(failure), distinct_experts(present)
+    """Return mixture, Bayes factor and leverage of the ``experts`` from the ``failure`` (k,)."""
+    dispersion = _dispersion(failure)
     fits = [_fit(expert, labelled, failure, dispersion) for expert in experts]
     prior = np.array([expert.prior for expert in experts])
     evidence = np.array([fit.evidence for fit in fits])
@@ -204,14 +210,14 @@ def _bayes_factor(
     return float(prior[1:] @ np.exp(np.minimum(evidence[1:] - best_constant, 300.0)) / prior[1:].sum())
 
 
-def distinct_experts(present: frozenset[str]) -> list[Expert]:
+def distinct_experts(present: frozenset[str], experts: Sequence[Expert] = EXPERTS) -> list[Expert]:
     """Return the experts that differ where these kinds of signals are ``present``, the one without signals first.
 
     Equal ones add their priors. Experts whose signals are all absent are left out, and so are those that use a kind
     that is GIVEN where it is absent.
     """
     merged: dict[tuple[tuple[str, Coefficient], ...], Expert] = {}
-    for expert in EXPERTS:
+    for expert in experts:
         there = {kind: prior for kind, prior in expert.coefficient.items() if kind in present}
         if expert.coefficient and (not there or GIVEN & (expert.coefficient.keys() - there.keys())):
             continue
@@ -309,7 +315,7 @@ def _with_history(view: View, num_directions: int, history: History) -> Signals:
     own, given = own.add("history", np.zeros(view.size)), history.failures()
     others = _joined([signals_of_others(view, own, num_directions, pool) for pool, _ in given])
     failure = np.concatenate([failures for _, failures in given])
-    mixture, *_ = _learn(others, failure, own.present - GIVEN | {SLOPES})
+    mixture, *_ = _learn(others, failure, distinct_experts(own.present - GIVEN | {SLOPES}))
     own.values[-1][:] = logit(mixture.failure(own))
     return own
 
