@@ -72,10 +72,11 @@ from opacc_ray.designs.inclusion_probability import SURE, InclusionProbability, 
 from opacc_ray.errors import SpecError
 from opacc_ray.estimators.metrics import ACCURACY, is_of_class, parse_metric
 from opacc_ray.estimators.plausibility import FORESEEN_FROM
+from opacc_ray.history import History
 from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import Draw, MethodParameters, OtherModel, Task, parameter
 from opacc_ray.samplers.neyman.failure_model import Forecast, predict_failure, read_signals
-from opacc_ray.samplers.neyman.serving import experts_for, serve
+from opacc_ray.samplers.neyman.serving import Pieces, is_rare, serve
 from opacc_ray.samplers.neyman.signals import Signals
 
 Array = NDArray[np.float64]
@@ -87,6 +88,9 @@ CREDIT = 3.0
 
 KEPT_PER_LABEL, LEAST_KEPT = 25, 1000
 """Examples that the walk starts from, for each to draw and in all."""
+
+CHEAP = 0.1
+"""Share of all labels that a part may take to be labelled wholly."""
 
 _GIVEN = {"confidence": "confidence", "history": "labelled reference", "prior": "prior"}
 """Signals that claim to know how likely failures are, and what users call them."""
@@ -236,17 +240,22 @@ def plan(view: View, task: Task) -> Plan:
     forecasts, labelled = foresee(view, task), task.previous.chosen
     free = _without(np.arange(view.size), labelled)
     failure = tuple(_without(own.failure, labelled) for own in forecasts)
-    models = [OtherModel(view, np.empty(0)), *task.others]
+    models = [OtherModel(view, task.previous.outcome), *task.others]
     served = [
         own
         for model, forecast, p in zip(models, forecasts, failure, strict=True)
-        for own in serve(task.parameters.serve, model.view, forecast.signals, free, p)
+        for own in serve(
+            task.parameters.serve, Pieces(model.view, forecast.signals, labelled, 1 - model.outcome, free, p)
+        )
     ]
     size = relative_deviation([own.deviation for own in served])
     price = price_of(task, min(own.bayes_factor for own in forecasts))
     share = max(uniform_share(size, price, task.parameters.floor, own.effect) for own in served)
     size *= 1 - share
     size += share
+    most = CHEAP * (task.budget + len(labelled))
+    for part in [own.part for own in served if own.part is not None and own.part.sum() <= min(most, task.budget - 1)]:
+        size[part] = size.max() / SURE * task.budget
     probability = inclusion_probabilities(size, task.budget)
     return Plan(forecasts[0].signals, labelled, free, failure, size, probability)
 
@@ -267,20 +276,21 @@ def price_of(task: Task, bayes_factor: float = 1.0) -> float:
 def foresee(view: View, task: Task) -> list[Forecast]:
     """Return what the labels so far predict for every model, that of the view first."""
     labelled, outcome = task.previous
+    models = (OtherModel(view, outcome, task.history), *task.others)
     return [
-        predict_failure(
-            read_signals(model.view, task.parameters.directions, model.history),
-            labelled,
-            1 - model.outcome,
-            experts_for(task.parameters.serve, model.view),
-        )
-        for model in (OtherModel(view, outcome, task.history), *task.others)
+        predict_failure(signals_for(model.view, task.parameters, model.history), labelled, 1 - model.outcome)
+        for model in models
     ]
+
+
+def signals_for(view: View, parameters: Parameters, history: History) -> Signals:
+    """Return the signals of a pool that predict its failures."""
+    return read_signals(view, parameters.directions, history, stated=is_rare(parameters.serve, view))
 
 
 def relative_deviation(deviations: Sequence[Array]) -> Array:
     """Return σ over its mean, (n,), from that of each number; of several, what they make together over its mean."""
-    own = [deviation / deviation.mean() for deviation in deviations]
+    own = [deviation / max(float(deviation.mean()), 1e-300) for deviation in deviations]
     if len(own) == 1:
         return own[0]
     joint: Array = np.sqrt(np.mean(np.square(own), axis=0))
