@@ -99,15 +99,22 @@ OTHERS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def stored(lake: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run, dict[str, bytes]]:
+    """An output with one run, which only gets further runs, and what was extracted for it."""
+    home = tmp_path_factory.mktemp("stored")
+    first, made = run_spec(content(lake, home))
+    assert len(made) == 4
+    return home, first, features_of(first)
+
+
 @pytest.mark.parametrize("kind", OTHERS)
 def test_run_that_differs_in_nothing_that_decides_features_reuses_them(
-    kind: str, spec: Any, monkeypatch: pytest.MonkeyPatch
+    kind: str, stored: tuple[Path, Run, dict[str, bytes]], lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, made = run_spec(spec())
-    assert len(made) == 4
-    before = features_of(first)
+    home, first, before = stored
     monkeypatch.setattr(verbs, "check_model", None)  # no example is tried
-    second, again = run_spec(spec(**OTHERS[kind]))
+    second, again = run_spec(content(lake, home, **OTHERS[kind]))
     assert again == []
     assert second.rounds() == [1]
     assert second.features.uri == first.features.uri
