@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
@@ -89,6 +90,7 @@ def _html_cell(cell: Cell) -> Any:
     return Markup("{} <small>{}</small>").format(_unbroken(text), note) if note else _unbroken(text)
 
 
+@cache
 def template(name: str, folder: Traversable = TEMPLATES) -> Any:
     """Return the template of a file; rendering fails where a value is missing."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined
