@@ -188,7 +188,9 @@ def _is_installed(path: Path) -> bool:
 
 @cache
 def _installed_folders() -> frozenset[Path]:
-    return frozenset(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    return frozenset(
+        Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    )
 
 
 def see_modules(folder: str) -> None:
