@@ -204,6 +204,7 @@ def test_classes_too_few_for_stored_features_are_refused_before_a_run_is_made(sp
 # -- added -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_surprise_is_added_from_the_stored_hidden_layer_with_the_same_bits(
     spec: Any, lake: Path, tmp_path: Path
 ) -> None:
@@ -297,6 +298,7 @@ def _pixels(number: int) -> Any:
     return to_input(np.asarray(Image.open(io.BytesIO(picture(number)))))
 
 
+@pytest.mark.slow
 def test_example_without_an_added_feature_is_left_out_of_its_runs_alone(spec: Any, lake: Path, tmp_path: Path) -> None:
     """Training data of one predicted class short: dsa cannot be had of that class."""
     first, _ = run_spec(spec())
