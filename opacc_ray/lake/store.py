@@ -9,7 +9,7 @@ import logging
 import uuid
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
@@ -197,6 +197,9 @@ def in_order(
     An exception is raised when the item's turn comes. ``cost`` is the bytes that an item's result holds until it is
     taken, and ``budget`` those that waiting results may hold together; one item alone may exceed them.
     """
+    if isinstance(items, Sequence) and len(items) <= 1:  # to start a thread takes longer than to read a small file
+        yield from map(work, items)
+        return
     with ThreadPoolExecutor(threads, thread_name_prefix="opacc-ahead") as pool:
         waiting: deque[tuple[Future[Result], int]] = deque()
         held = 0

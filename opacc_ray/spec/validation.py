@@ -27,9 +27,10 @@ class Section(BaseModel):
     @classmethod
     def _is_no_truth_value(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuse true and false as numbers, which pydantic would read as 1 and 0."""
-        kinds = _kinds(cls.model_fields[info.field_name or ""].annotation)
-        if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
-            raise ValueError("give a number; YAML reads yes, no, on and off as true and false")
+        if isinstance(value, bool):
+            kinds = _kinds(cls.model_fields[info.field_name or ""].annotation)
+            if kinds & {int, float} and bool not in kinds:
+                raise ValueError("give a number; YAML reads yes, no, on and off as true and false")
         return value
 
 
