@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from opacc_ray.errors import OpaccError
 from opacc_ray.estimators.rounds import Outcome
@@ -132,8 +133,12 @@ def _run_named(case: Case, cell: Cell, repetition: int) -> Trial:
 
 def _run(case: Case, cell: Cell, seed: int) -> Trial:
     """Choose, look the outcomes up, and choose again until the budget is spent; then estimate."""
-    if cell.method.method in PEERS:
-        return _run_peer(case, cell, seed)
+    if cell.method.method in PEERS:  # the whole is timed as one choice
+        begun = time.perf_counter()
+        confidence, rng = np.clip(case.view.column("confidence"), 0, 1), np.random.default_rng(seed)
+        peer = PEERS[cell.method.method](confidence, case.outcome, cell.budget, rng, cell.level)
+        seconds = time.perf_counter() - begun
+        return Trial(*peer[:3], *_counts(case, peer.chosen), seconds, "of the peer", True)
     rounds: list[tuple[Selection, Outcome]] = []
     seconds = 0.0
     for size in cell.method.batches(cell.budget):
@@ -144,21 +149,14 @@ def _run(case: Case, cell: Cell, seed: int) -> Trial:
     selections, outcomes = [chosen for chosen, _ in rounds], [outcome for _, outcome in rounds]
     prediction = case.view.column("confidence") if cell.method.assist else None
     found = estimate(selections, outcomes, cell.level, prediction=prediction, pool=case.view)
-    index = np.concatenate([chosen.index for chosen in selections])
+    counts = _counts(case, np.concatenate([chosen.index for chosen in selections]))
+    return Trial(found.value, found.low, found.high, *counts, seconds, found.interval, found.design_based)
+
+
+def _counts(case: Case, index: NDArray[np.int64]) -> tuple[int, int, float]:
+    """Return the number of draws, of distinct examples, and of failures among these."""
     labels = np.unique(index)
-    failures = float((1 - case.outcome[labels]).sum())
-    counts = len(index), len(labels), failures, seconds
-    return Trial(found.value, found.low, found.high, *counts, found.interval, found.design_based)
-
-
-def _run_peer(case: Case, cell: Cell, seed: int) -> Trial:
-    """Draw and estimate by a peer; its draws count as one choice."""
-    begun = time.perf_counter()
-    confidence, rng = np.clip(case.view.column("confidence"), 0, 1), np.random.default_rng(seed)
-    found = PEERS[cell.method.method](confidence, case.outcome, cell.budget, rng, cell.level)
-    seconds, num = time.perf_counter() - begun, len(found.chosen)
-    failures = float((1 - case.outcome[found.chosen]).sum())
-    return Trial(found.value, found.low, found.high, num, num, failures, seconds, "of the peer", True)
+    return len(index), len(labels), float((1 - case.outcome[labels]).sum())
 
 
 @lru_cache(maxsize=2)
