@@ -1,9 +1,10 @@
 """Formats of pools: one module each, and the keys of a spec that each one supports.
 
-A format is a module of this package and a line of :data:`FORMATS`. Its module defines ``TRAITS``, ``find``, ``cut``,
-and ``read`` or ``batches``; the other functions are optional:
+A format is a module of this package and a line of :data:`FORMATS`. Its module defines ``TRAITS``, ``SUFFIXES`` of its
+files or ``find``, ``cut``, and ``read`` or ``batches``; the other functions are optional:
 
-``find(store, rules, what)`` : return the pool's files in their order, as ``Found``; errors call the pool ``what``
+``find(store, rules, what)`` : return the pool's files in their order, as ``Found``; errors call the pool ``what``; the
+    default finds all files with the suffixes below the prefix
 ``cut(store, found, rules, limits, what)`` : return the files of each shard, or pieces of files, by the listing and the
     files' metadata alone, as ``Cut``
 ``read(store, shard, rules)`` : yield the examples of a shard one by one, in the order of its files, with a bad item in
