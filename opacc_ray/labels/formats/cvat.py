@@ -15,6 +15,8 @@ from xml.parsers import expat
 from opacc_ray.errors import LabelError
 from opacc_ray.labels.label_rows import Context, Label, LabelFile, Task, id_of_copy, is_cant_tell, label_of, quoted
 
+IMAGES = ("copies",)
+
 UNSURE, VALUE = "can't tell", "value"
 
 CHUNK = 1 << 16

@@ -12,6 +12,8 @@ from typing import Any
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.labels.label_rows import Context, Label, LabelFile, Task, label_of, quoted
 
+IMAGES = ("addresses",)
+
 ID, RUN, ROUND = "opacc-id", "opacc-run", "opacc-round"
 
 

@@ -7,6 +7,8 @@ from typing import Any
 from opacc_ray.errors import LabelError
 from opacc_ray.labels.label_rows import COLUMNS, Context, Label, LabelFile, Task, label_of
 
+IMAGES = ("addresses", "links", "copies", "thumbnails")
+
 TASK_KEYS = frozenset({"opacc_id", "data", "annotations", "annotation_id", "result"})
 """Keys that a task of Label Studio has, and a row of labels has not."""
 
