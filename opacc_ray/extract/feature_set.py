@@ -23,7 +23,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
-from opacc_ray.documents import Part, SealedDocument
+from opacc_ray.documents import Part, SealedDocument, format_field
 from opacc_ray.errors import DataError
 from opacc_ray.extract.features import Features
 from opacc_ray.extract.index import INDEX, Index, read_index
@@ -59,7 +59,7 @@ class FeatureSetDescription(SealedDocument):
 
     remedy: ClassVar[str] = "delete it and run the spec again, which writes it anew"
 
-    format: Literal["opacc-features/1"] = Field(default="opacc-features/1", description="name and version of this form")
+    format: Literal["opacc-features/1"] = format_field("opacc-features/1")
     pool: str = Field(description="URI of the pool")
     features: list[str] = Field(description="features of the forward pass")
     decided_by: dict[str, Any] = Field(

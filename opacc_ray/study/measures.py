@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from opacc_ray.documents import Document, Part
+from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.estimators import intervals
 from opacc_ray.estimators.rounds import Outcome
 from opacc_ray.study.study_spec import StudySpec
@@ -135,7 +135,7 @@ class NotPossible(Part):
 class StudyResults(Document):
     """Every method at every budget on every case."""
 
-    format: Literal["opacc-study/1"] = Field(default="opacc-study/1", description="name and version of this form")
+    format: Literal["opacc-study/1"] = format_field("opacc-study/1")
     command: str | None = Field(description="the command that ran the study, if it was one")
     created: str = Field(description="when it ended: ISO 8601, UTC")
     versions: dict[str, str] = Field(description="version of Python and of each package that matters")
