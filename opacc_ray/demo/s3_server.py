@@ -52,10 +52,7 @@ class LocalS3:
     endpoint : the server's URL, such as "http://127.0.0.1:40123"; empty while it is not running.
     access_key, secret_key : the one pair of keys that it accepts.
 
-    Raises
-    ------
-    StorageError
-        On entering, if rclone is not installed or does not start.
+    Entering raises StorageError if rclone is not installed or does not start.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:

@@ -79,10 +79,8 @@ def join(
     read : returns the canonical form of a label's text, given an id and the text, or raises LabelError if the text is
         no label; texts that a correction outranks are not read.
 
-    Raises
-    ------
-    LabelError : a label names another run, an id is unknown, labels are in conflict or tied.
-    SpecError : `conflict` is none of the rules.
+    Raises LabelError if a label names another run, an id is unknown, or labels are in conflict or tied; SpecError if
+    `conflict` is none of the rules.
     """
     if conflict not in DISPUTES:
         raise SpecError(f"conflict {conflict!r} is unknown: use one of {', '.join(DISPUTES)}")

@@ -59,14 +59,9 @@ def import_labels(
     numbers_are_classes : whether numbers in the file are indexes, from 0, of classes that have names; if not, they are
         refused. None: as in the spec.
 
-    Raises
-    ------
-    LabelError
-        The file names another run, an unknown id, a number or a future time, or contradicts earlier labels.
-    SpecError
-        Numbers cannot be indexes of the classes.
-    DataError
-        A manifest, or another file of a round, is lost or was changed.
+    Raises LabelError if the file names another run, an unknown id, a number or a future time, or contradicts earlier
+    labels; SpecError if numbers cannot be indexes of the classes; DataError if a manifest, or another file of a round,
+    is lost or was changed.
     """
     name = name.encode(errors="backslashreplace").decode()  # a file name need not be valid Unicode
     for number in run.rounds():

@@ -146,12 +146,8 @@ def read_rounds(run: Run, *, conflict: str | None = None, score: Score | None = 
     A label belongs to an example, whichever round its file was imported for. Files may come in any order and in pieces.
     The rule for labels that differ, and the score of a regression's predictions, are those of the run if None.
 
-    Raises
-    ------
-    LabelError
-        The track has no round, or labels do not fit together.
-    DataError
-        A round is damaged, or drawn from another pool.
+    Raises LabelError if the track has no round, or labels do not fit together; DataError if a round is damaged, or
+    drawn from another pool.
     """
     return read_all(run, conflict=conflict, score=score)[0]
 

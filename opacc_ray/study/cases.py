@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, shortened, shown
+from opacc_ray.lake.arrow_columns import is_list
 from opacc_ray.lake.parquet_io import arrow_owned, read_bytes
 from opacc_ray.lake.store_uris import join, open_store, read_uri
 from opacc_ray.parts.view import View, view_of
@@ -81,10 +82,7 @@ def find_cases(
 ) -> list[Source]:
     """Return the files of all cases; the other arguments are defaults for cases without their own.
 
-    Raises
-    ------
-    DataError
-        A folder has no cases, a field does not exist, or two cases have the same name.
+    Raises DataError if a folder has no cases, a field does not exist, or two cases have the same name.
     """
     found = []
     for spec in specs:
@@ -106,13 +104,7 @@ def find_cases(
 
 
 def read_case(source: Source) -> Case:
-    """Read one file.
-
-    Raises
-    ------
-    DataError
-        The file is not readable, has no outcome, or has changed since its digest was computed.
-    """
+    """Read one file; raises DataError if it is not readable, has no outcome, or has changed since its digest."""
     try:
         table, digest = open_table(source)
         outcome, rule = _outcome(table, source.error_scale)
@@ -310,11 +302,9 @@ def _read_parquet(data: bytes) -> Mapping[str, Any]:
 
 def _columns_of(table: Any) -> dict[str, NDArray[Any]]:
     """Return Arrow columns as arrays: numbers (N,), lists of numbers (N, length)."""
-    import pyarrow.types as kinds
-
     arrays = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
-        listed = kinds.is_list(column.type) or kinds.is_large_list(column.type) or kinds.is_fixed_size_list(column.type)
+        listed = is_list(column.type)
         rows = column.to_numpy(zero_copy_only=False)
         if listed and len({None if row is None else len(row) for row in rows}) > 1:
             raise DataError(f"the lists of column {name} differ in length")

@@ -78,23 +78,9 @@ def run_study(
 ) -> StudyResults:
     """Run the missing blocks of a study, and write its results.
 
-    Parameters
-    ----------
-    spec : what to study
-    progress : called with the number of blocks done and in all
-    command : recorded with the results
-
-    Returns
-    -------
-    StudyResults
-        The document results.json. Except for times it depends only on the spec and the cases.
-
-    Raises
-    ------
-    SpecError, DataError
-        A method, a budget or a case that cannot be used.
-    OpaccError
-        A block failed: case, method, budget and the repetition's seed are named. Finished blocks are kept.
+    Returns the document results.json, which records the ``command``. Except for times it depends only on the spec and
+    the cases. Raises SpecError or DataError for a method, a budget or a case that cannot be used; OpaccError if a block
+    failed, with case, method, budget and the repetition's seed: finished blocks are kept.
     """
     facts: dict[Source, CaseFacts] = {}
     for source in find_cases(spec.cases, spec.columns, spec.error_scale, spec.shuffle):

@@ -39,13 +39,7 @@ class ClassList(NamedTuple):
 
 
 def read_labelled(uri: str, classes: ClassList) -> Labelled:
-    """Read one file.
-
-    Raises
-    ------
-    DataError
-        The file cannot be read, has no predictions, or has a class that the model does not have.
-    """
+    """Read one file; raises DataError if it is not readable, lacks predictions, or has a class that the model lacks."""
     try:
         table, _ = open_table(Source("reference", uri))
         given = table.get("prediction")

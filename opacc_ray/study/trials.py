@@ -109,13 +109,7 @@ class Block(NamedTuple):
 
 
 def run_block(block: Block) -> list[Trial]:
-    """Run all repetitions of a block, in their order.
-
-    Raises
-    ------
-    OpaccError
-        A repetition failed: case, method, budget and seed are named.
-    """
+    """Run all repetitions of a block, in their order; an error names case, method, budget and seed."""
     case = _case(block.cell.source)
     return [_run_named(case, block.cell, repetition) for repetition in range(block.start, block.stop)]
 
@@ -159,10 +153,7 @@ def _counts(case: Case, index: NDArray[np.int64]) -> tuple[int, int, float]:
     return len(index), len(labels), float((1 - case.outcome[labels]).sum())
 
 
-@lru_cache(maxsize=2)
-def _case(source: Source) -> Case:
-    """Read a case once per worker, and keep it for the next blocks."""
-    return read_case(source)
+_case = lru_cache(maxsize=2)(read_case)  # once per worker, and kept for the next blocks
 
 
 def encode(trials: list[Trial]) -> bytes:

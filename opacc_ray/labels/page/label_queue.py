@@ -178,16 +178,9 @@ class LabelQueue:
 
         ``text`` None is "can't tell"; ``over`` and ``sure`` are what the annotator confirmed, see :class:`UnsureError`.
 
-        Raises
-        ------
-        LabelError
-            The text is no label.
-        UnsureError
-            The annotator gave another answer on another page; or the number is far from all others.
-        TakenError
-            Enough others have answered, or the example was given up.
-        StorageError
-            It could not be written; nothing has changed, and it can be tried again.
+        Raises LabelError if the text is no label; UnsureError if the annotator gave another answer on another page, or
+        the number is far from all others; TakenError if enough others have answered, or the example was given up;
+        StorageError if it could not be written: nothing has changed, and it can be tried again.
         """
         with self._lock:
             id, given = self.ids[number], self._given[number]
