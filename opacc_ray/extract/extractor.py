@@ -16,7 +16,7 @@ import numpy as np
 from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
 from opacc_ray.extract.content_digest import Code, check_unchanged
-from opacc_ray.extract.inference import columns_of, in_halves, load_model, run_model
+from opacc_ray.extract.inference import columns_of, load_model, run_model, run_that_fits
 from opacc_ray.extract.inputs import Batch, load_transform, transformed
 from opacc_ray.extract.machine import yield_to_others
 from opacc_ray.extract.shards import (
@@ -246,7 +246,7 @@ class Extractor:
             if self._device_name == "cpu":
                 activations = run_model(model, batch.inputs)
             else:
-                activations = in_halves(lambda part: run_model(model, part), batch.inputs)
+                activations = run_that_fits(lambda part: run_model(model, part), batch.inputs)
             return self._measure(activations), activations
 
     def read_batches(self, shard: Shard, bad: list[BadItem]) -> Generator[Batch, None, None]:
