@@ -40,14 +40,9 @@ COLUMNS = tuple(LONGEST)
 LONGEST_NAME, RENDERED = 240, "~.png"
 """Characters of a file name that every file system accepts, and the suffix of a rendered picture."""
 
-LONGEST_LINE = 1 << 20
-"""Most characters of a line: a longer one is no row of a table."""
-
-HEAD = 1 << 16
-"""Bytes from which the format of a file is recognised."""
-
-ZIP = b"PK\x03\x04"
-"""First bytes of archives and workbooks (.xlsx, .ods)."""
+LONGEST_LINE = 1 << 20  # most characters of a line: a longer one is no row of a table
+HEAD = 1 << 16  # bytes from which the format of a file is recognised
+ZIP = b"PK\x03\x04"  # first bytes of archives and workbooks (.xlsx, .ods)
 
 WHOLE = re.compile(r"(\d{1,18})(\.0*)?", re.ASCII)
 UNSURE = frozenset({"?", "unsure", "can't tell", "cannot tell", "skipped"})
@@ -61,8 +56,7 @@ COUNTED = (
 )
 """Remedy for numbers where classes have names."""
 
-LONGEST_GUESS = 100
-"""Most characters of a label that is compared with the class names."""
+LONGEST_GUESS = 100  # most characters of a label that is compared with the class names
 
 
 @dataclass(frozen=True)

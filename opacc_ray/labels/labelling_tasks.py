@@ -23,8 +23,7 @@ from opacc_ray.runs.run import Run
 
 log = logging.getLogger(__name__)
 
-LONGEST_LINK = timedelta(days=7)
-"""Longest lifetime of a signed link in the S3 API."""
+LONGEST_LINK = timedelta(days=7)  # longest lifetime of a signed link in the S3 API
 
 
 class Wanted(NamedTuple):

@@ -26,11 +26,8 @@ COPIES = "/data/local-files/?d={folder}/images/"
 ID, RUN, ROUND = "opacc_id", "opacc_run", "opacc_round"
 UNSURE = "can't tell"
 
-MANY_CLASSES = 30
-"""With more classes, the config has a list with a search field instead of buttons."""
-
-VALUES = ("choices", "number", "text")
-"""Keys of an answer in the controls of our config."""
+MANY_CLASSES = 30  # with more classes, the config has a list with a search field instead of buttons
+VALUES = ("choices", "number", "text")  # keys of an answer in the controls of our config
 
 Json = Mapping[str, Any]
 

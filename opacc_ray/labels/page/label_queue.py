@@ -29,14 +29,9 @@ from opacc_ray.labels.labelled_rounds import canonical_form
 from opacc_ray.labels.labelling_tasks import doubled, waiting_ids
 from opacc_ray.runs.run import Run, name_of_labels
 
-SOURCE = "opacc label"
-"""Name of the page's files in the log."""
-
-RESERVED, LOOK = 900.0, 3.0
-"""Seconds for which an example is reserved, and between looks at the run."""
-
-FAR = 100
-"""Factor over all predictions and labels above which a number must be confirmed."""
+SOURCE = "opacc label"  # name of the page's files in the log
+RESERVED, LOOK = 900.0, 3.0  # seconds for which an example is reserved, and between looks at the run
+FAR = 100  # factor over all predictions and labels above which a number must be confirmed
 
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 """Numbers whose comma may be a decimal point or a thousands separator."""

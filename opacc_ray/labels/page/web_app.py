@@ -42,8 +42,7 @@ from opacc_ray.runs.run import Run
 
 log = logging.getLogger(__name__)
 
-MAX_BODY, LONGEST_PATH = 16_384, 100
-"""Most bytes of a request, and most characters of its path after the token."""
+MAX_BODY, LONGEST_PATH = 16_384, 100  # most bytes of a request, and most characters of its path after the token
 
 FILES = {
     "": ("page.html", "text/html"),
