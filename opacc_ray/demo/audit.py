@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
@@ -38,8 +39,7 @@ log = logging.getLogger(__name__)
 
 SEED = 0
 POOL_SIZE = 3000
-BUDGETS = (40, 60)
-"""Labels of the two rounds."""
+BUDGETS = (40, 60)  # labels of the two rounds
 
 WEIGHTS = "models/digits.safetensors"
 
@@ -92,7 +92,7 @@ def _storage(home: Path, s3: bool) -> Iterator[tuple[str, str]]:
         log.info("all files are in %s", home)
         yield str(home / "field"), str(home / "audits")
         return
-    with LocalS3(home / "s3") as server, _environment(server.environment()):
+    with LocalS3(home / "s3") as server, mock.patch.dict(os.environ, server.environment()):
         log.info("a local S3 server at %s keeps its buckets in %s", server.endpoint, server.folder)
         yield server.create_bucket("field"), server.create_bucket("audits")
 
@@ -168,17 +168,3 @@ def _table(result: DemoResult, s3: bool) -> str:
             f"  opacc label {result.run}",
         ]
     return "\n".join(lines)
-
-
-@contextlib.contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

@@ -138,23 +138,18 @@ class Table:
         return list(self._arrays)
 
     def get(self, field: str) -> NDArray[Any] | None:
-        if field in self._columns:
-            name = self._columns[field]
-            if name not in self._arrays:
-                near = get_close_matches(name, self.names, 1)
-                hint = f"did you mean {near[0]!r}?" if near else f"its columns are {', '.join(self.names)}"
-                raise DataError(f"there is no column {name!r}, which columns of the spec names for {field}; {hint}")
-            return _array(name, self._arrays)
-        return next(
-            (_array(self._known[alias], self._arrays) for alias in ALIASES[field] if alias in self._known), None
-        )
-
-
-def _array(name: str, arrays: Mapping[str, Any]) -> NDArray[Any]:
-    try:
-        return np.asarray(arrays[name])
-    except ValueError as error:  # pickled objects
-        raise DataError(f"{name} cannot be read: {error}") from None
+        found = (self._known[alias] for alias in ALIASES[field] if alias in self._known)
+        name = self._columns.get(field, next(found, None))
+        if name is None:
+            return None
+        if name not in self._arrays:
+            near = get_close_matches(name, self.names, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"its columns are {', '.join(self.names)}"
+            raise DataError(f"there is no column {name!r}, which columns of the spec names for {field}; {hint}")
+        try:
+            return np.asarray(self._arrays[name])
+        except ValueError as error:  # pickled objects
+            raise DataError(f"{name} cannot be read: {error}") from None
 
 
 def _plain(name: str) -> str:

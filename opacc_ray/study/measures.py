@@ -25,8 +25,7 @@ from opacc_ray.estimators.rounds import Outcome
 from opacc_ray.study.study_spec import StudySpec
 from opacc_ray.study.trials import Trial
 
-CERTAINTY = 0.95
-"""Level of the intervals for E and coverage, whatever the level under study."""
+CERTAINTY = 0.95  # level of the intervals for E and coverage, whatever the level under study
 
 ROUNDING = 1e-12
 

@@ -41,7 +41,6 @@ def describe_case(case: dict[str, Any]) -> str:
 
 
 def _comparison(results: dict[str, Any], budget: int) -> str:
-    """Return a table of methods by cases."""
     cases = [case["case"] for case in results["cases"]]
     cells = {(cell["method"], cell["case"]): _efficiency(cell) for cell in results["cells"] if cell["budget"] == budget}
     cells |= {(item["method"], item["case"]): item["reason"] for item in results["not_possible"]}
@@ -64,7 +63,6 @@ def _facts(case: dict[str, Any]) -> str:
 
 
 def _details(results: dict[str, Any], case: str) -> str:
-    """Return a table of methods and budgets by measures."""
     reasons = {item["method"]: item["reason"] for item in results["not_possible"] if item["case"] == case}
     rows = []
     for method in results["methods"]:

@@ -24,8 +24,7 @@ from opacc_ray.study.cases import Case, Source, read_case
 from opacc_ray.study.peers import PEERS
 from opacc_ray.study.study_spec import MethodSpec
 
-BLOCK_SIZE = 100
-"""Repetitions per block: the unit of parallel work and of resume."""
+BLOCK_SIZE = 100  # repetitions per block: the unit of parallel work and of resume
 
 DECISIVE = (
     *("characterize", "designs", "estimators", "neurons", "parts", "samplers", "study"),
