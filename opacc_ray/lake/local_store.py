@@ -99,10 +99,7 @@ class LocalStore(Store):
     def try_writing(self) -> None:
         """Check write access to the folder, or to its nearest parent that exists."""
         there = next(path for path in (Path(self.root), *Path(self.root).parents) if os.path.lexists(path))
-        if there == Path(self.root):
-            super().try_writing()
-        else:
-            LocalStore(str(there)).try_writing()
+        Store.try_writing(LocalStore(str(there)))
 
     def entry(self, key: str) -> Entry | None:
         with self._explained("look for", key):

@@ -41,11 +41,8 @@ if TYPE_CHECKING:
 else:
     FormatName = Literal[FORMATS]
 
-FEATURE_COLUMNS = (*LAYERS, *COLUMNS)
-"""Columns of a pool that hold what a model computed."""
-
-ROW_COLUMNS = ("id", "uri", "image", "array", "prior")
-"""Columns of a table whose rows are examples for a model."""
+FEATURE_COLUMNS = (*LAYERS, *COLUMNS)  # columns of a pool that hold what a model computed
+ROW_COLUMNS = ("id", "uri", "image", "array", "prior")  # columns of a table whose rows are examples for a model
 
 OPTIONAL_KEYS = ("filter", "split", "version", "timestamp", "catalog", "table")
 """Keys of a pool that only some formats support."""

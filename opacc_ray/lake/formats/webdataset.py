@@ -81,7 +81,6 @@ def _members(file: ObjectFile, rules: Rules) -> Iterator[_Member]:
 
 
 def _extensions(rules: Rules) -> tuple[str, ...]:
-    """Return the extensions of possible inputs."""
     columns = rules.columns
     if columns.image is not None:
         return tuple(columns.image.lower().split(";"))
@@ -89,7 +88,6 @@ def _extensions(rules: Rules) -> tuple[str, ...]:
 
 
 def _example(tar: str, uri: str, members: list[_Member], rules: Rules) -> Example | BadItem:
-    """Return the example of the members with one key."""
     wanted = _extensions(rules)
     name = f"{tar}/{members[0].key}"
     found = next((member for member in members if member.extension in wanted), None)
