@@ -16,9 +16,10 @@ digest, and each reads it once.
 import hashlib
 import io
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import partial
 from numbers import Number
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError, shortened, shown
 from opacc_ray.lake.arrow_columns import is_list
 from opacc_ray.lake.parquet_io import arrow_owned, read_bytes
-from opacc_ray.lake.store_uris import join, open_store, read_uri
+from opacc_ray.lake.store_uris import absolute, open_store, read_uri
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import FEATURES, Pool
 from opacc_ray.study.study_spec import CaseSpec
@@ -276,23 +277,14 @@ def _read_npz(data: bytes) -> Mapping[str, Any]:
         raise DataError(f"it is not a .npz file: {error}") from None
 
 
-def _read_csv(data: bytes) -> Mapping[str, Any]:
+def _read_table(data: bytes, kind: str) -> Mapping[str, Any]:
     import pyarrow as pa
     from pyarrow import csv
 
     try:
-        return _columns_of(csv.read_csv(pa.BufferReader(arrow_owned(data))))
-    except pa.ArrowInvalid as error:
-        raise DataError(f"it is not a CSV file: {shortened(str(error))}") from None
-
-
-def _read_parquet(data: bytes) -> Mapping[str, Any]:
-    import pyarrow as pa
-
-    try:
-        return _columns_of(read_bytes(data))
+        return _columns_of(read_bytes(data) if kind == "Parquet" else csv.read_csv(pa.BufferReader(arrow_owned(data))))
     except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"it is not a Parquet file: {shortened(str(error))}") from None
+        raise DataError(f"it is not a {kind} file: {shortened(str(error))}") from None
 
 
 def _columns_of(table: Any) -> dict[str, NDArray[Any]]:
@@ -307,7 +299,11 @@ def _columns_of(table: Any) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-READERS = {"npz": _read_npz, "csv": _read_csv, "parquet": _read_parquet}
+READERS: dict[str, Callable[[bytes], Mapping[str, Any]]] = {
+    "npz": _read_npz,
+    "csv": partial(_read_table, kind="CSV"),
+    "parquet": partial(_read_table, kind="Parquet"),
+}
 
 
 def _suffix(uri: str) -> str:
@@ -317,8 +313,7 @@ def _suffix(uri: str) -> str:
 def _files(path: str) -> list[str]:
     """Return the URI of a file, or those of a folder's cases."""
     if _suffix(path) in READERS:
-        parent, _, name = open_store(path).uri.rpartition("/")
-        return [join(parent or "/", name)]
+        return [absolute(path)]
     store = open_store(path)
     found = [store.uri_of(entry.key) for entry in store.list() if _suffix(entry.key) in READERS]
     if not found:
