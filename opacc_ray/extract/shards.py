@@ -174,7 +174,7 @@ def finished_shards(folder: Store) -> set[str]:
 
 
 def _header(footer: Footer) -> dict[str, Any]:
-    return dict(json.loads(footer.described(_KEY.encode()) or b"null"))
+    return dict(json.loads((footer.metadata.metadata or {}).get(_KEY.encode(), b"null")))
 
 
 def _parse(footer: Footer, size: int) -> ShardReport:

@@ -27,8 +27,7 @@ from unicodedata import normalize
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels.label_rows import Label, few, quoted
 
-MOST_ANSWERS = 1000
-"""Different answers to one example, by annotator, label and time, above which a file is refused."""
+MOST_ANSWERS = 1000  # different answers to one example, by annotator, label and time, above which a file is refused
 
 Opinions = dict[str, str]
 """Annotator → label, for one example."""

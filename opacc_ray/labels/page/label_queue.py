@@ -221,10 +221,12 @@ class LabelQueue:
             raise UnsureError(f"{text} is over {FAR} times larger than expected here.", sure=text)
 
     def _write(self, annotator: str, id: str, label: str | None) -> str:
-        time = self._now()
+        time, written, classes = self._now(), label, self._run.spec.model.classes or ()
+        if label is not None and label in classes and is_cant_tell(label):  # a class called "unsure": by its index
+            written = str(classes.index(label))
         fields = {
             "id": id,
-            "label": self._written(label),
+            "label": written,
             "status": "unsure" if label is None else "labelled",
             "annotator": annotator,
             "labelled_at": time,
@@ -233,14 +235,10 @@ class LabelQueue:
         }
         data = json.dumps(fields, ensure_ascii=False).encode() + b"\n"
         name = name_of_labels("page.jsonl", data)
-        self._act(LabelAction(action="import", at=time, file=name, file_format="jsonl", source=SOURCE))
+        action = LabelAction(action="import", at=time, file=name, file_format="jsonl", source=SOURCE)
+        self._known.add(write_action(self._run, action))
         keep_file(self._run, self._round_of[id], "page.jsonl", data)
         return name
-
-    def _written(self, label: str | None) -> str | None:
-        """Return the label as written in a file; a class called "unsure" is written as its index."""
-        classes = self._run.spec.model.classes
-        return str(classes.index(label)) if label is not None and classes and is_cant_tell(label) else label
 
     def undo(self, annotator: str) -> tuple[int, Given] | None:
         """Withdraw an annotator's last answer on this page, and reserve its example; None if there is none."""
@@ -252,7 +250,8 @@ class LabelQueue:
                 if given is None or given.file != file:  # answered again, or withdrawn by somebody
                     history.pop()
                     continue
-                self._act(LabelAction(action="withdraw", at=self._now(), file=file))
+                action = LabelAction(action="withdraw", at=self._now(), file=file)
+                self._known.add(write_action(self._run, action))
                 history.pop()
                 del self._given[number][annotator]
                 self._reserved[annotator] = (number, self._clock() + RESERVED)
@@ -263,9 +262,6 @@ class LabelQueue:
         """Return the current time, later than that of every action so far."""
         self._last = max(datetime.now(UTC), self._last + timedelta(microseconds=1))
         return self._last.isoformat(timespec="microseconds")
-
-    def _act(self, action: LabelAction) -> None:
-        self._known.add(write_action(self._run, action))
 
     def progress(self, annotator: str) -> Progress:
         """Return the progress of all annotators and of one."""
