@@ -61,15 +61,8 @@ def halves(labels: Labels, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int
 def field_pool(images: Pixels, labels: Labels, size: int = 6000, seed: int = 0) -> tuple[Pixels, Labels]:
     """Simulate what the field delivers: digits drawn with replacement, each distorted by its own amount.
 
-    Parameters
-    ----------
-    images : (D, 16, 16) uint8, clean digits that the model was not trained on
-    labels : (D,) int64
-    size : number of scans N
-    seed : seed of all draws
-
-    Returns the scans, (N, 16, 16), and what a person would answer to each, (N,). Raises SpecError if `size` is not
-    positive.
+    Of clean images (D, 16, 16) that the model was not trained on, and their labels (D,), it returns N = `size` scans,
+    (N, 16, 16), and what a person would answer to each, (N,). Raises SpecError if `size` is not positive.
     """
     if size < 1:
         raise SpecError(f"the field pool has size {size}: ask for at least 1 scan")
