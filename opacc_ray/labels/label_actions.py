@@ -276,7 +276,6 @@ def list_answers(run: Run, id: str | None = None) -> AnswerList:
 
 
 def _chosen_ids(run: Run) -> set[str]:
-    """Return the ids of all rounds of all tracks."""
     return {id for track in read_tracks(run) for selection in track.selections for id in selection.ids}
 
 

@@ -122,6 +122,17 @@ class LabelFile(NamedTuple):
             place = f"{self.name} line {self._first_undecodable()}"
             raise LabelError(f"{place} is not UTF-8: save it as UTF-8 (in Excel: CSV UTF-8)") from None
 
+    def json_lines(self, remedy: str) -> Iterator[tuple[str, Any]]:
+        """Yield the place and the value of each line of JSON; raises LabelError with a ``remedy`` if one is none."""
+        for number, line in enumerate(self.lines("\n"), start=1):  # other ends of lines may be inside a string
+            if not line.isspace():
+                place = f"{self.name} line {number}"
+                try:
+                    found = json.loads(line)
+                except (ValueError, RecursionError):
+                    raise LabelError(f"{place} is not valid JSON: {remedy}") from None
+                yield place, found
+
     def head(self) -> str:
         """Return the first characters, without leading white space; bytes that are not UTF-8 are replaced."""
         return self.data[:HEAD].decode("utf-8-sig", errors="replace").lstrip()

@@ -87,7 +87,6 @@ class LabelQueue:
         self._load()
 
     def _load(self) -> None:
-        """Read the current state of the run."""
         log = read_log(self._run)
         share = log.overlap if self._overlap is None else self._overlap
         needed, twice = set[str](), set[str]()

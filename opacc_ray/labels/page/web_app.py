@@ -126,7 +126,6 @@ class WebApp:
         return self._state(name) | {"saved": {"label": kept.label}}
 
     def _state(self, name: str, undone: Given | None = None) -> dict[str, Any]:
-        """Return the state of the page for an annotator."""
         self._queue.look()
         number = self._queue.next(name)
         if number is None:
