@@ -257,7 +257,7 @@ class Extractor:
         batch = Batch(spec.extract.batch_size)
         for item in read_examples(self._source, source.format, shard, rules):
             if isinstance(item, BadItem):
-                check_bad(self._job, [item])
+                check_bad(spec, source, [item])
                 bad.append(item)
                 continue
             batch.coming = item.id
@@ -298,7 +298,7 @@ def kept_rows(job: Extraction, loaded: reference.Loaded, shard: FeatureShard, na
     """Return the columns in ``names``; NaN or infinity in any is an error, or a bad item if the spec excludes those."""
     found = not_finite(shard.columns)
     bad = [BadItem(shard.ids[row], _reason(loaded, name, shard.columns, row)) for row, name in found.items()]
-    check_bad(job, [*shard.bad, *bad])
+    check_bad(job.spec, job.source, [*shard.bad, *bad])
     if not found:
         return shard._replace(columns={name: shard.columns[name] for name in names if name in shard.columns})
     kept = [row for row in range(len(shard.ids)) if row not in found]
@@ -314,10 +314,10 @@ def _reason(loaded: reference.Loaded, name: str, columns: Columns, row: int) -> 
     return f"no example of the reference is predicted as its class, {predicted}, so it has no {name}"
 
 
-def check_bad(job: Extraction, bad: Sequence[BadItem]) -> None:
+def check_bad(spec: Spec, source: PoolSpec, bad: Sequence[BadItem]) -> None:
     """Raise DataError for the first example that could not be used, unless the spec excludes those."""
-    if bad and job.spec.extract.on_bad_item == "error":
-        raise refusal(job.spec, job.source, bad[0])
+    if bad and spec.extract.on_bad_item == "error":
+        raise refusal(spec, source, bad[0])
 
 
 def take_rows(shard: FeatureShard, rows: Sequence[int], names: Sequence[str]) -> FeatureShard:

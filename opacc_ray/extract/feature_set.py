@@ -183,6 +183,5 @@ def read_description(folder: Store) -> FeatureSetDescription:
 
 def write_description(folder: Store, description: FeatureSetDescription) -> None:
     """Write the description of a set, unless it is there."""
-    data = description.to_bytes()
-    if not folder.exists(DESCRIPTION) or folder.read(DESCRIPTION) != data:
+    if folder.read_if_there(DESCRIPTION) != (data := description.to_bytes()):
         folder.write(DESCRIPTION, data)

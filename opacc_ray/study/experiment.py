@@ -71,11 +71,7 @@ def read_options(arguments: Sequence[str], options: Mapping[str, Any]) -> StudyS
     return validated(StudySpec, content, source)
 
 
-def run_study(
-    spec: StudySpec,
-    progress: Report = lambda done, total: None,
-    command: str | None = None,
-) -> StudyResults:
+def run_study(spec: StudySpec, progress: Report = lambda done, total: None, command: str | None = None) -> StudyResults:
     """Run the missing blocks of a study, and write its results.
 
     Returns the document results.json, which records the ``command``. Except for times it depends only on the spec and

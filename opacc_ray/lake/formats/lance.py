@@ -136,7 +136,6 @@ def _message(error: Exception) -> str:
 
 
 def _at(constants: Sequence[tuple[str, Any]], rules: Rules) -> Rules:
-    """Return the rules with the planned version."""
     return rules._replace(version=dict(constants)[VERSION], timestamp=None)
 
 
