@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 
@@ -92,9 +91,17 @@ def _storage(home: Path, s3: bool) -> Iterator[tuple[str, str]]:
         log.info("all files are in %s", home)
         yield str(home / "field"), str(home / "audits")
         return
-    with LocalS3(home / "s3") as server, mock.patch.dict(os.environ, server.environment()):
+    with LocalS3(home / "s3") as server:
         log.info("a local S3 server at %s keeps its buckets in %s", server.endpoint, server.folder)
-        yield server.create_bucket("field"), server.create_bucket("audits")
+        own = server.environment()
+        before = {name: os.environ[name] for name in own if name in os.environ}
+        os.environ |= own
+        try:
+            yield server.create_bucket("field"), server.create_bucket("audits")
+        finally:
+            for name in own:
+                del os.environ[name]
+            os.environ |= before
 
 
 def _fill(uri: str) -> dict[str, int]:

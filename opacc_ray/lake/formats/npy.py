@@ -80,7 +80,6 @@ def read(store: Store, shard: Shard, rules: Rules) -> Items:
 
 
 def _slice(store: Store, piece: Piece) -> Iterator[Example]:
-    """Yield the rows of a piece, reading no others."""
     entry = piece.entry
     found = _locate(store, entry)
     assert found is not None  # the file is that of the plan, or reading it raises

@@ -226,7 +226,6 @@ def _check_schema(files: Sequence[_File], found: Found, wanted: Sequence[str], c
 
 
 def _is_constant(condition: Condition, constants: Constants) -> bool:
-    """Return whether all columns of a condition are constants of the file."""
     return set(columns_of(condition)) <= {name for name, _ in constants}
 
 
