@@ -76,8 +76,11 @@ class Store(ABC):
         return False
 
     @abstractmethod
-    def read_range(self, key: str, start: int, stop: int) -> bytes:
-        """Return the bytes from ``start`` up to ``stop``; raises if the object ends earlier."""
+    def read_range(self, key: str, start: int, stop: int, listed: Entry | None = None) -> bytes:
+        """Return the bytes from ``start`` up to ``stop``; raises if the object ends earlier.
+
+        Raises :class:`ChangedError` if it has changed since it was ``listed``.
+        """
 
     @abstractmethod
     def size(self, key: str) -> int:
@@ -149,9 +152,9 @@ class Store(ABC):
         """Return the content of a listed object; raises :class:`ChangedError` if it has changed since."""
         return self.read_entry_range(entry, 0, entry.size)
 
-    @abstractmethod
     def read_entry_range(self, entry: Entry, start: int, stop: int) -> bytes:
         """Return a range of a listed object; raises as :meth:`read_entry`, and if it ends before ``stop``."""
+        return self.read_range(entry.key, start, stop, entry)
 
     def open_entry(self, entry: Entry) -> ObjectFile:
         """Open a listed object as a file; a read raises :class:`ChangedError` if the object has changed."""

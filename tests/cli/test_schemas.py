@@ -39,7 +39,8 @@ def test_command_writes_them(made: dict[str, bytes], tmp_path: Path, capsys: pyt
 def test_every_kind_of_document_has_a_schema() -> None:
     """Also of modules that the command does not import: every class that declares a format is known."""
     texts = [path.read_text() for path in (ROOT / "opacc_ray").rglob("*.py")]
-    declared = {found for text in texts for found in re.findall(r'default="(opacc-[a-z-]+/\d+)"', text)}
+    form = re.compile(r'(?:default=|format_field\()"(opacc-[a-z-]+/\d+)"')
+    declared = {found for text in texts for found in form.findall(text)}
     assert declared == {kind.model_fields["format"].default for kind in kinds()}
     assert len(declared) > 40
 
