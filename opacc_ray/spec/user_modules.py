@@ -51,10 +51,7 @@ def users_files(modules: Iterable[str], folder: str) -> dict[str, Path]:
 
     ``folder`` is searched last. Keys are paths below a folder of modules.
 
-    Raises
-    ------
-    SpecError
-        A module does not exist, or the files are larger than code.
+    Raises SpecError if a module does not exist, or the files are larger than code.
     """
     places = _places(folder)
     files: dict[str, Path] = {}

@@ -69,10 +69,7 @@ def read_yaml(path: str | Path, what: str = "spec") -> Any:
 def parse_yaml(text: str, place: str) -> Any:
     """Return the content of YAML text, which errors call ``place``; aliases count as all that they expand to.
 
-    Raises
-    ------
-    SpecError
-        It is not YAML, larger or deeper than any spec, or has a key twice.
+    Raises SpecError if it is not YAML, larger or deeper than any spec, or has a key twice.
     """
     if len(text) > MAX_TEXT:
         raise SpecError(f"{place} has more than {MAX_TEXT} characters, so it is not a spec; check the path")
