@@ -16,9 +16,10 @@ digest, and each reads it once.
 import hashlib
 import io
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import partial
 from numbers import Number
 from typing import Any, NamedTuple
 
@@ -26,8 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, shortened, shown
+from opacc_ray.lake.arrow_columns import is_list
 from opacc_ray.lake.parquet_io import arrow_owned, read_bytes
-from opacc_ray.lake.store_uris import join, open_store, read_uri
+from opacc_ray.lake.store_uris import absolute, open_store, read_uri
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import FEATURES, Pool
 from opacc_ray.study.study_spec import CaseSpec
@@ -81,10 +83,7 @@ def find_cases(
 ) -> list[Source]:
     """Return the files of all cases; the other arguments are defaults for cases without their own.
 
-    Raises
-    ------
-    DataError
-        A folder has no cases, a field does not exist, or two cases have the same name.
+    Raises DataError if a folder has no cases, a field does not exist, or two cases have the same name.
     """
     found = []
     for spec in specs:
@@ -106,13 +105,7 @@ def find_cases(
 
 
 def read_case(source: Source) -> Case:
-    """Read one file.
-
-    Raises
-    ------
-    DataError
-        The file is not readable, has no outcome, or has changed since its digest was computed.
-    """
+    """Read one file; raises DataError if it is not readable, has no outcome, or has changed since its digest."""
     try:
         table, digest = open_table(source)
         outcome, rule = _outcome(table, source.error_scale)
@@ -146,23 +139,18 @@ class Table:
         return list(self._arrays)
 
     def get(self, field: str) -> NDArray[Any] | None:
-        if field in self._columns:
-            name = self._columns[field]
-            if name not in self._arrays:
-                near = get_close_matches(name, self.names, 1)
-                hint = f"did you mean {near[0]!r}?" if near else f"its columns are {', '.join(self.names)}"
-                raise DataError(f"there is no column {name!r}, which columns of the spec names for {field}; {hint}")
-            return _array(name, self._arrays)
-        return next(
-            (_array(self._known[alias], self._arrays) for alias in ALIASES[field] if alias in self._known), None
-        )
-
-
-def _array(name: str, arrays: Mapping[str, Any]) -> NDArray[Any]:
-    try:
-        return np.asarray(arrays[name])
-    except ValueError as error:  # pickled objects
-        raise DataError(f"{name} cannot be read: {error}") from None
+        found = (self._known[alias] for alias in ALIASES[field] if alias in self._known)
+        name = self._columns.get(field, next(found, None))
+        if name is None:
+            return None
+        if name not in self._arrays:
+            near = get_close_matches(name, self.names, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"its columns are {', '.join(self.names)}"
+            raise DataError(f"there is no column {name!r}, which columns of the spec names for {field}; {hint}")
+        try:
+            return np.asarray(self._arrays[name])
+        except ValueError as error:  # pickled objects
+            raise DataError(f"{name} cannot be read: {error}") from None
 
 
 def _plain(name: str) -> str:
@@ -289,32 +277,21 @@ def _read_npz(data: bytes) -> Mapping[str, Any]:
         raise DataError(f"it is not a .npz file: {error}") from None
 
 
-def _read_csv(data: bytes) -> Mapping[str, Any]:
+def _read_table(data: bytes, kind: str) -> Mapping[str, Any]:
     import pyarrow as pa
     from pyarrow import csv
 
     try:
-        return _columns_of(csv.read_csv(pa.BufferReader(arrow_owned(data))))
-    except pa.ArrowInvalid as error:
-        raise DataError(f"it is not a CSV file: {shortened(str(error))}") from None
-
-
-def _read_parquet(data: bytes) -> Mapping[str, Any]:
-    import pyarrow as pa
-
-    try:
-        return _columns_of(read_bytes(data))
+        return _columns_of(read_bytes(data) if kind == "Parquet" else csv.read_csv(pa.BufferReader(arrow_owned(data))))
     except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"it is not a Parquet file: {shortened(str(error))}") from None
+        raise DataError(f"it is not a {kind} file: {shortened(str(error))}") from None
 
 
 def _columns_of(table: Any) -> dict[str, NDArray[Any]]:
     """Return Arrow columns as arrays: numbers (N,), lists of numbers (N, length)."""
-    import pyarrow.types as kinds
-
     arrays = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
-        listed = kinds.is_list(column.type) or kinds.is_large_list(column.type) or kinds.is_fixed_size_list(column.type)
+        listed = is_list(column.type)
         rows = column.to_numpy(zero_copy_only=False)
         if listed and len({None if row is None else len(row) for row in rows}) > 1:
             raise DataError(f"the lists of column {name} differ in length")
@@ -322,7 +299,11 @@ def _columns_of(table: Any) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-READERS = {"npz": _read_npz, "csv": _read_csv, "parquet": _read_parquet}
+READERS: dict[str, Callable[[bytes], Mapping[str, Any]]] = {
+    "npz": _read_npz,
+    "csv": partial(_read_table, kind="CSV"),
+    "parquet": partial(_read_table, kind="Parquet"),
+}
 
 
 def _suffix(uri: str) -> str:
@@ -332,8 +313,7 @@ def _suffix(uri: str) -> str:
 def _files(path: str) -> list[str]:
     """Return the URI of a file, or those of a folder's cases."""
     if _suffix(path) in READERS:
-        parent, _, name = open_store(path).uri.rpartition("/")
-        return [join(parent or "/", name)]
+        return [absolute(path)]
     store = open_store(path)
     found = [store.uri_of(entry.key) for entry in store.list() if _suffix(entry.key) in READERS]
     if not found:

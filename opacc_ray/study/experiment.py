@@ -18,7 +18,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 from opacc_ray import __version__
 from opacc_ray.errors import DataError, SpecError
@@ -29,7 +29,7 @@ from opacc_ray.samplers import find_method, parse_parameters
 from opacc_ray.spec import read_yaml, validated
 from opacc_ray.study.bound import least_variance
 from opacc_ray.study.cases import Case, Source, find_cases, read_case
-from opacc_ray.study.measures import CaseFacts, CellMeasures, NotPossible, StudyResults, Truth, measure, truth_of
+from opacc_ray.study.measures import CaseFacts, CellMeasures, NotPossible, StudyResults, measure, srs_deviation
 from opacc_ray.study.peers import PEERS
 from opacc_ray.study.plots import draw_case
 from opacc_ray.study.study_spec import MethodSpec, StudySpec
@@ -40,14 +40,6 @@ Report = Callable[[int, int], None]
 """Called with the blocks done so far and in all."""
 
 PACKAGES = ("numpy", "scipy", "ray")
-
-
-class Subject(NamedTuple):
-    """What the study keeps of a case after reading it."""
-
-    source: Source
-    truth: Truth
-    facts: CaseFacts
 
 
 def study(arguments: Sequence[str], options: Mapping[str, Any], progress: Report) -> tuple[StudyResults, str]:
@@ -79,82 +71,75 @@ def read_options(arguments: Sequence[str], options: Mapping[str, Any]) -> StudyS
     return validated(StudySpec, content, source)
 
 
-def run_study(
-    spec: StudySpec,
-    progress: Report = lambda done, total: None,
-    command: str | None = None,
-) -> StudyResults:
+def run_study(spec: StudySpec, progress: Report = lambda done, total: None, command: str | None = None) -> StudyResults:
     """Run the missing blocks of a study, and write its results.
 
-    Parameters
-    ----------
-    spec : what to study
-    progress : called with the number of blocks done and in all
-    command : recorded with the results
-
-    Returns
-    -------
-    StudyResults
-        The document results.json. Except for times it depends only on the spec and the cases.
-
-    Raises
-    ------
-    SpecError, DataError
-        A method, a budget or a case that cannot be used.
-    OpaccError
-        A block failed: case, method, budget and the repetition's seed are named. Finished blocks are kept.
+    Returns the document results.json, which records the ``command``. Except for times it depends only on the spec and
+    the cases. Raises SpecError or DataError for a method, a budget or a case that cannot be used; OpaccError if a block
+    failed, with case, method, budget and the repetition's seed: finished blocks are kept.
     """
-    sources = find_cases(spec.cases, spec.columns, spec.error_scale, spec.shuffle)
-    subjects = [_subject(read_case(source), spec) for source in sources]
-    cells, impossible = _plan(spec, subjects)
+    facts: dict[Source, CaseFacts] = {}
+    for source in find_cases(spec.cases, spec.columns, spec.error_scale, spec.shuffle):
+        case = read_case(source)
+        facts[case.source] = _facts_of(case, spec)
+    cells, impossible = _plan(spec, facts)
     store = open_store(spec.output)
     trials = _all_trials(store, cells, spec.workers, progress)
-    truths = {subject.source.name: subject.truth for subject in subjects}
     results = StudyResults(
         command=command,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         versions={"opacc_ray": __version__, "python": platform.python_version()}
         | {name: version(name) for name in PACKAGES},
         spec=spec,
-        cases=[subject.facts for subject in subjects],
+        cases=list(facts.values()),
         methods=[method.name for method in spec.methods],
-        cells=[_measured(cell, trials[cell.key], truths[cell.source.name]) for cell in cells],
+        cells=[
+            CellMeasures(
+                case=cell.source.name,
+                method=cell.method.name,
+                design=cell.method.design,
+                budget=cell.budget,
+                **measure(trials[cell.key], facts[cell.source]),
+            )
+            for cell in cells
+        ],
         not_possible=impossible,
     )
     _write(store, results)
     return results
 
 
-def _subject(case: Case, spec: StudySpec) -> Subject:
-    source, truth = case.source, truth_of(case.outcome)
-    if not truth.variance:
+def _facts_of(case: Case, spec: StudySpec) -> CaseFacts:
+    """Describe a case; raises DataError or SpecError if it cannot be studied."""
+    source, size, accuracy = case.source, len(case.outcome), float(case.outcome.mean())
+    variance = float(case.outcome.var(ddof=1)) if size > 1 else 0.0
+    if not variance:
         raise DataError(
-            f"case {source.name}: every outcome is {truth.accuracy:g}, so methods cannot differ; leave the case out"
+            f"case {source.name}: every outcome is {accuracy:g}, so methods cannot differ; leave the case out"
         )
-    if max(spec.budgets) >= truth.size:
+    if max(spec.budgets) >= size:
         raise SpecError(
-            f"budget={max(spec.budgets)}: case {source.name} holds {truth.size} examples; "
+            f"budget={max(spec.budgets)}: case {source.name} holds {size} examples; "
             "give a smaller budget, because nothing is left to estimate once all are labelled"
         )
     try:
         bound = least_variance(case.view, case.outcome, spec.budgets)
     except DataError as error:
         raise DataError(f"case {source.name} ({source.uri}): {error}") from None
-    facts = CaseFacts(
+    return CaseFacts(
         case=source.name,
         uri=source.uri,
         sha256=source.digest,
-        size=truth.size,
-        accuracy=truth.accuracy,
-        variance=truth.variance,
+        size=size,
+        accuracy=accuracy,
+        variance=variance,
         outcome=case.outcome_rule,
-        binary=truth.binary,
+        binary=is_binary(case.outcome),
         features=sorted(case.view.fields),
         shuffled=list(source.shuffle),
         without_labels=_guesses(case),
-        bound={str(n): least / truth.srs_deviation(n) ** 2 for n, least in bound.items()},
+        bound={str(n): least / srs_deviation(size, variance, n) ** 2 for n, least in bound.items()},
     )
-    return Subject(source, truth, facts)
 
 
 def _guesses(case: Case) -> dict[str, float]:
@@ -169,20 +154,20 @@ def _guesses(case: Case) -> dict[str, float]:
     return label_free_accuracy(confidence, reference.view.column("confidence"), reference.outcome)
 
 
-def _plan(spec: StudySpec, subjects: Sequence[Subject]) -> tuple[list[Cell], list[NotPossible]]:
+def _plan(spec: StudySpec, cases: Mapping[Source, CaseFacts]) -> tuple[list[Cell], list[NotPossible]]:
     """Return the possible cells, and the impossible pairs of case and method with the reason."""
     cells, impossible = [], []
-    for subject in subjects:
+    for source, facts in cases.items():
         for method in spec.methods:
-            missing = _missing(method, subject.facts.features)
+            missing = _missing(method, facts.features)
             if missing:
                 reason = f"needs {' and '.join(missing)}"
-                impossible.append(NotPossible(case=subject.source.name, method=method.name, reason=reason))
+                impossible.append(NotPossible(case=source.name, method=method.name, reason=reason))
                 continue
             for budget in spec.budgets:
                 method.batches(budget)
                 repetitions = method.repetitions or spec.repetitions
-                cells.append(Cell(subject.source, method, budget, spec.seed, spec.level, repetitions))
+                cells.append(Cell(source, method, budget, spec.seed, spec.level, repetitions))
     if not cells:
         reasons = "; ".join(f"{item.method} {item.reason} of {item.case}" for item in impossible)
         raise DataError(f"no method is possible on any case: {reasons}")
@@ -221,16 +206,6 @@ def _run(missing: Sequence[Block], workers: int | None) -> Iterator[tuple[Block,
         from opacc_ray.cluster import tasks  # imports Ray, which reads its token mode then
 
         yield from tasks.map_tasks(run_block, sorted(missing, key=lambda block: block.start > 0), workers)
-
-
-def _measured(cell: Cell, trials: list[Trial], truth: Truth) -> CellMeasures:
-    return CellMeasures(
-        case=cell.source.name,
-        method=cell.method.name,
-        design=cell.method.design,
-        budget=cell.budget,
-        **measure(trials, truth),
-    )
 
 
 def _write(store: Store, results: StudyResults) -> None:

@@ -14,52 +14,37 @@ Legend: N pool, n labels, θ accuracy of the pool, S² = Σ (y - θ)²/(N - 1), 
 """
 
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
 
-from opacc_ray.documents import Document, Part
+from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.estimators import intervals
-from opacc_ray.estimators.rounds import Outcome, is_binary
+from opacc_ray.estimators.rounds import Outcome
 from opacc_ray.study.study_spec import StudySpec
 from opacc_ray.study.trials import Trial
 
-CERTAINTY = 0.95
-"""Level of the intervals for E and coverage, whatever the level under study."""
+CERTAINTY = 0.95  # level of the intervals for E and coverage, whatever the level under study
 
 ROUNDING = 1e-12
 
 
-class Truth(NamedTuple):
-    """The true moments of a case."""
-
-    size: int  # N
-    accuracy: float  # θ
-    variance: float  # S²
-    binary: bool
-
-    def srs_deviation(self, n: float) -> float:
-        """Return s, the standard deviation of the mean of a simple random sample without replacement."""
-        return math.sqrt(self.variance * (1 / n - 1 / self.size))
+def srs_deviation(size: int, variance: float, n: float) -> float:
+    """Return s, the standard deviation of the mean of a simple random sample without replacement."""
+    return math.sqrt(variance * (1 / n - 1 / size))
 
 
-def truth_of(outcome: Outcome) -> Truth:
-    """Return N, θ and S² of outcomes (N,)."""
-    variance = float(outcome.var(ddof=1)) if len(outcome) > 1 else 0.0
-    return Truth(len(outcome), float(outcome.mean()), variance, is_binary(outcome))
-
-
-def measure(trials: list[Trial], truth: Truth) -> dict[str, Any]:
+def measure(trials: list[Trial], case: "CaseFacts") -> dict[str, Any]:
     """Return the measures of a cell; None where they need several repetitions or a random method."""
     R = len(trials)
     value = np.array([trial.value for trial in trials])  # (R,)
-    error = value - truth.accuracy
+    error = value - case.accuracy
     draws = float(np.mean([trial.draws for trial in trials]))
-    deviation = truth.srs_deviation(draws)
+    deviation = srs_deviation(case.size, case.variance, draws)
     mse = float((error**2).mean())
     varies = R > 1 and float(np.ptp(value)) > 0
-    covered = sum(trial.low - ROUNDING <= truth.accuracy <= trial.high + ROUNDING for trial in trials)
+    covered = sum(trial.low - ROUNDING <= case.accuracy <= trial.high + ROUNDING for trial in trials)
     return {
         "repetitions": R,
         "mean": float(value.mean()),
@@ -76,7 +61,7 @@ def measure(trials: list[Trial], truth: Truth) -> dict[str, Any]:
         "design_based": all(trial.design_based for trial in trials),
         "draws": draws,
         "labels": float(np.mean([trial.labels for trial in trials])),
-        "failures": float(np.mean([trial.failures for trial in trials])) if truth.binary else None,
+        "failures": float(np.mean([trial.failures for trial in trials])) if case.binary else None,
         "milliseconds": 1000 * float(np.median([trial.seconds for trial in trials])),
     }
 
@@ -149,7 +134,7 @@ class NotPossible(Part):
 class StudyResults(Document):
     """Every method at every budget on every case."""
 
-    format: Literal["opacc-study/1"] = Field(default="opacc-study/1", description="name and version of this form")
+    format: Literal["opacc-study/1"] = format_field("opacc-study/1")
     command: str | None = Field(description="the command that ran the study, if it was one")
     created: str = Field(description="when it ended: ISO 8601, UTC")
     versions: dict[str, str] = Field(description="version of Python and of each package that matters")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from opacc_ray.errors import OpaccError
 from opacc_ray.estimators.rounds import Outcome
@@ -23,8 +24,7 @@ from opacc_ray.study.cases import Case, Source, read_case
 from opacc_ray.study.peers import PEERS
 from opacc_ray.study.study_spec import MethodSpec
 
-BLOCK_SIZE = 100
-"""Repetitions per block: the unit of parallel work and of resume."""
+BLOCK_SIZE = 100  # repetitions per block: the unit of parallel work and of resume
 
 DECISIVE = (
     *("characterize", "designs", "estimators", "neurons", "parts", "samplers", "study"),
@@ -108,13 +108,7 @@ class Block(NamedTuple):
 
 
 def run_block(block: Block) -> list[Trial]:
-    """Run all repetitions of a block, in their order.
-
-    Raises
-    ------
-    OpaccError
-        A repetition failed: case, method, budget and seed are named.
-    """
+    """Run all repetitions of a block, in their order; an error names case, method, budget and seed."""
     case = _case(block.cell.source)
     return [_run_named(case, block.cell, repetition) for repetition in range(block.start, block.stop)]
 
@@ -132,8 +126,12 @@ def _run_named(case: Case, cell: Cell, repetition: int) -> Trial:
 
 def _run(case: Case, cell: Cell, seed: int) -> Trial:
     """Choose, look the outcomes up, and choose again until the budget is spent; then estimate."""
-    if cell.method.method in PEERS:
-        return _run_peer(case, cell, seed)
+    if cell.method.method in PEERS:  # the whole is timed as one choice
+        begun = time.perf_counter()
+        confidence, rng = np.clip(case.view.column("confidence"), 0, 1), np.random.default_rng(seed)
+        peer = PEERS[cell.method.method](confidence, case.outcome, cell.budget, rng, cell.level)
+        seconds = time.perf_counter() - begun
+        return Trial(*peer[:3], *_counts(case, peer.chosen), seconds, "of the peer", True)
     rounds: list[tuple[Selection, Outcome]] = []
     seconds = 0.0
     for size in cell.method.batches(cell.budget):
@@ -144,27 +142,17 @@ def _run(case: Case, cell: Cell, seed: int) -> Trial:
     selections, outcomes = [chosen for chosen, _ in rounds], [outcome for _, outcome in rounds]
     prediction = case.view.column("confidence") if cell.method.assist else None
     found = estimate(selections, outcomes, cell.level, prediction=prediction, pool=case.view)
-    index = np.concatenate([chosen.index for chosen in selections])
+    counts = _counts(case, np.concatenate([chosen.index for chosen in selections]))
+    return Trial(found.value, found.low, found.high, *counts, seconds, found.interval, found.design_based)
+
+
+def _counts(case: Case, index: NDArray[np.int64]) -> tuple[int, int, float]:
+    """Return the number of draws, of distinct examples, and of failures among these."""
     labels = np.unique(index)
-    failures = float((1 - case.outcome[labels]).sum())
-    counts = len(index), len(labels), failures, seconds
-    return Trial(found.value, found.low, found.high, *counts, found.interval, found.design_based)
+    return len(index), len(labels), float((1 - case.outcome[labels]).sum())
 
 
-def _run_peer(case: Case, cell: Cell, seed: int) -> Trial:
-    """Draw and estimate by a peer; its draws count as one choice."""
-    begun = time.perf_counter()
-    confidence, rng = np.clip(case.view.column("confidence"), 0, 1), np.random.default_rng(seed)
-    found = PEERS[cell.method.method](confidence, case.outcome, cell.budget, rng, cell.level)
-    seconds, num = time.perf_counter() - begun, len(found.chosen)
-    failures = float((1 - case.outcome[found.chosen]).sum())
-    return Trial(found.value, found.low, found.high, num, num, failures, seconds, "of the peer", True)
-
-
-@lru_cache(maxsize=2)
-def _case(source: Source) -> Case:
-    """Read a case once per worker, and keep it for the next blocks."""
-    return read_case(source)
+_case = lru_cache(maxsize=2)(read_case)  # once per worker, and kept for the next blocks
 
 
 def encode(trials: list[Trial]) -> bytes:

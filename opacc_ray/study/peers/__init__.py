@@ -5,7 +5,7 @@ as in its paper.
 """
 
 from opacc_ray.study.peers import active, lure, ppi, robust, stratified
-from opacc_ray.study.peers.peer import Peer, PeerEstimate
+from opacc_ray.study.peers.peer import Peer
 
 PEERS: dict[str, Peer] = {
     "ppi++": ppi.estimate,
@@ -17,5 +17,3 @@ PEERS: dict[str, Peer] = {
 
 LEAST_BUDGETS = {"ppi++": 2, "active-robust": 3, "lure": 2, "stratified-proxy": 2}
 """Least number of labels for a peer's variance, where it is more than one."""
-
-__all__ = ["LEAST_BUDGETS", "PEERS", "Peer", "PeerEstimate"]

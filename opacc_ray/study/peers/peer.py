@@ -1,7 +1,8 @@
 """Define the arguments and the result of every peer."""
 
 import math
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,17 +21,9 @@ class PeerEstimate(NamedTuple):
     chosen: NDArray[np.int64]  # labelled examples
 
 
-class Peer(Protocol):
-    def __call__(
-        self, confidence: Array, outcome: Array, budget: int, rng: np.random.Generator, level: float
-    ) -> PeerEstimate:
-        """Draw ``budget`` examples, and estimate.
-
-        Parameters
-        ----------
-        confidence : (N,) in [0, 1], the prediction of the outcome
-        outcome : (N,); a peer reads only those that it draws
-        """
+Peer = Callable[[Array, Array, int, np.random.Generator, float], PeerEstimate]
+"""Function of the confidences (N,) in [0, 1], the outcomes (N,), of which it reads only those that it draws, the
+budget, a generator and the level of the interval: draws that many examples, and estimates."""
 
 
 def normal(value: float, variance: float, index: NDArray[np.int64], level: float) -> PeerEstimate:
