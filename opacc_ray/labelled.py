@@ -10,17 +10,19 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from opacc_ray.errors import LabelError, counted, shown
-from opacc_ray.estimators.accuracy_estimate import Estimate
-from opacc_ray.estimators.rounds import Outcome
+from opacc_ray.errors import LabelError, SpecError, counted, shown
+from opacc_ray.estimators.metrics import ACCURACY, Metric, find_place, is_of_class, parse_metric
+from opacc_ray.estimators.rounds import Outcome, checked_rounds
 from opacc_ray.estimators.statement import baseline
-from opacc_ray.history import History
+from opacc_ray.history import History, histories_of
 from opacc_ray.parts.view import Pools, View, listed, view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers.base import Report, unreported
 from opacc_ray.samplers.estimate import estimate as estimate_from_outcomes
+from opacc_ray.samplers.estimate import refuse_other_pools
+from opacc_ray.samplers.metric_estimates import BY_PREDICTION, BY_TRUTH, MetricEstimates, Sample
 from opacc_ray.samplers.select import select as select_by_outcomes
 from opacc_ray.selection import Selection
 
@@ -55,7 +57,8 @@ def select(
     progress : called as ``progress(done, total)``, in this thread, after each step of methods that choose step by step
         (ces, deepreduce): ``done`` examples are chosen of ``total``, the budget or None. An exception that it raises
         ends the selection
-    parameters : parameters of the method, see `opacc methods METHOD`
+    parameters : parameters of the method, see `opacc methods METHOD`. ``serve`` of `neyman` names the numbers that the
+        draw serves: "accuracy", a metric such as "macro_f1" or "recall@CLASS", the name of slices, "prediction"
 
     Returns
     -------
@@ -75,6 +78,8 @@ def select(
         pool.
     """
     pools = listed(pool)
+    if "serve" in parameters:
+        parameters["serve"] = _served(parameters["serve"], pools[0])
     rounds = previous
     if isinstance(previous, Sequence) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in previous):
         rounds = [(selection, _outcomes_of(selection, given, pools)) for selection, given in previous]
@@ -91,6 +96,17 @@ def select(
     )
 
 
+def _served(serve: Any, pool: Pool | View) -> Any:
+    """Return numbers to serve with the place of each class instead of its name."""
+    asked = [serve] if isinstance(serve, str) else list(serve)
+    names = getattr(pool, "classes", None)
+    if not any(isinstance(name, str) and is_of_class(name) for name in asked):
+        return asked
+    classes = list(names) if names else [str(c) for c in range(1 + int(view_of(pool).column("prediction").max()))]
+    metrics = [(name, parse_metric(name)) if is_of_class(name) else (name, None) for name in asked]
+    return [name if own is None else f"{own.name}@{find_place(own, classes)}" for name, own in metrics]
+
+
 def estimate(
     selection: Selection | Sequence[Selection],
     outcome: Any,
@@ -99,8 +115,11 @@ def estimate(
     prediction: ArrayLike | None = None,
     pool: Pool | View | None = None,
     history: History | None = None,
-) -> Estimate:
-    """Estimate the accuracy on the pool that ``selection`` was drawn from.
+    metric: str = ACCURACY,
+    positive: str | int | None = None,
+    by: str | None = None,
+) -> Any:
+    """Estimate the accuracy, or another metric, on the pool that ``selection`` was drawn from.
 
     Parameters
     ----------
@@ -114,12 +133,18 @@ def estimate(
     pool : the pool. `neyman` uses its features and all labels to predict the outcomes of unlabelled examples, which
         makes the estimate more precise. Without it, each round is estimated separately, which is exactly unbiased
     history : as given to :func:`select`; only with ``pool``
+    metric : "accuracy", a mean over all classes ("macro_f1", "macro_recall", "macro_precision"), or a metric of one
+        class: "precision", "recall", "f1" ("f2", "f0.5"), "specificity", "npv", "balanced_accuracy", "jaccard", "mcc",
+        "prevalence". All but the accuracy need labels and ``pool``
+    positive : class of the metric, as a label names it; with two classes the second by default. "f1@CLASS" is the same
+    by : a name of ``pool.slices``, or several crossed ("camera*region"), "prediction" or "truth": the metric in each
+        slice or class
 
     Returns
     -------
     Estimate
-        Value and interval, with ``effective_size``. ``reason`` says why an interval is not design-based, or that labels
-        contradict the confidence.
+        Value and interval, with ``effective_size`` for the accuracy. ``reason`` says why an interval is not
+        design-based, or that labels contradict the confidence. With ``by`` a dict, slice -> Estimate, each at ``level``
 
     Raises
     ------
@@ -128,20 +153,73 @@ def estimate(
     DataError
         A prediction is not in [0, 1], or the pool has other ids or another order than the selection.
     SpecError
-        The method does not accept ``prediction``, or the pool has another size.
+        The method does not accept ``prediction``, the pool has another size, or there is no such metric, class or
+        slice.
     """
-    given = outcome
+    asked = parse_metric(metric if positive is None else f"{metric}@{positive}")
+    if by is not None or asked.name != ACCURACY:
+        return _metric(selection, outcome, level, asked, by, pool, history)
+    given = _by_round(selection, outcome)
     if isinstance(selection, Selection):
-        given = _outcomes_of(selection, outcome, [pool])
-    elif isinstance(outcome, Mapping):
-        _refuse_unknown(selection, outcome)
-        labels = {str(name): label for name, label in outcome.items()}
-        parts = [{name: labels[name] for name in part.ids if name in labels} for part in selection]
-        given = [_outcomes_of(part, own, [pool]) for part, own in zip(selection, parts, strict=True)]
-    elif isinstance(outcome, Sequence) and len(outcome) == len(selection):
-        given = [_outcomes_of(part, own, [pool]) for part, own in zip(selection, outcome, strict=True)]
+        given = _outcomes_of(selection, given[0], [pool])
+    elif given is not outcome:
+        given = [_outcomes_of(part, own, [pool]) for part, own in zip(selection, given, strict=True)]
     found = estimate_from_outcomes(selection, given, level, prediction=prediction, pool=pool, history=history)
     return replace(found, effective_size=baseline(selection, given, found).effective_size)
+
+
+def _by_round(selection: Selection | Sequence[Selection], given: Any) -> Any:
+    """Return what is given for each round as a list; anything that does not fit the rounds unchanged."""
+    if isinstance(selection, Selection):
+        return [given]
+    if isinstance(given, Mapping):
+        _refuse_unknown(selection, given)
+        labels = {str(name): label for name, label in given.items()}
+        return [{name: labels[name] for name in part.ids if name in labels} for part in selection]
+    return list(given) if isinstance(given, Sequence) and len(given) == len(selection) else given
+
+
+def _metric(
+    selection: Selection | Sequence[Selection],
+    given: Any,
+    level: float,
+    metric: Metric,
+    by: str | None,
+    pool: Pool | View | None,
+    history: History | None,
+) -> Any:
+    """Estimate a metric of the pool or of its parts, from labels or outcomes."""
+    if pool is None:
+        raise SpecError(f"{metric if by is None else f'{metric} by {by}'} needs the pool: estimate(…, pool=pool)")
+    selections, view = [selection] if isinstance(selection, Selection) else list(selection), view_of(pool)
+    refuse_other_pools([view], selections)
+    truth, parts = None, _by_round(selection, given)
+    if all(map(_are_labels, parts)):
+        truth = np.concatenate([_compared(part, own, pool)[1] for part, own in zip(selections, parts, strict=True)])
+        parts = [_outcomes_of(part, own, [pool]) for part, own in zip(selections, parts, strict=True)]
+    selections, values = checked_rounds(selections, parts, level)
+    predicted, classes = _classes_of(pool, view, truth)
+    slicings = {} if by in (None, BY_PREDICTION, BY_TRUTH) else {str(by): view.slicing(str(by))}
+    sample = Sample(selections, values, truth, histories_of(history, 1)[0])
+    found = MetricEstimates(sample, predicted, classes, slicings, view)
+    if by is None:
+        return found.estimate(metric, level)
+    if by in slicings:
+        return found.by_slice(metric, by, level)
+    if metric.name != ACCURACY:
+        raise SpecError(f"{metric} by {by}: give by=None, or the name of a slice; by {by} there is the accuracy")
+    return found.by_prediction(level) if by == BY_PREDICTION else found.by_truth(level)
+
+
+def _classes_of(pool: Pool | View, view: View, truth: NDArray[np.int64] | None) -> tuple[NDArray[Any], list[str]]:
+    """Return the predicted class of every example (N,), and the names of all; one class for values."""
+    predicted = view.column("prediction") if "prediction" in view.fields else np.zeros(view.size)
+    whole = predicted.astype(np.int32)
+    if truth is None and not np.array_equal(predicted, whole):
+        return np.zeros(view.size, dtype=np.int8), ["all"]
+    names = getattr(pool, "classes", None)
+    num = 1 + max(int(whole.max()), -1 if truth is None else int(truth.max()))
+    return whole, list(names) if names else [str(c) for c in range(num)]
 
 
 def outcomes(selection: Selection, labels: Any, pool: Pool | View) -> Outcome:
@@ -162,6 +240,12 @@ def outcomes(selection: Selection, labels: Any, pool: Pool | View) -> Outcome:
     LabelError
         A label is missing or none of the classes, an id was not chosen, or the pool has no predicted classes.
     """
+    predicted, truth = _compared(selection, labels, pool)
+    return (predicted == truth).astype(np.float64)
+
+
+def _compared(selection: Selection, labels: Any, pool: Pool | View) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return the predicted and the true class of each chosen example, (n,); raises LabelError as :func:`outcomes`."""
     from opacc_ray.labels.label_rows import UNSURE, class_of, few
 
     labels = _by_id(selection, labels)
@@ -189,7 +273,7 @@ def outcomes(selection: Selection, labels: Any, pool: Pool | View) -> Outcome:
         raise LabelError("the pool predicts values, not classes: give scores in [0, 1] instead of labels")
     names = getattr(pool, "classes", None)
     read = [class_of(str(text), names, id=name) for name, text in zip(selection.ids, texts, strict=True)]
-    return (predicted == np.array(read)).astype(np.float64)
+    return predicted, np.array(read, dtype=np.int64)
 
 
 def _outcomes_of(selection: Selection, given: Any, pools: Sequence[Pool | View | None]) -> Any:

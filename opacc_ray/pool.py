@@ -1,7 +1,7 @@
 """The operational pool as arrays: what a model said of N unlabelled examples."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from difflib import get_close_matches
 from typing import Any, overload
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from opacc_ray.errors import DataError, shown
+from opacc_ray.slices import Slicing
 
 COLUMNS = ("prediction", "confidence", "dsa", "lsa")
 """Features with one number per example."""
@@ -37,9 +38,11 @@ class Pool:
     dsa, lsa : (N,) float, distance- and likelihood-based surprise
     coverage : (N, requirements) bool, or packed bits (N, ceil(requirements / 8)) uint8
     classes : names of the classes, in the order of the model's outputs. Default: the predicted names, sorted
+    slices : name -> (N,) values, or -> ((N,) numbers, where they are cut): parts of the pool to state numbers for
 
     Attributes
     ----------
+    slices : name -> Slicing
     prediction : (N,), predicted class by index, or value
     classes : names of the classes, or None if they have none
 
@@ -62,6 +65,7 @@ class Pool:
         coverage: ArrayLike | None = None,
         *,
         classes: Iterable[str] | None = None,
+        slices: Mapping[str, Any] | None = None,
     ) -> None:
         self.hidden = _matrix("hidden", hidden)
         self.output = _matrix("output", output)
@@ -72,6 +76,7 @@ class Pool:
         self.coverage = None if coverage is None else _requirements(coverage)
         self._ids = None if ids is None else _unique(ids)
         self.size = _agreed_size(self._arrays(), self._ids)
+        self.slices = _slicings(slices or {}, self.size)
         self.kept: dict[str, tuple[str, Any]] = {}  # name -> (key, value), made from the features: see parts/cache.py
 
     def share(self) -> "Pool":
@@ -122,6 +127,16 @@ class _Numbers(Sequence[str]):
     def __getitem__(self, place: int | slice) -> str | list[str]:
         found = self._range[place]
         return str(found) if isinstance(found, int) else list(map(str, found))
+
+
+def _slicings(given: Mapping[str, Any], size: int) -> dict[str, Slicing]:
+    found = dict[str, Slicing]()
+    for name, values in given.items():
+        values, cuts = values if isinstance(values, tuple) and len(values) == 2 else (values, None)
+        found[name] = values if isinstance(values, Slicing) else Slicing.of(name, values, cuts)
+        if len(found[name].codes) != size:
+            raise DataError(f"slices {name!r} have {len(found[name].codes)} values, for {size} examples; give one each")
+    return found
 
 
 def _matrix(name: str, values: ArrayLike | None) -> NDArray[np.float32] | None:

@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.pool import Pool
+from opacc_ray.slices import CROSSING, Slicing, joined
 
 Result = TypeVar("Result")
 
@@ -150,9 +151,24 @@ class View:
             raise DataError(f"{name} of example {self.identify(bad[:1])[0]!r} is {values[bad[0]]}")
         return values
 
+    def slicing(self, name: str) -> Slicing:
+        """Return a slicing of the pool, or the crossing of several, as ``camera*region``.
+
+        Raises SpecError if the pool has no slices of a name.
+        """
+        first, *others = (joined(self.map(_slicing_of, own.strip())) for own in name.split(CROSSING))
+        return reduce(Slicing.cross, others, first)
+
     def identify(self, index: ArrayLike) -> list[str]:
         """Return the ids of ``index`` (k,)."""
         return self.parts.identify(np.asarray(index, dtype=np.int64))
+
+
+def _slicing_of(part: Pool, name: str) -> Slicing:
+    if name not in part.slices:
+        there = f"it has {', '.join(part.slices)}" if part.slices else "it has none: give Pool(slices=…) or pool.slices"
+        raise SpecError(f"the pool has no slices {name!r}; {there}")
+    return part.slices[name]
 
 
 Pools = Pool | View | Iterable[Pool | View]

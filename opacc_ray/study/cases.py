@@ -178,7 +178,7 @@ def pool_of(table: Table, shuffle: Sequence[str], classes: NDArray[np.int64] | N
         if name not in features:
             raise DataError(f"shuffle: it has no {name}; its features are {', '.join(features)}")
         features[name] = features[name][np.random.default_rng(number).permutation(size)]
-    return Pool(ids=[str(row) for row in range(size)], **features)
+    return Pool([str(row) for row in range(size)], **features)  # type: ignore[arg-type]
 
 
 def _outcome(table: Table, error_scale: float | None) -> tuple[NDArray[np.float64], str]:

@@ -32,7 +32,7 @@ biased, for they depend on which examples were drawn.
 Legend: N pool, n labels, f = 1 - outcome, p predicted failure, π inclusion probability.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -42,11 +42,13 @@ from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.difference_estimator import CombinedRounds, RoundEstimate
 from opacc_ray.estimators.rounds import Outcome, known_outcomes, labelled_before, round_weights, shares_left
+from opacc_ray.estimators.totals import Groups, GroupSums, PredictedEvidence, RoundLabels
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import neyman, parse_parameters
 from opacc_ray.samplers.base import Previous, Task
-from opacc_ray.samplers.neyman.failure_model import predict_failure, read_signals
+from opacc_ray.samplers.neyman.failure_model import Forecast, predict_failure
+from opacc_ray.samplers.neyman.sampling import signals_for
 from opacc_ray.selection import Selection
 
 Array = NDArray[np.float64]
@@ -56,12 +58,22 @@ UNTRUSTED, TRUSTED = 12, 32
 
 
 class FittedRound(NamedTuple):
-    """The predictions for one round."""
+    """The predictions for one round, and the plan that it was drawn by."""
 
+    free: NDArray[np.int64]  # (k,) the examples that it was drawn from
+    failure: Array  # (k,) p
+    odds: Array  # (k,) 1/π - 1
     labelled: Array  # (n_t,) p of each label
+    probability: Array  # (n_t,) π of each label
     leverage: Array  # (n_t,) h, in [0, 1)
-    total: float  # Σ_free p
-    variance: float  # V_t
+
+
+class Fit(NamedTuple):
+    """What the labels of all rounds teach about failures."""
+
+    forecast: Forecast
+    trust: float  # λ
+    rounds: Iterator[FittedRound]  # made one by one: each has numbers of every example
 
 
 def uses_regression(selections: Sequence[Selection]) -> bool:
@@ -89,7 +101,41 @@ def regression_estimate(
 def combine_by_regression(
     view: View, selections: Sequence[Selection], outcomes: Sequence[Outcome], history: History = NO_HISTORY
 ) -> CombinedRounds:
-    """Estimate the share of failures in the pool; raises LabelError as :func:`regression_estimate`.
+    """Estimate the share of failures in the pool; raises LabelError as :func:`regression_estimate`."""
+    found = fit(view, selections, outcomes, history)
+    return _combined(selections, outcomes, found)
+
+
+def gather_evidence(
+    view: View,
+    selections: Sequence[Selection],
+    outcomes: Sequence[Outcome],
+    history: History,
+    groups: Callable[[Forecast], Sequence[Groups]],
+) -> list[PredictedEvidence]:
+    """Return what the rounds say of each of several partitions of the pool, made from the forecast of failures.
+
+    Raises LabelError as :func:`regression_estimate`.
+    """
+    found, before = fit(view, selections, outcomes, history), labelled_before(selections)
+    partitions, labels = groups(found.forecast), list[RoundLabels]()
+    sums: list[list[GroupSums]] = [[] for _ in partitions]
+    start = 0
+    for places, part in zip(before, found.rounds, strict=True):
+        end = start + len(part.labelled)
+        labels.append(RoundLabels(slice(start, end), places, part.labelled, part.probability, part.leverage))
+        for own, into in zip(partitions, sums, strict=True):
+            into.append(own.sums(part.free, part.failure, part.odds))
+        start = end
+    index, weights = np.concatenate([part.index for part in selections]), round_weights(selections)
+    return [
+        PredictedEvidence(own, own.sizes(), index, tuple(labels), tuple(found_sums), found.trust, weights)
+        for own, found_sums in zip(partitions, sums, strict=True)
+    ]
+
+
+def fit(view: View, selections: Sequence[Selection], outcomes: Sequence[Outcome], history: History = NO_HISTORY) -> Fit:
+    """Fit the failure model to all labels; raises LabelError if a round was drawn after labels that are not given.
 
     Rounds that were drawn for several models count as if this one had had all labels to itself: only their weights
     depend on that.
@@ -97,16 +143,18 @@ def combine_by_regression(
     before = labelled_before(selections)
     labelled, outcome = np.concatenate([part.index for part in selections]), np.concatenate(outcomes)
     parameters = parse_parameters("neyman", selections[0].parameters)
-    forecast = predict_failure(read_signals(view, parameters.directions, history), labelled, 1 - outcome)
-    predicted, share = forecast.failure, trusted_share(len(labelled))
+    forecast = predict_failure(signals_for(view, parameters, history), labelled, 1 - outcome)
+    share = trusted_share(len(labelled))
     leverages = np.split(forecast.leverage, np.cumsum([len(part) for part in selections])[:-1])
-    rounds = []
-    for selection, places, leverage in zip(selections, before, leverages, strict=True):
-        design, parameters = selection.design, parse_parameters("neyman", selection.parameters)
-        assert isinstance(design, InclusionProbability)
-        task = Task(design.num_drawn, parameters, Previous.of(labelled[places], outcome[places]), history=history)
-        rounds.append(_fitted(view, selection, task, predicted, leverage, share))
-    return _combined(selections, outcomes, rounds, share)
+
+    def rounds() -> Iterator[FittedRound]:
+        for selection, places, leverage in zip(selections, before, leverages, strict=True):
+            design, parameters = selection.design, parse_parameters("neyman", selection.parameters)
+            assert isinstance(design, InclusionProbability)
+            task = Task(design.num_drawn, parameters, Previous.of(labelled[places], outcome[places]), history=history)
+            yield _fitted(view, selection, task, forecast.failure, leverage, share)
+
+    return Fit(forecast, share, rounds())
 
 
 def trusted_share(num: int) -> float:
@@ -120,26 +168,26 @@ def _fitted(
     """Return a round with λ of what is ``predicted`` (N,), λ the ``share``, and 1 - λ of what it was drawn by."""
     plan = neyman.plan(view, task)
     p = share * predicted[plan.free] + (1 - share) * plan.failure[0]
-    kept = len(selection) / task.budget
-    variance = float((p * (1 - p) * np.maximum(1 / (plan.probability * kept) - 1, 0)).sum()) / view.size**2
-    return FittedRound(p[np.searchsorted(plan.free, selection.index)], share * leverage, float(p.sum()), variance)
+    probability = plan.probability * (len(selection) / task.budget)
+    places = np.searchsorted(plan.free, selection.index)
+    odds = np.maximum(1 / probability - 1, 0)
+    return FittedRound(plan.free, p, odds, p[places], probability[places], share * leverage)
 
 
-def _combined(
-    selections: Sequence[Selection], outcomes: Sequence[Outcome], fitted: Sequence[FittedRound], share: float
-) -> CombinedRounds:
-    """Return the share of failures in the whole pool; ``share`` is λ of these weights."""
+def _combined(selections: Sequence[Selection], outcomes: Sequence[Outcome], found: Fit) -> CombinedRounds:
+    """Return the share of failures in the whole pool."""
     sure, before = known_outcomes(selections, outcomes), labelled_before(selections)
-    failure, left = 1 - np.concatenate(outcomes), shares_left(selections)
-    by_variance = weights_by_variance([part.variance for part in fitted])
-    weight = share * by_variance + (1 - share) * round_weights(selections)
-    rounds, value = [], 0.0
-    for t, (selection, outcome, part) in enumerate(zip(selections, outcomes, fitted, strict=True)):
-        design, error = selection.design, 1 - outcome - part.labelled
-        mean = part.total / (left[t] * sure.pool_size) + float(design.mean(error))
+    failure, left, share = 1 - np.concatenate(outcomes), shares_left(selections), found.trust
+    rounds, variances = list[RoundEstimate](), list[float]()
+    for t, (selection, outcome, part) in enumerate(zip(selections, outcomes, found.rounds, strict=True)):
+        design, error, p = selection.design, 1 - outcome - part.labelled, part.failure
+        variances.append(float((p * (1 - p) * part.odds).sum()) / sure.pool_size**2)
+        mean = float(p.sum()) / (left[t] * sure.pool_size) + float(design.mean(error))
         error /= np.sqrt(1 - part.leverage)
         rounds.append(RoundEstimate(mean, float(design.variance(error)), design.effects, part.labelled, error, True))
-        value += weight[t] * (float(failure[before[t]].sum()) / sure.pool_size + left[t] * mean)
+    weight = share * weights_by_variance(variances) + (1 - share) * round_weights(selections)
+    known = np.array([float(failure[places].sum()) / sure.pool_size for places in before])
+    value = float(weight @ (known + left * np.array([part.share for part in rounds])))
     return CombinedRounds(value, rounds, weight * left, sure)
 
 

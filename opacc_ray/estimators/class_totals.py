@@ -1,0 +1,148 @@
+"""Estimate any metric of any class in any slice, from what labels say of the groups of a pool.
+
+The failure model predicts that an example fails, with p. Of which class it is then, the labels predict: with the share
+r(k | ŷ) of true classes among the failures of predicted class ŷ that they have shown, shrunk towards equal shares as by
+five labels, an example is of class k ≠ ŷ with probability p·r(k | ŷ). So every variable of the totals
+(:mod:`opacc_ray.estimators.totals`) has a forecast.
+
+A score in [0, 1], of a regression, is known by its mean p of 1 - score; its square is s·p on average, with s from the
+labels, shrunk towards 1, that of failures, as by five labels.
+
+Legend: ŷ predicted class, C classes, S slices, G groups, n labels.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.estimators.accuracy_estimate import Estimate
+from opacc_ray.estimators.metrics import ACCURACY, AVERAGES, Metric, Totals, average, average_interval, estimate_of
+from opacc_ray.estimators.totals import Evidence, Share, Variable
+
+Array = NDArray[np.float64]
+Codes = NDArray[np.int64]
+
+PRIOR = 5.0
+"""Labels of failures that equal shares count for."""
+
+
+class Labels(NamedTuple):
+    """What the labels are, over all rounds."""
+
+    failure: Array  # (n,) 1 - outcome
+    truth: Codes | None = None  # (n,) 0 .. C - 1; None: only outcomes are known
+
+    def rivals(self, predicted: Codes, num_classes: int) -> Array:
+        """Return r (C true, C predicted), from the predicted class of each label (n,)."""
+        count = np.zeros((num_classes, num_classes))
+        if self.truth is not None:
+            np.add.at(count, (self.truth, predicted), self.truth != predicted)
+        prior = (1 - np.eye(num_classes)) / max(num_classes - 1, 1)
+        return (PRIOR * prior + count) / (PRIOR + count.sum(axis=0))
+
+
+class ClassTotals:
+    """The totals of every class in every slice of one partition of the pool."""
+
+    def __init__(self, evidence: Evidence, labels: Labels) -> None:
+        groups = evidence.groups
+        self.evidence, self.labels = evidence, labels
+        self.num_classes, self.num_slices = groups.num_classes, groups.num_slices
+        self.predicted = groups.predicted[evidence.index].astype(np.int64)  # (n,)
+        self.slices, self.classes = np.divmod(np.arange(groups.num), groups.num_classes)  # (G,)
+        self.rivals = labels.rivals(self.predicted, groups.num_classes)
+
+    def estimate(self, metric: Metric, c: int, level: float) -> list[Estimate]:
+        """Return the metric of class ``c``, which averages and the accuracy do not use, in each slice."""
+        if metric.name == ACCURACY:
+            return [self._of_share(share, level) for share in self._failures(self.slices, self.num_slices)]
+        if metric.name in AVERAGES:
+            return self._averages(metric, level)
+        return [self._noted(own.estimate(metric, level)) for own in self._totals(c)]
+
+    def by_prediction(self, level: float) -> list[Estimate]:
+        """Return the accuracy among the examples predicted as each class."""
+        return [self._of_share(share, level) for share in self._failures(self.classes, self.num_classes)]
+
+    def by_truth(self, level: float) -> list[Estimate]:
+        """Return the recall of each class, whose ``n`` counts the labels of that class."""
+        own = np.bincount(self._truth, minlength=self.num_classes).tolist()
+        found = [self.estimate(Metric("recall"), c, level)[0] for c in range(self.num_classes)]
+        return [replace(one, n=num) for one, num in zip(found, own, strict=True)]
+
+    def confusion(self) -> tuple[Array, Array]:
+        """Return the shares of the pool by true and predicted class, (C, C), and their standard errors."""
+        size = self.evidence.sizes.reshape(-1, self.num_classes).sum(axis=0) / self.evidence.sizes.sum()
+        cells = [self._missed(k, self.classes, self.num_classes) for k in range(self.num_classes)]
+        share = np.array([[max(own.value, 0.0) for own in row] for row in cells]) * size
+        error = np.array([[own.error for own in row] for row in cells]) * size
+        right = [own.error for own in self._failures(self.classes, self.num_classes)]
+        return share + np.diag(np.maximum(size - share.sum(axis=0), 0)), error + np.diag(right * size)
+
+    def mean_cost(self, cost: Array, level: float) -> Estimate:
+        """Return the mean ``cost`` (C true, C predicted) of errors, 0 on its diagonal, in units of the largest."""
+        cost = cost / cost.max()
+        mean, square = (self._expected(np.broadcast_to(own, (self.num_slices, *own.shape))) for own in (cost, cost**2))
+        variable = Variable(cost[self._truth, self.predicted], mean, square)
+        (share,) = self.evidence.shares(variable, np.zeros(self.evidence.groups.num, dtype=np.int64), 1)
+        return self._noted(estimate_of(share.value, *share.interval(level), level, share.num))
+
+    # -- totals ---------------------------------------------------------------------------------------------
+
+    @property
+    def _truth(self) -> Codes:
+        assert self.labels.truth is not None
+        return self.labels.truth
+
+    def _failures(self, domain: Codes, num: int) -> Sequence[Share]:
+        """Return the share of failures in each of ``num`` domains; ``domain`` (G,) is that of each group, or -1."""
+        ones, failure = np.ones(self.evidence.groups.num), self.labels.failure
+        square = ones
+        if not np.isin(failure, (0.0, 1.0)).all():
+            mean = max(float(failure.mean()), 1e-9)
+            square = ones * (float(failure @ failure) + PRIOR * mean) / (float(failure.sum()) + PRIOR * mean)
+        return self.evidence.shares(Variable(failure, ones, square), domain, num)
+
+    def _missed(self, c: int, domain: Codes, num: int) -> Sequence[Share]:
+        """Return the share of missed examples of class ``c`` in each of ``num`` domains."""
+        values = ((self._truth == c) & (self.predicted != c)).astype(np.float64)
+        return self.evidence.shares(Variable.event(values, self.rivals[c][self.classes]), domain, num)
+
+    def _totals(self, c: int) -> list[Totals]:
+        """Return the totals of class ``c`` in every slice."""
+        inside, outside = (np.where(own, self.slices, -1) for own in (self.classes == c, self.classes != c))
+        pairs = zip(self._failures(inside, self.num_slices), self._missed(c, outside, self.num_slices), strict=True)
+        return [Totals(*pair) for pair in pairs]
+
+    def _averages(self, metric: Metric, level: float) -> list[Estimate]:
+        """Return the mean of a metric over all classes in each slice."""
+        by_class = [self._totals(c) for c in range(self.num_classes)]
+        found = [average([own[s] for own in by_class], metric) for s in range(self.num_slices)]
+        weight = np.stack([own for _, own in found])  # (S, C true, C predicted)
+        mean, square = (self._expected(own) for own in (weight, weight**2))
+        here = self.evidence.groups.code(self.evidence.index) // self.num_classes
+        values = weight[here, self._truth, self.predicted]
+        size = np.bincount(self.slices, weights=self.evidence.sizes, minlength=self.num_slices)
+        error = size * np.sqrt(self.evidence.variance(Variable(values, mean, square), self.slices, self.num_slices))
+        num = np.bincount(here, minlength=self.num_slices).tolist()
+        ends = [average_interval(own, err, n - 1, level) for (own, _), err, n in zip(found, error, num, strict=True)]
+        rows = zip(found, ends, num, strict=True)
+        return [self._noted(estimate_of(own, *both, level, n)) for (own, _), both, n in rows]
+
+    def _expected(self, weight: Array) -> Array:
+        """Return Σ_k r(k | ŷ)·W(k, ŷ) of each group, (G,), from ``weight`` (S, C, C)."""
+        return np.einsum("kc,skc->sc", self.rivals, weight).ravel()
+
+    # -- estimates ------------------------------------------------------------------------------------------
+
+    def _of_share(self, share: Share, level: float) -> Estimate:
+        low, high = share.interval(level)
+        found = estimate_of(1 - share.value, 1 - high, 1 - low, level, share.num)
+        return self._noted(replace(found, standard_error=share.error))
+
+    def _noted(self, found: Estimate) -> Estimate:
+        reason = self.evidence.reason
+        return found if reason is None else replace(found, design_based=False, reason=reason)

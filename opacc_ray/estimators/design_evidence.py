@@ -1,0 +1,99 @@
+"""What labels say of parts of the pool by the sampling design alone, without predictions.
+
+The mean of a variable over a domain D is a ratio of two estimated means (C.-E. Särndal, B. Swensson, J. Wretman, "Model
+Assisted Survey Sampling", 1992, 5.6), with d the membership,
+
+    R = x̂ / d̂,  x = v·d        v(R) = variance of the mean of (x - R·d) / d̂
+
+where the hats are those of the design. R has a bias of order 1/n. The interval is the weighted Clopper-Pearson one. Its
+one more event has the largest weight of any label, relative to d̂, because it may come from a part with few labels. For
+a simple random sample it is Clopper and Pearson's interval for the labels in D. With replicates the variance is widened
+by Student's quantile.
+
+Legend: D domain, v variable, d 1 for the examples of D and else 0.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.estimators.intervals import Interval, cut, student_widening, weighted_clopper_pearson
+from opacc_ray.estimators.rounds import LinearEstimator, linear_estimator
+from opacc_ray.estimators.totals import Array, Codes, Groups, Variable, labelled_in
+from opacc_ray.selection import Selection
+
+
+class DesignShare(NamedTuple):
+    """The mean of a variable in [0, 1] over one domain, by the design."""
+
+    degrees: int | None  # of the variance, if it comes from few replicates
+    value: float
+    variance: float
+    largest_weight: float  # of one label
+    size: float  # N_D
+    labelled: float  # distinct labels in D
+    events: float  # their sum
+
+    @property
+    def error(self) -> float:
+        """Standard error."""
+        return 0.0 if self.labelled >= self.size else float(self.variance**0.5)
+
+    @property
+    def num(self) -> int:
+        """Labels in the domain."""
+        return int(self.labelled)
+
+    def interval(self, level: float) -> Interval:
+        """Return both ends at a confidence level: [0, 1] without a label in the domain."""
+        if self.labelled >= self.size:
+            known = self.events / max(self.size, 1)
+            return known, known
+        if not self.labelled:
+            return 0.0, 1.0
+        wide = self.variance * student_widening(self.degrees, level) ** 2
+        low, high = weighted_clopper_pearson(max(self.value, 0.0), wide, self.largest_weight, level)
+        few, _ = weighted_clopper_pearson(max(1 - self.value, 0.0), wide, self.largest_weight, level)
+        high = max(high, 1 - few) if self.value > 0.5 else high
+        return cut((low, high), self.events / self.size, 1 - (self.labelled - self.events) / self.size)
+
+
+class DesignEvidence:
+    """What the rounds of any designs say of the groups of a pool."""
+
+    def __init__(self, selections: Sequence[Selection], groups: Groups) -> None:
+        self.groups, self.sizes = groups, groups.sizes()
+        self.index: NDArray[np.int64] = np.concatenate([part.index for part in selections])
+        self.design: LinearEstimator = linear_estimator(selections)
+        self.group = groups.code(self.index)
+
+    @property
+    def reason(self) -> str | None:
+        """Why the estimates are not design-based; None if they are."""
+        return self.design.reason
+
+    def shares(self, variable: Variable, domain: Codes, num_domains: int) -> list[DesignShare]:
+        """Return the mean of a variable over each domain; ``domain`` (G,) is that of each group, or -1."""
+        where = domain[self.group]
+        value, variance, found = self._ratios(variable, where, num_domains)
+        weight = self.design.largest_weight / np.maximum(found, 1e-300)
+        sizes = np.bincount(domain[domain >= 0], weights=self.sizes[domain >= 0], minlength=num_domains)
+        labelled, events = labelled_in(self.index, where, variable.values, num_domains)
+        rows, few = np.column_stack([value, variance, weight, sizes, labelled, events]).tolist(), self.design.degrees
+        return [DesignShare(few, *row) for row in rows]
+
+    def variance(self, variable: Variable, domain: Codes, num_domains: int) -> Array:
+        """Return the variance of the mean of any variable over each domain."""
+        return self._ratios(variable, domain[self.group], num_domains)[1]
+
+    def _ratios(self, variable: Variable, where: Codes, num: int) -> tuple[Array, Array, Array]:
+        """Return R, v(R) and d̂ of each domain; where no label is, R is the mean of all labels."""
+        member = (where[:, None] == np.arange(num)).astype(np.float64)  # (n, domains)
+        values = self.groups.factor(self.index) * variable.values
+        found = self.design.mean(member)
+        there = found > 0
+        value = np.where(there, self.design.mean(member * values[:, None]) / np.where(there, found, 1), values.mean())
+        rest = member * (values[:, None] - value) / np.where(there, found, 1)
+        return value, self.design.variance(rest), np.where(there, found, 0)

@@ -1,0 +1,247 @@
+"""Numbers that people state: precision, recall, F1 and others, as functions of two totals.
+
+One class c splits the pool in two parts of known size: A, predicted as c (P examples), and the rest. Two totals are not
+known: TP, the examples of A that are of class c, and FN, those of class c in the rest:
+
+    precision   TP/P              recall        TP/(TP + FN)            F_β   (1 + β²)TP/(P + β²(TP + FN))
+    prevalence  (TP + FN)/N       specificity   (N - P - FN)/(N - TP - FN)    npv   1 - FN/(N - P)
+    jaccard     TP/(P + FN)       balanced_accuracy   (recall + specificity)/2      mcc   Matthews' correlation
+
+Each total has an estimate and, at every level, an interval: a confidence distribution, represented by its quantiles.
+The interval of a metric has the quantiles of g(TP, FN) over all pairs of these, as if the two were independent: they
+come from different labels. It is never undefined, and agrees with the closed form of G. Y. Zou and A. Donner
+("Construction of confidence limits about effect measures", Statistics in Medicine 27, 2008) where that exists.
+
+Where a class is rare, no design can know how many of its examples hide among very many others: if fewer than one is
+foreseen among 950 labels of these, 3/950 of them may still be of the class, and only the confidence says otherwise. So
+a second interval is stated beside the first, which holds if the confidence is right, up to a factor that the labels
+calibrate (:class:`opacc_ray.estimators.totals.PredictedShare`), about the examples that no label reached.
+
+Averages over all classes (``macro_f1``, …) are functions of 2C totals that share their labels. They are linearised: a
+misprediction of true class y as ŷ moves the average by
+
+    W(y, ŷ) = ∂g/∂FN_y - ∂g/∂TP_ŷ
+
+so g is estimated from the totals, and its variance is that of the total of W over mispredictions; a mean cost is the
+same with costs as W. The interval is normal on the scale of log(g/(1 - g)), with Student's quantile.
+
+Legend: N pool, C classes, A predicted as c, P its size, TP and FN true positives and false negatives.
+"""
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.errors import SpecError, shown
+from opacc_ray.estimators.accuracy_estimate import Estimate, IfPredicted, within_interval
+from opacc_ray.estimators.intervals import normal_quantile
+from opacc_ray.estimators.totals import DomainShare, Share, quantiles
+
+Array = NDArray[np.float64]
+
+ACCURACY = "accuracy"
+INTERVAL = "two totals"
+"""Name of the interval of a function of two totals."""
+
+FEWEST, WIDEST = 5, 0.25
+"""Effective labels, and half-width, from which on an interval says something."""
+
+_MUCH = 1.5
+"""How much narrower an interval by predictions is before it is stated too."""
+
+_BETA = re.compile(r"f(\d+(?:\.\d+)?)$")
+
+
+class Parts(NamedTuple):
+    """The sizes of the two parts that a class makes of a pool, or of a slice."""
+
+    inside: Any  # P
+    outside: Any  # N - P
+
+
+Function = Callable[[Any, Any, Parts], Any]
+"""g(TP, FN, sizes), elementwise."""
+
+
+def _divided(top: Any, bottom: Any) -> Any:
+    """Return top/bottom; where both are 0 there is no such example, and nothing was missed: 1."""
+    return np.where(bottom > 0, top / np.maximum(bottom, 1e-300), 1.0)
+
+
+def _recall(tp: Any, fn: Any, _: Parts) -> Any:
+    return _divided(tp, tp + fn)
+
+
+def _specificity(tp: Any, fn: Any, size: Parts) -> Any:
+    return _divided(size.outside - fn, size.outside - fn + size.inside - tp)
+
+
+def _mcc(tp: Any, fn: Any, size: Parts) -> Any:
+    fp, tn = size.inside - tp, size.outside - fn
+    spread = size.inside * size.outside * (tp + fn) * (tn + fp)
+    return np.where(spread > 0, (tp * tn - fp * fn) / np.sqrt(np.maximum(spread, 1e-300)), 0.0)
+
+
+def f_score(beta: float) -> Function:
+    """Return F_β."""
+    square = beta * beta
+    return lambda tp, fn, size: _divided((1 + square) * tp, size.inside + square * (tp + fn))
+
+
+CLASS_METRICS: dict[str, Function] = {
+    "precision": lambda tp, fn, size: _divided(tp, size.inside + 0 * tp),
+    "recall": _recall,
+    "f1": f_score(1.0),
+    "specificity": _specificity,
+    "npv": lambda tp, fn, size: 1 - _divided(fn, size.outside + 0 * fn),
+    "balanced_accuracy": lambda tp, fn, size: (_recall(tp, fn, size) + _specificity(tp, fn, size)) / 2,
+    "jaccard": lambda tp, fn, size: _divided(tp, size.inside + fn),
+    "mcc": _mcc,
+    "prevalence": lambda tp, fn, size: (tp + fn) / (size.inside + size.outside),
+}
+"""Metrics of one class against the rest; ``f2`` or ``f0.5`` are F_β."""
+
+AVERAGES = {"macro_f1": "f1", "macro_recall": "recall", "macro_precision": "precision"}
+"""Means of a metric over all classes."""
+
+
+class Metric(NamedTuple):
+    """A number that is asked for."""
+
+    name: str
+    positive: str | None = None  # the class, for those of one class
+
+    @property
+    def function(self) -> Function:
+        """Return g of TP and FN: its own, or that of the class that an average is over."""
+        name = AVERAGES.get(self.name, self.name)
+        found = _BETA.match(name)
+        return CLASS_METRICS[name] if name in CLASS_METRICS or not found else f_score(float(found[1]))
+
+    @property
+    def lowest(self) -> float:
+        """The least value that it can have; the most is 1."""
+        return -1.0 if self.name == "mcc" else 0.0
+
+    def __str__(self) -> str:
+        return self.name if self.positive is None else f"{self.name}@{self.positive}"
+
+
+def is_of_class(text: str) -> bool:
+    """Return whether a text is meant to be a metric of one class, such as ``f1`` or ``f1@CLASS``."""
+    name = text.partition("@")[0]
+    return "@" in text or name in CLASS_METRICS or bool(_BETA.match(name))
+
+
+def find_place(metric: Metric, classes: Sequence[str]) -> int:
+    """Return the place of a metric's class among C names; of two, the second if it names none.
+
+    Raises SpecError for a class that there is not.
+    """
+    if metric.positive is None and len(classes) == 2:
+        return 1
+    if metric.positive not in classes:
+        given = "names no class" if metric.positive is None else f"has the class {shown(metric.positive)}"
+        few = ", ".join(classes[:10]) + (", …" if len(classes) > 10 else "")
+        raise SpecError(f"metric {metric} {given}; give one of {few}, as in {metric.name}@CLASS")
+    return list(classes).index(str(metric.positive))
+
+
+def parse_metric(text: str) -> Metric:
+    """Read ``accuracy``, ``macro_f1`` or ``recall@CLASS``; raise SpecError for anything else."""
+    name, at, positive = text.partition("@")
+    name = name.strip().lower().replace("-", "_")
+    of_class = name in CLASS_METRICS or bool(_BETA.match(name))
+    if not of_class and name != ACCURACY and name not in AVERAGES:
+        known = [ACCURACY, *AVERAGES, *(f"{own}@CLASS" for own in CLASS_METRICS)]
+        raise SpecError(f"metric {text!r}: choose one of {', '.join(known)}")
+    if not of_class and at:
+        raise SpecError(f"metric {text!r}: {name} is of all classes; remove {at + positive!r}")
+    return Metric(name, positive.strip() or None)
+
+
+class Totals(NamedTuple):
+    """The two totals of one class, in the pool or in a slice."""
+
+    failures: Share  # of A: 1 - precision
+    missed: Share  # of the rest: FN/(N - P)
+
+    def estimate(self, metric: Metric, level: float) -> Estimate:
+        """Return the metric with its interval, and with the one that trusts predictions where that says much more."""
+        low, high = self._interval(metric, level)
+        found = estimate_of(self._value(metric), low, high, level, self.failures.num + self.missed.num, metric.lowest)
+        missed = self.missed
+        if not isinstance(missed, DomainShare) or missed.unseen <= 0:
+            return found
+        other = self._replace(missed=missed.as_predicted())
+        low, high = other._interval(metric, level)
+        if found.high - found.low <= _MUCH * (high - low):
+            return found
+        most = missed.size * other.missed.interval(level)[1] - missed.events
+        num = min(math.ceil(math.log((1 - level) / 2) / math.log1p(-min((most + 1) / missed.size, 0.5))), missed.size)
+        told = IfPredicted(min(max(found.value, low), high), low, high, most / missed.unseen, int(num))
+        return replace(found, if_predicted=told)
+
+    def _value(self, metric: Metric) -> float:
+        return float(metric.function(*self.point(), self._sizes()))
+
+    def _interval(self, metric: Metric, level: float) -> tuple[float, float]:
+        """Return the quantiles of the metric over all pairs of the two totals' quantiles."""
+        size = self._sizes()
+        inside, outside = size.inside * (1 - quantiles(self.failures)), size.outside * quantiles(self.missed)
+        found = metric.function(inside[:, None], outside[None, :], size)
+        low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2]).tolist()
+        return low, high
+
+    def _sizes(self) -> Parts:
+        return Parts(self.failures.size, self.missed.size)
+
+    def point(self) -> tuple[float, float]:
+        """Return the estimates of TP and FN."""
+        failures, missed = (min(max(own.value, 0.0), 1.0) for own in self)
+        return self.failures.size * (1 - failures), self.missed.size * missed
+
+
+def estimate_of(value: float, low: float, high: float, level: float, num: int, lowest: float = 0.0) -> Estimate:
+    """Return an estimate with an interval that is not symmetric; its standard error is that of a normal one."""
+    low, high = max(low, lowest), min(high, 1.0)
+    error = (high - low) / (2 * normal_quantile(level))
+    return within_interval(Estimate(value, error, low, high, level, INTERVAL, num, True))
+
+
+def average(totals: Sequence[Totals], metric: Metric) -> tuple[float, Array]:
+    """Return the mean of a metric over C classes, and W (C true, C predicted): how a misprediction moves it."""
+    points = np.array([own.point() for own in totals])
+    size = Parts(*(np.array([getattr(own, name).size for own in totals]) for name in ("failures", "missed")))
+    g = metric.function
+    tp, fn = points[:, 0], points[:, 1]
+    there = (size.inside > 0) | (fn > 0)
+    num = max(int(there.sum()), 1)
+    step = 1e-6 * max(float(size.inside.sum()), 1.0)
+
+    def slope(by_tp: float, by_fn: float) -> Array:
+        moved = g(tp + by_tp, fn + by_fn, size) - g(np.maximum(tp - by_tp, 0), np.maximum(fn - by_fn, 0), size)
+        width = by_tp + np.minimum(tp, by_tp) + by_fn + np.minimum(fn, by_fn)
+        return np.where(there, moved / np.maximum(width, 1e-300), 0.0) / num
+
+    value = float(np.where(there, g(tp, fn, size), 0.0).sum() / num)
+    weight = slope(0.0, step)[:, None] - slope(step, 0.0)[None, :]
+    np.fill_diagonal(weight, 0.0)
+    return value, weight
+
+
+def average_interval(value: float, error: float, degrees: float, level: float) -> tuple[float, float]:
+    """Return the interval of an average in [0, 1], normal on the scale of its log odds."""
+    from scipy.stats import t
+
+    if error <= 0 or not 0 < value < 1:
+        half = float(t.ppf((1 + level) / 2, max(degrees, 1.0))) * error
+        return max(value - half, 0.0), min(value + half, 1.0)
+    width = float(t.ppf((1 + level) / 2, max(degrees, 1.0))) * error / (value * (1 - value))
+    odds = math.log(value / (1 - value))
+    return 1 / (1 + math.exp(width - odds)), 1 / (1 + math.exp(-width - odds))

@@ -1,0 +1,126 @@
+"""Estimate metrics, classes and slices from the labels of one sample: which evidence there is, and what is asked of it.
+
+Rounds of `neyman` with their pool have predicted failures for every example; other samples speak by their design alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.errors import LabelError
+from opacc_ray.estimators.accuracy_estimate import Estimate
+from opacc_ray.estimators.class_totals import ClassTotals, Labels
+from opacc_ray.estimators.design_evidence import DesignEvidence
+from opacc_ray.estimators.metrics import ACCURACY, AVERAGES, Metric, find_place
+from opacc_ray.estimators.rounds import Outcome
+from opacc_ray.estimators.totals import Evidence, Groups
+from opacc_ray.history import NO_HISTORY, History
+from opacc_ray.parts.view import View
+from opacc_ray.samplers.neyman.regression import gather_evidence, uses_regression
+from opacc_ray.selection import Selection
+from opacc_ray.slices import Slicing
+
+Codes = NDArray[np.integer]
+
+BY_PREDICTION, BY_TRUTH = "prediction", "truth"
+"""What accuracy can be stated by, besides slices."""
+
+
+class Sample(NamedTuple):
+    """Labelled rounds of one pool."""
+
+    selections: Sequence[Selection]
+    outcomes: Sequence[Outcome]  # (n_t,) of each round
+    truth: NDArray[np.int64] | None = None  # (n,) true class of each label; None: only outcomes are known
+    history: History = NO_HISTORY
+
+
+class MetricEstimates:
+    """Numbers of one pool, model and sample.
+
+    Parameters
+    ----------
+    sample : the labelled rounds
+    predicted : (N,) class of every example, 0 .. C - 1; zeros for a regression
+    classes : C names of classes
+    slicings : name -> slices of the pool
+    view : the features of the pool, for rounds of `neyman`
+    """
+
+    def __init__(
+        self,
+        sample: Sample,
+        predicted: Codes,
+        classes: Sequence[str],
+        slicings: Mapping[str, Slicing],
+        view: View | None,
+    ) -> None:
+        self.sample, self.classes, self.slicings = sample, list(classes), slicings
+        self._predicted, self._view = predicted, view
+
+    @cached_property
+    def _evidence(self) -> dict[str | None, Evidence]:
+        """By the name of the slices; None: the whole pool."""
+        num = len(self.classes)
+        groups: dict[str | None, Groups] = {None: Groups(self._predicted, num)}
+        for name, own in self.slicings.items():
+            groups[name] = Groups(self._predicted, num, own.codes, len(own.names))
+        selections, outcomes, _, history = self.sample
+        if self._view is None or not uses_regression(selections):
+            return {name: DesignEvidence(selections, own) for name, own in groups.items()}
+        found = gather_evidence(self._view, selections, outcomes, history, lambda _: list(groups.values()))
+        return dict(zip(groups, found, strict=True))
+
+    def totals(self, by: str | None = None) -> ClassTotals:
+        """Return the totals of all classes in the whole pool, or in the slices of a name."""
+        failure = 1 - np.concatenate(self.sample.outcomes)
+        return ClassTotals(self._evidence[by], Labels(failure, self.sample.truth))
+
+    def estimate(self, metric: Metric, level: float) -> Estimate:
+        """Return a metric of the whole pool, which is not the accuracy.
+
+        Raises SpecError or LabelError as :meth:`by_slice`.
+        """
+        return self.totals().estimate(metric, self._class_of(metric), level)[0]
+
+    def by_slice(self, metric: Metric, by: str, level: float) -> dict[str, Estimate]:
+        """Return a metric in each slice of a name, each at the level.
+
+        Raises
+        ------
+        SpecError
+            The metric needs a class and names none, or one that there is not.
+        LabelError
+            Only outcomes are known, and the metric needs true classes.
+        """
+        found = self.totals(by).estimate(metric, self._class_of(metric), level)
+        return dict(zip(self.slicings[by].names, found, strict=True))
+
+    def by_prediction(self, level: float) -> dict[str, Estimate]:
+        """Return the accuracy of the examples predicted as each class that the model predicts."""
+        totals = self.totals()
+        sizes = totals.evidence.sizes.tolist()
+        rows = zip(self.classes, totals.by_prediction(level), sizes, strict=True)
+        return {name: found for name, found, size in rows if size}
+
+    def by_truth(self, level: float) -> dict[str, Estimate]:
+        """Return the recall of each class that has labels or predictions; raises LabelError as :meth:`by_slice`."""
+        self._need_truth("recall by true class")
+        totals = self.totals()
+        rows = zip(self.classes, totals.by_truth(level), totals.evidence.sizes.tolist(), strict=True)
+        return {name: found for name, found, size in rows if size or found.n}
+
+    def _class_of(self, metric: Metric) -> int:
+        if metric.name == ACCURACY:
+            return 0
+        self._need_truth(str(metric))
+        if metric.name in AVERAGES:
+            return 0
+        return find_place(metric, self.classes)
+
+    def _need_truth(self, what: str) -> None:
+        if self.sample.truth is None:
+            raise LabelError(f"{what} needs the true class of each label, and only outcomes are given: give the labels")
