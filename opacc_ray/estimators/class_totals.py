@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.metrics import ACCURACY, AVERAGES, Metric, Totals, average, average_interval, estimate_of
+from opacc_ray.estimators.scores import Linear
 from opacc_ray.estimators.totals import Evidence, Share, Variable
 
 Array = NDArray[np.float64]
@@ -89,6 +90,23 @@ class ClassTotals:
         variable = Variable(cost[self._truth, self.predicted], mean, square)
         (share,) = self.evidence.shares(variable, np.zeros(self.evidence.groups.num, dtype=np.int64), 1)
         return self._noted(estimate_of(share.value, *share.interval(level), level, share.num))
+
+    def linear(self, number: Linear, c: int, level: float) -> Estimate:
+        """Return a number that is linear in failures, or in failures and misses of class ``c`` unless it is -1.
+
+        The groups have its coefficients.
+        """
+        values, mean = self.labels.failure, np.ones(self.evidence.groups.num)
+        if c >= 0:
+            inside = self.predicted == c
+            values = np.where(inside, values, (self._truth == c) & ~inside)
+            mean = np.where(self.classes == c, 1.0, self.rivals[c][self.classes])
+        everything, variable = np.zeros(len(mean), dtype=np.int64), Variable.event(values, mean)
+        (share,) = self.evidence.shares(variable, everything, 1)
+        value = number.base + share.value
+        error = 0.0 if share.num >= share.size else float(self.evidence.variance(variable, everything, 1)[0]) ** 0.5
+        ends = average_interval(value, error, share.num - 1, level, number.lowest)
+        return self._noted(estimate_of(value, *ends, level, share.num, number.lowest))
 
     # -- totals ---------------------------------------------------------------------------------------------
 

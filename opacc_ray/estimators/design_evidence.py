@@ -85,8 +85,18 @@ class DesignEvidence:
         return [DesignShare(few, *row) for row in rows]
 
     def variance(self, variable: Variable, domain: Codes, num_domains: int) -> Array:
-        """Return the variance of the mean of any variable over each domain."""
-        return self._ratios(variable, domain[self.group], num_domains)[1]
+        """Return the variance of the mean of any variable over each domain.
+
+        Half an event is added, of the size expected there, for the failures that a small sample missed.
+        """
+        where = domain[self.group]
+        _, variance, found = self._ratios(variable, where, num_domains)
+        here = where >= 0
+        size = variable.square[self.group[here]] * self.groups.factor(self.index[here]) ** 2
+        num = np.maximum(np.bincount(where[here], minlength=num_domains), 1)
+        mean = np.bincount(where[here], weights=size, minlength=num_domains) / num
+        weight = self.design.largest_weight / np.maximum(found, 1e-300)
+        return np.asarray(variance + np.where(found > 0, 0.5 * weight**2 * mean, 0.0))
 
     def _ratios(self, variable: Variable, where: Codes, num: int) -> tuple[Array, Array, Array]:
         """Return R, v(R) and d̂ of each domain; where no label is, R is the mean of all labels."""

@@ -40,6 +40,7 @@ from numpy.typing import NDArray
 from opacc_ray.errors import SpecError, shown
 from opacc_ray.estimators.accuracy_estimate import Estimate, IfPredicted, within_interval
 from opacc_ray.estimators.intervals import normal_quantile
+from opacc_ray.estimators.scores import AUC, OVERCONFIDENCE, SCORES
 from opacc_ray.estimators.totals import DomainShare, Share, quantiles
 
 Array = NDArray[np.float64]
@@ -126,7 +127,7 @@ class Metric(NamedTuple):
     @property
     def lowest(self) -> float:
         """The least value that it can have; the most is 1."""
-        return -1.0 if self.name == "mcc" else 0.0
+        return -1.0 if self.name in ("mcc", OVERCONFIDENCE) else 0.0
 
     def __str__(self) -> str:
         return self.name if self.positive is None else f"{self.name}@{self.positive}"
@@ -135,7 +136,7 @@ class Metric(NamedTuple):
 def is_of_class(text: str) -> bool:
     """Return whether a text is meant to be a metric of one class, such as ``f1`` or ``f1@CLASS``."""
     name = text.partition("@")[0]
-    return "@" in text or name in CLASS_METRICS or bool(_BETA.match(name))
+    return "@" in text or name in CLASS_METRICS or name == AUC or bool(_BETA.match(name))
 
 
 def find_place(metric: Metric, classes: Sequence[str]) -> int:
@@ -156,9 +157,9 @@ def parse_metric(text: str) -> Metric:
     """Read ``accuracy``, ``macro_f1`` or ``recall@CLASS``; raise SpecError for anything else."""
     name, at, positive = text.partition("@")
     name = name.strip().lower().replace("-", "_")
-    of_class = name in CLASS_METRICS or bool(_BETA.match(name))
-    if not of_class and name != ACCURACY and name not in AVERAGES:
-        known = [ACCURACY, *AVERAGES, *(f"{own}@CLASS" for own in CLASS_METRICS)]
+    of_class = name in CLASS_METRICS or name == AUC or bool(_BETA.match(name))
+    if not of_class and name not in (ACCURACY, *AVERAGES, *SCORES):
+        known = [ACCURACY, *AVERAGES, *SCORES, *(f"{own}@CLASS" for own in (*CLASS_METRICS, AUC))]
         raise SpecError(f"metric {text!r}: choose one of {', '.join(known)}")
     if not of_class and at:
         raise SpecError(f"metric {text!r}: {name} is of all classes; remove {at + positive!r}")
@@ -235,13 +236,15 @@ def average(totals: Sequence[Totals], metric: Metric) -> tuple[float, Array]:
     return value, weight
 
 
-def average_interval(value: float, error: float, degrees: float, level: float) -> tuple[float, float]:
-    """Return the interval of an average in [0, 1], normal on the scale of its log odds."""
+def average_interval(
+    value: float, error: float, degrees: float, level: float, lowest: float = 0.0
+) -> tuple[float, float]:
+    """Return the interval of an average in [0, 1], normal on the scale of its log odds; normal from ``lowest`` < 0."""
     from scipy.stats import t
 
-    if error <= 0 or not 0 < value < 1:
-        half = float(t.ppf((1 + level) / 2, max(degrees, 1.0))) * error
-        return max(value - half, 0.0), min(value + half, 1.0)
-    width = float(t.ppf((1 + level) / 2, max(degrees, 1.0))) * error / (value * (1 - value))
+    half = float(t.ppf((1 + level) / 2, max(degrees, 1.0))) * error
+    if error <= 0 or lowest < 0 or not 0 < value < 1:
+        return max(value - half, lowest), min(value + half, 1.0)
+    width = half / (value * (1 - value))
     odds = math.log(value / (1 - value))
     return 1 / (1 + math.exp(width - odds)), 1 / (1 + math.exp(-width - odds))

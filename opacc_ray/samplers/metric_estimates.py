@@ -3,19 +3,20 @@
 Rounds of `neyman` with their pool have predicted failures for every example; other samples speak by their design alone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import LabelError
+from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.class_totals import ClassTotals, Labels
 from opacc_ray.estimators.design_evidence import DesignEvidence
 from opacc_ray.estimators.metrics import ACCURACY, AVERAGES, Metric, find_place
 from opacc_ray.estimators.rounds import Outcome
+from opacc_ray.estimators.scores import AUC, SCORES, Linear, auc_of, score_of
 from opacc_ray.estimators.totals import Evidence, Groups
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.view import View
@@ -68,11 +69,7 @@ class MetricEstimates:
         groups: dict[str | None, Groups] = {None: Groups(self._predicted, num)}
         for name, own in self.slicings.items():
             groups[name] = Groups(self._predicted, num, own.codes, len(own.names))
-        selections, outcomes, _, history = self.sample
-        if self._view is None or not uses_regression(selections):
-            return {name: DesignEvidence(selections, own) for name, own in groups.items()}
-        found = gather_evidence(self._view, selections, outcomes, history, lambda _: list(groups.values()))
-        return dict(zip(groups, found, strict=True))
+        return dict(zip(groups, self._gather(lambda _: list(groups.values())), strict=True))
 
     def totals(self, by: str | None = None) -> ClassTotals:
         """Return the totals of all classes in the whole pool, or in the slices of a name."""
@@ -82,8 +79,10 @@ class MetricEstimates:
     def estimate(self, metric: Metric, level: float) -> Estimate:
         """Return a metric of the whole pool, which is not the accuracy.
 
-        Raises SpecError or LabelError as :meth:`by_slice`.
+        Raises SpecError or LabelError as :meth:`by_slice`, and DataError without the confidence that one is about.
         """
+        if metric.name in (*SCORES, AUC):
+            return self._linear(metric, level)
         return self.totals().estimate(metric, self._class_of(metric), level)[0]
 
     def by_slice(self, metric: Metric, by: str, level: float) -> dict[str, Estimate]:
@@ -112,6 +111,42 @@ class MetricEstimates:
         totals = self.totals()
         rows = zip(self.classes, totals.by_truth(level), totals.evidence.sizes.tolist(), strict=True)
         return {name: found for name, found, size in rows if size or found.n}
+
+    def _linear(self, metric: Metric, level: float) -> Estimate:
+        """Return a number that judges the confidence."""
+        view, c = self._view, -1
+        if view is None:
+            raise SpecError(f"{metric} needs the confidences of the whole pool; give the pool")
+        view.need(("confidence",), str(metric))
+        confidence = view.column("confidence")
+        if metric.name == AUC:
+            c = self._class_of(metric)
+            if (num := len(self.classes)) != 2:
+                raise SpecError(
+                    f"{metric}: the confidence is a score of one class with two classes, and there are {num}"
+                )
+        labels = Labels(1 - np.concatenate(self.sample.outcomes), self.sample.truth)
+        inside, made = self._predicted == c, list[Linear]()
+
+        def groups(p: NDArray[np.float64]) -> list[Groups]:
+            number = (
+                score_of(metric.name, confidence)
+                if c < 0
+                else auc_of(np.where(inside, confidence, 1 - confidence), np.where(inside, 1 - p, p), inside)
+            )
+            made.append(number)
+            return [Groups(self._predicted, len(self.classes), coefficient=number.coefficient)]
+
+        evidence = self._gather(groups)[0]
+        return ClassTotals(evidence, labels).linear(made[0], c, level)
+
+    def _gather(self, groups: Callable[[NDArray[np.float64]], list[Groups]]) -> Sequence[Evidence]:
+        """Return what the sample says of partitions, made from the predicted failures p (N,) of every example."""
+        selections, outcomes, _, history = self.sample
+        if self._view is not None and uses_regression(selections):
+            return gather_evidence(self._view, selections, outcomes, history, lambda found: groups(found.failure))
+        failed = np.full(len(self._predicted), 1 - float(np.concatenate(outcomes).mean()))
+        return [DesignEvidence(selections, own) for own in groups(failed)]
 
     def _class_of(self, metric: Metric) -> int:
         if metric.name == ACCURACY:
