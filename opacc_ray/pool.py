@@ -132,8 +132,9 @@ class _Numbers(Sequence[str]):
 def _slicings(given: Mapping[str, Any], size: int) -> dict[str, Slicing]:
     found = dict[str, Slicing]()
     for name, values in given.items():
-        values, cuts = values if isinstance(values, tuple) and len(values) == 2 else (values, None)
-        found[name] = values if isinstance(values, Slicing) else Slicing.of(name, values, cuts)
+        cut = isinstance(values, tuple) and len(values) == 2 and not isinstance(values, Slicing)
+        numbers, cuts = values if cut else (values, None)
+        found[name] = numbers if isinstance(numbers, Slicing) else Slicing.of(name, numbers, cuts)
         if len(found[name].codes) != size:
             raise DataError(f"slices {name!r} have {len(found[name].codes)} values, for {size} examples; give one each")
     return found

@@ -51,7 +51,7 @@ class Slicing(NamedTuple):
     @classmethod
     def _cut(cls, name: str, array: NDArray[Any], cuts: list[float]) -> Self:
         if not cuts or sorted(set(cuts)) != cuts:
-            raise SpecError(f"slices {name!r} are cut at {cuts}; give one or more numbers, rising")
+            raise SpecError(f"slices {name!r} are cut at {shown(cuts)}; give one or more numbers, rising")
         try:
             numbers = array.astype(np.float64)
         except (TypeError, ValueError) as error:
