@@ -3,7 +3,7 @@
 **One sample** has the value of its design and the interval that belongs to it (:data:`INTERVALS`):
 
     simple random sample     exact hypergeometric; Wilson's with replacement
-    strata                   stratified score
+    strata                   stratified score (:mod:`opacc_ray.estimators.stratified_interval`)
     inclusion probability    adjusted Wilson (:mod:`opacc_ray.estimators.difference_estimator`)
     replicates               Wilson's at the size with their variance, with Student's quantile for R - 1
     purposive                as for a simple random sample: not design-based
@@ -62,6 +62,7 @@ from opacc_ray.estimators.rounds import (
     round_weights,
     shares_left,
 )
+from opacc_ray.estimators.stratified_interval import Strata, stratified_interval
 from opacc_ray.selection import Selection
 
 UNEQUAL = ("stratified score", WEIGHTED)
@@ -124,21 +125,27 @@ def stratified(design: Stratified, outcome: Outcome, level: float) -> Estimate:
     """Estimate from a stratified sample; the score interval also holds where strata show no failure."""
     value, variance, name = float(design.mean(outcome)), design.failure_variance(1 - outcome), design.interval
     if is_binary(outcome):
-        drawn = design.num.astype(np.float64)
-        total = np.bincount(design.stratum, weights=outcome, minlength=len(drawn)).astype(np.float64)
-        factors = small_sample_factors(design.left, drawn)
-        low, high = intervals.stratified_score(total, drawn, design.shares, factors, level)
+        low, high = _strata_interval([design], [outcome], np.ones(1), variance, level)
     else:
         low, high, name = *weighted_score_interval(value, variance, design.weight_bound, level), WEIGHTED
     return Estimate(value, math.sqrt(variance), low, high, level, name, len(outcome), True)
 
 
-def small_sample_factors(left: Array, drawn: Array) -> Array:
-    """Return (1 - f_j)·n_j/(n_j - 1) (J,), the factors of p(1 - p)/n_j, from 1 - f_j and n_j.
-
-    Fitted to few labels, p(1 - p) is too small by (n_j - 1)/n_j; Miettinen and Nurminen correct it likewise.
-    """
-    return left * drawn / np.maximum(drawn - 1, 0.5)
+def _strata_interval(
+    designs: Sequence[Stratified], outcomes: Sequence[Outcome], scale: Array, variance: float, level: float
+) -> Interval:
+    """Return the interval over the strata of all samples, each of which counts with its ``scale`` (samples,)."""
+    right = [
+        np.bincount(design.stratum, weights=outcome, minlength=len(design.sizes)).astype(np.float64)
+        for design, outcome in zip(designs, outcomes, strict=True)
+    ]
+    strata = Strata(
+        successes=np.concatenate(right),
+        num=np.concatenate([design.num for design in designs]).astype(np.float64),
+        sizes=np.concatenate([design.sizes for design in designs]).astype(np.float64),
+        shares=np.concatenate([own * design.shares for own, design in zip(scale, designs, strict=True)]),
+    )
+    return stratified_interval(strata, variance, level)
 
 
 def replicated(design: Replicates, outcome: Outcome, level: float) -> Estimate:
@@ -195,11 +202,15 @@ def estimate_rounds(selections: Sequence[Selection], outcomes: Sequence[Outcome]
     if is_equal or known.num == known.pool_size:
         return found
     strata = [design for design in designs if isinstance(design, Stratified)]
+    weights, right = round_weights(selections), np.concatenate(outcomes)
+    scale = weights * shares_left(selections)
     if len(strata) == len(designs) and known.binary:
-        low, high = _strata_interval(selections, strata, outcomes, level)
-        return replace(found, low=low, high=high, interval="stratified score")
-    weight = float((round_weights(selections) * shares_left(selections) * [own.weight_bound for own in designs]).max())
-    right, design = np.concatenate(outcomes), linear_estimator(selections)
+        before = [right[places].sum() / known.pool_size for places in labelled_before(selections)]
+        low, high = _strata_interval(strata, outcomes, scale, found.standard_error**2, level)
+        constant = float(weights @ before)
+        return replace(found, low=constant + low, high=constant + high, interval="stratified score")
+    weight = float((scale * [own.weight_bound for own in designs]).max())
+    design = linear_estimator(selections)
     successes = Moments(float(design.mean(right)), float(design.variance(right)))
     failures = Moments(1 - found.value, found.standard_error**2)
     low, high = intervals.weighted_accuracy_interval(failures, successes, weight, level)
@@ -247,20 +258,3 @@ def _round_estimate(selection: Selection, outcome: Outcome) -> RoundEstimate:
         reason=found.reason,
         degrees=design.degrees,
     )
-
-
-def _strata_interval(
-    selections: Sequence[Selection], designs: Sequence[Stratified], outcomes: Sequence[Outcome], level: float
-) -> Interval:
-    """Return the stratified score interval over the strata of all rounds."""
-    success, weight = np.concatenate(outcomes), round_weights(selections)
-    scale = weight * shares_left(selections)
-    before = [success[places].sum() / selections[0].pool_size for places in labelled_before(selections)]
-    constant = float(weight @ before)
-    rounds = zip(designs, outcomes, strict=True)
-    right = [np.bincount(own.stratum, weights=outcome, minlength=len(own.sizes)) for own, outcome in rounds]
-    drawn = np.concatenate([design.num for design in designs]).astype(np.float64)  # (strata of all rounds,)
-    shares = np.concatenate([part * design.shares for part, design in zip(scale, designs, strict=True)])
-    factors = small_sample_factors(np.concatenate([design.left for design in designs]), drawn)
-    low, high = intervals.stratified_score(np.concatenate(right), drawn, shares, factors, level)
-    return constant + low, constant + high

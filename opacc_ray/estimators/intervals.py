@@ -16,7 +16,6 @@ Interval = tuple[float, float]
 WEIGHTED = "weighted Clopper-Pearson"
 """Name of the interval of :func:`weighted_clopper_pearson`."""
 
-_ROUNDING = 1e-14
 _EXAMPLE_ROUNDING = 1e-6
 """Rounding error of a number of examples."""
 
@@ -139,60 +138,6 @@ def _at_most(count: int, size: int, events: int, pool: int) -> float:
     if count >= mode:
         share += 1 + above[: count - mode].sum()
     return float(share / (1 + below.sum() + above.sum()))
-
-
-def stratified_score(successes: Array, sizes: Array, shares: Array, factors: Array, level: float) -> Interval:
-    """Return the score interval for Σ_j P_j p_j from independent binomial strata: Wilson's interval, generalised.
-
-    It holds θ if |θ̂ - θ| <= z √(Σ_j P_j² g_j p̃_j(1 - p̃_j) / n_j). p̃ are the shares of success that maximise the
-    likelihood given Σ_j P_j p̃_j = θ (for two strata: Miettinen and Nurminen, Statistics in Medicine 4, 1985). A
-    stratum without failures keeps a variance that way, unlike with sample variances.
-
-    Parameters
-    ----------
-    successes, sizes : (J,) x_j and n_j
-    shares : (J,) P_j, sums to 1
-    factors : (J,) g_j, finite population corrections
-    """
-    from scipy.optimize import brentq
-
-    sampled = factors > 0
-    known = float(shares[~sampled] @ (successes / sizes)[~sampled])  # of strata that are fully labelled
-    if not sampled.any():
-        return known, known
-    successes, sizes, shares, factors = (part[sampled] for part in (successes, sizes, shares, factors))
-    estimate, weights = float(shares @ (successes / sizes)), shares**2 * factors / sizes
-    z = normal_quantile(level)
-
-    def end(sign: int) -> float:
-        pulled = successes if sign > 0 else sizes - successes  # pulling successes down is pulling failures up
-
-        def likely(strength: float) -> Array:
-            share = _constrained(pulled, sizes, math.exp(strength) * shares)
-            return share if sign > 0 else 1 - share
-
-        def beyond(strength: float) -> float:
-            p = likely(strength)
-            error = z * math.sqrt(float(weights @ (p * (1 - p))))
-            excess = sign * (float(shares @ p) - estimate) - error
-            return excess if abs(excess) > _ROUNDING else -1.0  # a weak pull may move nothing
-
-        weak, strong = math.log(1e-9), math.log(1e12 * float(sizes.sum()))
-        if beyond(strong) > 0:
-            strong = brentq(beyond, weak, strong, xtol=1e-15)
-        return known + float(shares @ likely(strong))
-
-    return end(-1), end(+1)
-
-
-def _constrained(successes: Array, sizes: Array, pull: Array) -> Array:
-    """Return the most likely shares of success under a pull up: the root in [0, 1] of a·p² + (n - a)·p - x = 0."""
-    rest = sizes - pull
-    apart = np.sqrt(rest * rest + 4 * pull * successes)
-    falls = rest > 0
-    # two forms of the root: each avoids cancellation on its side
-    share: Array = np.where(falls, 2 * successes, apart - rest) / np.where(falls, rest + apart, 2 * pull)
-    return np.minimum(np.maximum(share, 0, out=share), 1, out=share)
 
 
 # -- weighted sums of failures ----------------------------------------------------------------------------------
