@@ -9,6 +9,11 @@
     purposive                as for a simple random sample: not design-based
     all others, and scores   weighted Clopper-Pearson: Student's interval misses rare, large losses
 
+The weighted Clopper-Pearson interval assumes one more failure at the largest weight: for scores with certainty, for the
+other designs with probability ½ (mid-P, :func:`opacc_ray.estimators.intervals.weighted_clopper_pearson`). No interval
+can do with much less unless it trusts the failure score: if all failures are where draws are unlikely, none is met too
+often.
+
 Replicates measure the variance of methods that choose by optimisation, such as CES and DeepReduce: the pool is split
 at random in R parts, and the method spends its share of the budget in each. Few replicates make the interval wide, and
 many leave little budget for each. CES first draws 30 examples at random, so give it ``initial=5``.

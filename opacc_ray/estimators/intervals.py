@@ -16,6 +16,9 @@ Interval = tuple[float, float]
 WEIGHTED = "weighted Clopper-Pearson"
 """Name of the interval of :func:`weighted_clopper_pearson`."""
 
+MID_P = 0.5
+"""Probability of a further, unseen failure for an end that is mid-P."""
+
 _EXAMPLE_ROUNDING = 1e-6
 """Rounding error of a number of examples."""
 
@@ -154,7 +157,9 @@ class Moments(NamedTuple):
         return self._replace(variance=self.variance * factor)
 
 
-def weighted_clopper_pearson(failures: float, variance: float, largest_weight: float, level: float) -> Interval:
+def weighted_clopper_pearson(
+    failures: float, variance: float, largest_weight: float, level: float, unseen: float = 1.0
+) -> Interval:
     """Return the interval for a share of failures y = Σ_k w_k f_k with estimated variance s² and largest weight w.
 
     The weights have expected sum 1: all are 1/n in a simple random sample, but designs that search for failures have
@@ -169,6 +174,10 @@ def weighted_clopper_pearson(failures: float, variance: float, largest_weight: f
 
     For w = 1/n both ends equal Clopper and Pearson's to three digits. The lower end is the smaller of two quantiles,
     because a weighted estimate may exceed 1 and a beta variable may not. It mostly covers more often than the level.
+
+    ``unseen`` is the probability of that one more failure. With ½ the upper end is mid-P: the quantile of an equal
+    mixture of its beta distribution and that without the failure, of mean y and variance s² (M. P. Fay and S. Kim,
+    "Confidence intervals for directly standardized rates using mid-p gamma intervals", Biometrical Journal 59, 2017).
     """
     from scipy.special import gammaincinv
 
@@ -179,24 +188,28 @@ def weighted_clopper_pearson(failures: float, variance: float, largest_weight: f
     mean, spread = y / (1 + w), (variance + (w * y) ** 2) / shrink
     by_gamma = float(gammaincinv(mean**2 / spread, tail)) * spread / mean if mean > 0 else 0.0
     low = min(by_gamma, _beta_quantile(tail, mean, spread))
-    return low, _beta_quantile(1 - tail, (y + w) / (1 + w), (variance + (w * (1 - y)) ** 2) / shrink)
+    one_more = Moments((y + w) / (1 + w), (variance + (w * (1 - y)) ** 2) / shrink)
+    high = _beta_quantile(1 - tail, *one_more)
+    return low, high if unseen == 1 else _mixed_quantile(tail, one_more, Moments(y, variance), unseen, high)
 
 
-def weighted_share_interval(share: Moments, rest: Moments, largest_weight: float, level: float) -> Interval:
+def weighted_share_interval(
+    share: Moments, rest: Moments, largest_weight: float, level: float, unseen: float = 1.0
+) -> Interval:
     """Return the interval of :func:`weighted_clopper_pearson` for any share, ``rest`` being the share of all others.
 
     The weights sum to 1 only on average, so a share near 1 is off by as much as their sum. If ``share`` exceeds
     ``rest``, the upper end is therefore the higher one of the two intervals.
     """
-    low, high = weighted_clopper_pearson(max(share.mean, 0.0), share.variance, largest_weight, level)
+    low, high = weighted_clopper_pearson(max(share.mean, 0.0), share.variance, largest_weight, level, unseen)
     if share.mean > rest.mean:
         high = max(high, 1 - weighted_clopper_pearson(max(rest.mean, 0.0), rest.variance, largest_weight, level)[0])
     return low, high
 
 
 def weighted_accuracy_interval(failures: Moments, successes: Moments, largest_weight: float, level: float) -> Interval:
-    """Return the interval of the accuracy from :func:`weighted_share_interval` of the failures."""
-    few, many = weighted_share_interval(failures, successes, largest_weight, level)
+    """Return the interval of the accuracy from :func:`weighted_share_interval` of the failures, its end mid-P."""
+    few, many = weighted_share_interval(failures, successes, largest_weight, level, MID_P)
     return 1 - many, 1 - few
 
 
@@ -216,3 +229,24 @@ def _beta_quantile(probability: float, mean: float, variance: float) -> float:
     if size <= 0:
         return 1.0
     return float(betaincinv(mean * size, (1 - mean) * size, probability))
+
+
+def _mixed_quantile(tail: float, first: Moments, second: Moments, share: float, most: float) -> float:
+    """Return q <= ``most`` with share · P(X > q) + (1 - share) · P(Y > q) = ``tail``, X and Y beta variables."""
+    from scipy.optimize import brentq
+
+    def excess(q: float) -> float:
+        return share * _beta_tail(q, first) + (1 - share) * _beta_tail(q, second) - tail
+
+    return float(brentq(excess, 0.0, most, xtol=1e-12)) if excess(most) < 0 else most
+
+
+def _beta_tail(value: float, moments: Moments) -> float:
+    """Return P(X > ``value``) of the beta distribution with these moments; of its mean, if there is none."""
+    from scipy.special import betainc
+
+    mean, variance = moments
+    size = mean * (1 - mean) / variance - 1 if variance > 0 and mean < 1 else 0.0
+    if mean <= 0 or size <= 0:
+        return float(value < mean)
+    return float(1 - betainc(mean * size, (1 - mean) * size, value))

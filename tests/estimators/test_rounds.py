@@ -7,7 +7,7 @@ from scipy.stats import binom
 
 import opacc_ray as opacc
 from opacc_ray.estimators.design_based import combine_rounds, design_based_estimate
-from opacc_ray.estimators.intervals import hypergeometric, outward, weighted_clopper_pearson
+from opacc_ray.estimators.intervals import MID_P, hypergeometric, outward, weighted_clopper_pearson
 from opacc_ray.estimators.rounds import known_outcomes, round_weights
 from opacc_ray.estimators.stratified_interval import Strata, stratified_interval
 from opacc_ray.pool import Pool
@@ -86,7 +86,7 @@ def test_mixed_rounds_have_the_wider_end_on_each_side(methods: list[str]) -> Non
     first, second = rounds[0]
     scale = round_weights([first, second]) * [1, 1 - 40 / N]
     weight = max(scale[0] * first.design.weight_bound, scale[1] * second.design.weight_bound)
-    few, many = weighted_clopper_pearson(1 - plain.value, plain.standard_error**2, weight, 0.95)
+    few, many = weighted_clopper_pearson(1 - plain.value, plain.standard_error**2, weight, 0.95, unseen=MID_P)
     ends = outward((min(plain.low, 1 - many), max(plain.high, 1 - few)), N)
     assert (found.low, found.high) == pytest.approx(ends, rel=1e-9)
 
