@@ -2,7 +2,7 @@
 
 **One sample** has the value of its design and the interval that belongs to it (:data:`INTERVALS`):
 
-    simple random sample     exact hypergeometric; Wilson's with replacement
+    simple random sample     exact hypergeometric; with replacement exact binomial
     strata                   stratified score (:mod:`opacc_ray.estimators.stratified_interval`)
     inclusion probability    adjusted Wilson (:mod:`opacc_ray.estimators.difference_estimator`)
     replicates               Wilson's at the size with their variance, with Student's quantile for R - 1
@@ -51,7 +51,7 @@ from opacc_ray.designs.stratified import Stratified
 from opacc_ray.estimators import intervals
 from opacc_ray.estimators.accuracy_estimate import Estimate, joined_reasons
 from opacc_ray.estimators.difference_estimator import RoundEstimate, accuracy_of_rounds, difference, predicted_round
-from opacc_ray.estimators.intervals import WEIGHTED, Interval, Moments, weighted_score_interval
+from opacc_ray.estimators.intervals import WEIGHTED, Interval, Moments, weighted_score_interval, wider
 from opacc_ray.estimators.rounds import (
     Outcome,
     Outcomes,
@@ -114,7 +114,7 @@ def simple_random(design: SimpleRandom, outcome: Outcome, level: float) -> Estim
     if not is_binary(outcome):
         low, high, name = *weighted_score_interval(value, variance, design.weight_bound, level), WEIGHTED
     elif design.replacement:
-        low, high = intervals.wilson(value, n, level)
+        low, high = intervals.clopper_pearson(round(outcome.sum()), n, level)
     else:
         low, high = intervals.hypergeometric(round(outcome.sum()), n, design.population, level)
     return Estimate(value, math.sqrt(variance), low, high, level, name, n, True)
@@ -181,7 +181,7 @@ def weighted(design: Design, outcome: Outcome, level: float) -> Estimate:
 
 INTERVALS: dict[str, Callable[[Any, Outcome, float], Estimate]] = {
     "exact hypergeometric": simple_random,
-    "wilson": simple_random,
+    "exact binomial": simple_random,
     "as for a simple random sample": purposive,
     "stratified score": stratified,
     "weighted Clopper-Pearson": weighted,
@@ -218,9 +218,9 @@ def estimate_rounds(selections: Sequence[Selection], outcomes: Sequence[Outcome]
     design = linear_estimator(selections)
     successes = Moments(float(design.mean(right)), float(design.variance(right)))
     failures = Moments(1 - found.value, found.standard_error**2)
-    low, high = intervals.weighted_accuracy_interval(failures, successes, weight, level)
-    name = f"{WEIGHTED}, or {found.interval}"
-    return replace(found, low=min(found.low, low), high=max(found.high, high), interval=name)
+    own = intervals.weighted_accuracy_interval(failures, successes, weight, level)
+    low, high = wider((found.low, found.high), own)
+    return replace(found, low=low, high=high, interval=f"{WEIGHTED}, or {found.interval}")
 
 
 def combine_rounds(selections: Sequence[Selection], outcomes: Sequence[Outcome], level: float) -> Estimate:

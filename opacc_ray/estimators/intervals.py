@@ -108,9 +108,32 @@ def mid_p_low(count: float, size: float, level: float) -> float:
     return float(brentq(excess, 0.0, most, xtol=1e-9)) if excess(most) > 0 else most
 
 
+def mid_p(mean: float, size: float, level: float) -> Interval:
+    """Return the mid-P interval for the ``mean`` of an (effective) sample of ``size``, by :func:`mid_p_low`."""
+    low = mid_p_low(mean * size, size, level) if mean > 0 else 0.0
+    return low, 1 - mid_p_low((1 - mean) * size, size, level) if mean < 1 else 1.0
+
+
+def wider(first: Interval, second: Interval) -> Interval:
+    """Return the wider end of two intervals on each side."""
+    return min(first[0], second[0]), max(first[1], second[1])
+
+
 def zero_failure_bound(num: int, level: float) -> float:
     """Return the upper end of the exact interval for the share of failures if none of ``num`` labels fails."""
     return float(1 - ((1 - level) / 2) ** (1 / num))
+
+
+def clopper_pearson(successes: int, size: int, level: float) -> Interval:
+    """Return the exact interval for a share, from ``size`` independent draws. Coverage is at least ``level``.
+
+    C. Clopper and E. Pearson, "The use of confidence or fiducial limits", Biometrika 26 (1934).
+    """
+    from scipy.special import betaincinv
+
+    tail, failures = (1 - level) / 2, size - successes
+    low = float(betaincinv(successes, failures + 1, tail)) if successes else 0.0
+    return low, float(betaincinv(successes + 1, failures, 1 - tail)) if failures else 1.0
 
 
 def hypergeometric(successes: int, size: int, pool: int, level: float) -> Interval:

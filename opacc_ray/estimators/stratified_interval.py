@@ -32,7 +32,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.estimators.intervals import Interval, hypergeometric, mid_p_low, normal_quantile
+from opacc_ray.estimators.intervals import Interval, hypergeometric, mid_p, normal_quantile, wider
 
 _ROUNDING = 1e-14
 
@@ -70,9 +70,9 @@ def stratified_interval(strata: Strata, variance: float, level: float) -> Interv
         return known, known
     part = strata.where(~in_full)
     whole = float(part.shares.sum())
-    low, high = (end / whole for end in stratified_score(part, level))
-    least, most = _few_events(part, variance / whole**2, level)
-    return known + whole * min(low, least), known + whole * max(high, most)
+    score = stratified_score(part._replace(shares=part.shares / whole), level)
+    low, high = wider(score, _few_events(part, variance / whole**2, level))
+    return known + whole * low, known + whole * high
 
 
 def _few_events(part: Strata, variance: float, level: float) -> Interval:
@@ -80,8 +80,7 @@ def _few_events(part: Strata, variance: float, level: float) -> Interval:
     shares = part.shares / part.shares.sum()
     mean = float(shares @ part.means)
     if part.successes.any() and (part.successes < part.num).any():
-        size = mean * (1 - mean) / max(variance, 1e-300)
-        return mid_p_low(mean * size, size, level), 1 - mid_p_low((1 - mean) * size, size, level)
+        return mid_p(mean, mean * (1 - mean) / max(variance, 1e-300), level)
     counts = zip(shares, part.num.astype(int).tolist(), part.sizes.astype(int).tolist(), strict=True)
     bound = max(share * (1 - hypergeometric(num, num, size, level)[0]) for share, num, size in counts)
     return (0.0, bound) if mean < 0.5 else (1 - bound, 1.0)

@@ -6,7 +6,7 @@ from functools import reduce
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.stats import hypergeom
+from scipy.stats import binom, hypergeom
 
 import opacc_ray as opacc
 from opacc_ray.designs import Design
@@ -172,6 +172,16 @@ def test_every_cell_of_a_small_design_is_covered(sizes: Sizes, num: Sizes) -> No
 @pytest.mark.parametrize(("sizes", "num"), LARGE, ids=str)
 def test_every_cell_of_a_design_is_covered(sizes: Sizes, num: Sizes) -> None:
     _check(sizes, num, 0.95 if len(sizes) == 1 else LEAST)
+
+
+@pytest.mark.parametrize("num", [1, 10, 60])
+def test_draws_with_replacement_are_covered_at_every_rate(num: int) -> None:
+    design = SimpleRandom(num, 1000, replacement=True)
+    low, high = np.moveaxis(_ends(design, (num,), 1000), -1, 0)
+    for failures in range(1, 1000):
+        truth = 1 - failures / 1000
+        held = (low <= truth + 1e-12) & (truth - 1e-12 <= high)
+        assert binom.pmf(np.arange(num + 1), num, failures / 1000) @ held >= 0.95, failures
 
 
 def _check_rounds(sizes: Sizes, first: Sizes, second: Sizes) -> None:
