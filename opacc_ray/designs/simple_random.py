@@ -75,7 +75,7 @@ class SimpleRandom(EqualWeights):
 
     @property
     def interval(self) -> str:
-        return "wilson" if self.replacement else "exact hypergeometric"
+        return "exact binomial" if self.replacement else "exact hypergeometric"
 
     @property
     def is_distinct(self) -> bool:

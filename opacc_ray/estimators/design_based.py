@@ -2,12 +2,17 @@
 
 **One sample** has the value of its design and the interval that belongs to it (:data:`INTERVALS`):
 
-    simple random sample     exact hypergeometric; Wilson's with replacement
-    strata                   stratified score
+    simple random sample     exact hypergeometric; with replacement exact binomial
+    strata                   stratified score (:mod:`opacc_ray.estimators.stratified_interval`)
     inclusion probability    adjusted Wilson (:mod:`opacc_ray.estimators.difference_estimator`)
     replicates               Wilson's at the size with their variance, with Student's quantile for R - 1
     purposive                as for a simple random sample: not design-based
     all others, and scores   weighted Clopper-Pearson: Student's interval misses rare, large losses
+
+The weighted Clopper-Pearson interval assumes one more failure at the largest weight: for scores with certainty, for the
+other designs with probability ½ (mid-P, :func:`opacc_ray.estimators.intervals.weighted_clopper_pearson`). No interval
+can do with much less unless it trusts the failure score: if all failures are where draws are unlikely, none is met too
+often.
 
 Replicates measure the variance of methods that choose by optimisation, such as CES and DeepReduce: the pool is split
 at random in R parts, and the method spends its share of the budget in each. Few replicates make the interval wide, and
@@ -46,7 +51,7 @@ from opacc_ray.designs.stratified import Stratified
 from opacc_ray.estimators import intervals
 from opacc_ray.estimators.accuracy_estimate import Estimate, joined_reasons
 from opacc_ray.estimators.difference_estimator import RoundEstimate, accuracy_of_rounds, difference, predicted_round
-from opacc_ray.estimators.intervals import WEIGHTED, Interval, Moments, weighted_score_interval
+from opacc_ray.estimators.intervals import WEIGHTED, Interval, Moments, weighted_score_interval, wider
 from opacc_ray.estimators.rounds import (
     Outcome,
     Outcomes,
@@ -62,6 +67,7 @@ from opacc_ray.estimators.rounds import (
     round_weights,
     shares_left,
 )
+from opacc_ray.estimators.stratified_interval import Strata, stratified_interval
 from opacc_ray.selection import Selection
 
 UNEQUAL = ("stratified score", WEIGHTED)
@@ -108,7 +114,7 @@ def simple_random(design: SimpleRandom, outcome: Outcome, level: float) -> Estim
     if not is_binary(outcome):
         low, high, name = *weighted_score_interval(value, variance, design.weight_bound, level), WEIGHTED
     elif design.replacement:
-        low, high = intervals.wilson(value, n, level)
+        low, high = intervals.clopper_pearson(round(outcome.sum()), n, level)
     else:
         low, high = intervals.hypergeometric(round(outcome.sum()), n, design.population, level)
     return Estimate(value, math.sqrt(variance), low, high, level, name, n, True)
@@ -124,21 +130,27 @@ def stratified(design: Stratified, outcome: Outcome, level: float) -> Estimate:
     """Estimate from a stratified sample; the score interval also holds where strata show no failure."""
     value, variance, name = float(design.mean(outcome)), design.failure_variance(1 - outcome), design.interval
     if is_binary(outcome):
-        drawn = design.num.astype(np.float64)
-        total = np.bincount(design.stratum, weights=outcome, minlength=len(drawn)).astype(np.float64)
-        factors = small_sample_factors(design.left, drawn)
-        low, high = intervals.stratified_score(total, drawn, design.shares, factors, level)
+        low, high = _strata_interval([design], [outcome], np.ones(1), variance, level)
     else:
         low, high, name = *weighted_score_interval(value, variance, design.weight_bound, level), WEIGHTED
     return Estimate(value, math.sqrt(variance), low, high, level, name, len(outcome), True)
 
 
-def small_sample_factors(left: Array, drawn: Array) -> Array:
-    """Return (1 - f_j)·n_j/(n_j - 1) (J,), the factors of p(1 - p)/n_j, from 1 - f_j and n_j.
-
-    Fitted to few labels, p(1 - p) is too small by (n_j - 1)/n_j; Miettinen and Nurminen correct it likewise.
-    """
-    return left * drawn / np.maximum(drawn - 1, 0.5)
+def _strata_interval(
+    designs: Sequence[Stratified], outcomes: Sequence[Outcome], scale: Array, variance: float, level: float
+) -> Interval:
+    """Return the interval over the strata of all samples, each of which counts with its ``scale`` (samples,)."""
+    right = [
+        np.bincount(design.stratum, weights=outcome, minlength=len(design.sizes)).astype(np.float64)
+        for design, outcome in zip(designs, outcomes, strict=True)
+    ]
+    strata = Strata(
+        successes=np.concatenate(right),
+        num=np.concatenate([design.num for design in designs]).astype(np.float64),
+        sizes=np.concatenate([design.sizes for design in designs]).astype(np.float64),
+        shares=np.concatenate([own * design.shares for own, design in zip(scale, designs, strict=True)]),
+    )
+    return stratified_interval(strata, variance, level)
 
 
 def replicated(design: Replicates, outcome: Outcome, level: float) -> Estimate:
@@ -169,7 +181,7 @@ def weighted(design: Design, outcome: Outcome, level: float) -> Estimate:
 
 INTERVALS: dict[str, Callable[[Any, Outcome, float], Estimate]] = {
     "exact hypergeometric": simple_random,
-    "wilson": simple_random,
+    "exact binomial": simple_random,
     "as for a simple random sample": purposive,
     "stratified score": stratified,
     "weighted Clopper-Pearson": weighted,
@@ -195,16 +207,20 @@ def estimate_rounds(selections: Sequence[Selection], outcomes: Sequence[Outcome]
     if is_equal or known.num == known.pool_size:
         return found
     strata = [design for design in designs if isinstance(design, Stratified)]
+    weights, right = round_weights(selections), np.concatenate(outcomes)
+    scale = weights * shares_left(selections)
     if len(strata) == len(designs) and known.binary:
-        low, high = _strata_interval(selections, strata, outcomes, level)
-        return replace(found, low=low, high=high, interval="stratified score")
-    weight = float((round_weights(selections) * shares_left(selections) * [own.weight_bound for own in designs]).max())
-    right, design = np.concatenate(outcomes), linear_estimator(selections)
+        before = [right[places].sum() / known.pool_size for places in labelled_before(selections)]
+        low, high = _strata_interval(strata, outcomes, scale, found.standard_error**2, level)
+        constant = float(weights @ before)
+        return replace(found, low=constant + low, high=constant + high, interval="stratified score")
+    weight = float((scale * [own.weight_bound for own in designs]).max())
+    design = linear_estimator(selections)
     successes = Moments(float(design.mean(right)), float(design.variance(right)))
     failures = Moments(1 - found.value, found.standard_error**2)
-    low, high = intervals.weighted_accuracy_interval(failures, successes, weight, level)
-    name = f"{WEIGHTED}, or {found.interval}"
-    return replace(found, low=min(found.low, low), high=max(found.high, high), interval=name)
+    own = intervals.weighted_accuracy_interval(failures, successes, weight, level)
+    low, high = wider((found.low, found.high), own)
+    return replace(found, low=low, high=high, interval=f"{WEIGHTED}, or {found.interval}")
 
 
 def combine_rounds(selections: Sequence[Selection], outcomes: Sequence[Outcome], level: float) -> Estimate:
@@ -247,20 +263,3 @@ def _round_estimate(selection: Selection, outcome: Outcome) -> RoundEstimate:
         reason=found.reason,
         degrees=design.degrees,
     )
-
-
-def _strata_interval(
-    selections: Sequence[Selection], designs: Sequence[Stratified], outcomes: Sequence[Outcome], level: float
-) -> Interval:
-    """Return the stratified score interval over the strata of all rounds."""
-    success, weight = np.concatenate(outcomes), round_weights(selections)
-    scale = weight * shares_left(selections)
-    before = [success[places].sum() / selections[0].pool_size for places in labelled_before(selections)]
-    constant = float(weight @ before)
-    rounds = zip(designs, outcomes, strict=True)
-    right = [np.bincount(own.stratum, weights=outcome, minlength=len(own.sizes)) for own, outcome in rounds]
-    drawn = np.concatenate([design.num for design in designs]).astype(np.float64)  # (strata of all rounds,)
-    shares = np.concatenate([part * design.shares for part, design in zip(scale, designs, strict=True)])
-    factors = small_sample_factors(np.concatenate([design.left for design in designs]), drawn)
-    low, high = intervals.stratified_score(np.concatenate(right), drawn, shares, factors, level)
-    return constant + low, constant + high

@@ -16,8 +16,8 @@ simple random sample the diagonal sums to the accuracy; other designs estimate t
 diagonal may differ slightly.
 
 Costs are outcomes on another scale: 1 - cost / (largest cost) is in [0, 1], and its mean has the same estimators.
-Expensive errors may be rare, so the interval is the weighted Clopper-Pearson one. If every error costs the same, the
-mean cost follows from the share of failures.
+Expensive errors may be rare, so the interval is the weighted Clopper-Pearson one, with a mid-P upper end. If every
+error costs the same, the mean cost follows from the share of failures.
 
 **Poststratification.** If the model's prediction of *every* example of the pool is known, so is the share W_c of each
 predicted class. :func:`calibrate` changes the weight of each label so that the sample agrees with it (Särndal et al.,
@@ -40,6 +40,7 @@ from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimators.accuracy_estimate import Estimate, within_interval
 from opacc_ray.estimators.design_based import design_based_estimate
 from opacc_ray.estimators.intervals import (
+    MID_P,
     WEIGHTED,
     Moments,
     student_widening,
@@ -155,7 +156,7 @@ def mean_cost(
     widen = student_widening(design.degrees, level) ** 2
     lost = Moments(1 - own.value, own.standard_error**2 * widen)
     rest = Moments(float(design.mean(saved)), float(design.variance(saved)) * widen)
-    low, high = weighted_share_interval(lost, rest, design.largest_weight, level)
+    low, high = weighted_share_interval(lost, rest, design.largest_weight, level, MID_P)
     found = replace(own, value=largest * (1 - own.value), standard_error=largest * own.standard_error)
     return within_interval(replace(found, low=largest * low, high=largest * high, interval=WEIGHTED))
 

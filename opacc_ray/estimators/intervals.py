@@ -16,7 +16,9 @@ Interval = tuple[float, float]
 WEIGHTED = "weighted Clopper-Pearson"
 """Name of the interval of :func:`weighted_clopper_pearson`."""
 
-_ROUNDING = 1e-14
+MID_P = 0.5
+"""Probability of a further, unseen failure for an end that is mid-P."""
+
 _EXAMPLE_ROUNDING = 1e-6
 """Rounding error of a number of examples."""
 
@@ -106,9 +108,32 @@ def mid_p_low(count: float, size: float, level: float) -> float:
     return float(brentq(excess, 0.0, most, xtol=1e-9)) if excess(most) > 0 else most
 
 
+def mid_p(mean: float, size: float, level: float) -> Interval:
+    """Return the mid-P interval for the ``mean`` of an (effective) sample of ``size``, by :func:`mid_p_low`."""
+    low = mid_p_low(mean * size, size, level) if mean > 0 else 0.0
+    return low, 1 - mid_p_low((1 - mean) * size, size, level) if mean < 1 else 1.0
+
+
+def wider(first: Interval, second: Interval) -> Interval:
+    """Return the wider end of two intervals on each side."""
+    return min(first[0], second[0]), max(first[1], second[1])
+
+
 def zero_failure_bound(num: int, level: float) -> float:
     """Return the upper end of the exact interval for the share of failures if none of ``num`` labels fails."""
     return float(1 - ((1 - level) / 2) ** (1 / num))
+
+
+def clopper_pearson(successes: int, size: int, level: float) -> Interval:
+    """Return the exact interval for a share, from ``size`` independent draws. Coverage is at least ``level``.
+
+    C. Clopper and E. Pearson, "The use of confidence or fiducial limits", Biometrika 26 (1934).
+    """
+    from scipy.special import betaincinv
+
+    tail, failures = (1 - level) / 2, size - successes
+    low = float(betaincinv(successes, failures + 1, tail)) if successes else 0.0
+    return low, float(betaincinv(successes + 1, failures, 1 - tail)) if failures else 1.0
 
 
 def hypergeometric(successes: int, size: int, pool: int, level: float) -> Interval:
@@ -141,60 +166,6 @@ def _at_most(count: int, size: int, events: int, pool: int) -> float:
     return float(share / (1 + below.sum() + above.sum()))
 
 
-def stratified_score(successes: Array, sizes: Array, shares: Array, factors: Array, level: float) -> Interval:
-    """Return the score interval for Σ_j P_j p_j from independent binomial strata: Wilson's interval, generalised.
-
-    It holds θ if |θ̂ - θ| <= z √(Σ_j P_j² g_j p̃_j(1 - p̃_j) / n_j). p̃ are the shares of success that maximise the
-    likelihood given Σ_j P_j p̃_j = θ (for two strata: Miettinen and Nurminen, Statistics in Medicine 4, 1985). A
-    stratum without failures keeps a variance that way, unlike with sample variances.
-
-    Parameters
-    ----------
-    successes, sizes : (J,) x_j and n_j
-    shares : (J,) P_j, sums to 1
-    factors : (J,) g_j, finite population corrections
-    """
-    from scipy.optimize import brentq
-
-    sampled = factors > 0
-    known = float(shares[~sampled] @ (successes / sizes)[~sampled])  # of strata that are fully labelled
-    if not sampled.any():
-        return known, known
-    successes, sizes, shares, factors = (part[sampled] for part in (successes, sizes, shares, factors))
-    estimate, weights = float(shares @ (successes / sizes)), shares**2 * factors / sizes
-    z = normal_quantile(level)
-
-    def end(sign: int) -> float:
-        pulled = successes if sign > 0 else sizes - successes  # pulling successes down is pulling failures up
-
-        def likely(strength: float) -> Array:
-            share = _constrained(pulled, sizes, math.exp(strength) * shares)
-            return share if sign > 0 else 1 - share
-
-        def beyond(strength: float) -> float:
-            p = likely(strength)
-            error = z * math.sqrt(float(weights @ (p * (1 - p))))
-            excess = sign * (float(shares @ p) - estimate) - error
-            return excess if abs(excess) > _ROUNDING else -1.0  # a weak pull may move nothing
-
-        weak, strong = math.log(1e-9), math.log(1e12 * float(sizes.sum()))
-        if beyond(strong) > 0:
-            strong = brentq(beyond, weak, strong, xtol=1e-15)
-        return known + float(shares @ likely(strong))
-
-    return end(-1), end(+1)
-
-
-def _constrained(successes: Array, sizes: Array, pull: Array) -> Array:
-    """Return the most likely shares of success under a pull up: the root in [0, 1] of a·p² + (n - a)·p - x = 0."""
-    rest = sizes - pull
-    apart = np.sqrt(rest * rest + 4 * pull * successes)
-    falls = rest > 0
-    # two forms of the root: each avoids cancellation on its side
-    share: Array = np.where(falls, 2 * successes, apart - rest) / np.where(falls, rest + apart, 2 * pull)
-    return np.minimum(np.maximum(share, 0, out=share), 1, out=share)
-
-
 # -- weighted sums of failures ----------------------------------------------------------------------------------
 
 
@@ -209,7 +180,9 @@ class Moments(NamedTuple):
         return self._replace(variance=self.variance * factor)
 
 
-def weighted_clopper_pearson(failures: float, variance: float, largest_weight: float, level: float) -> Interval:
+def weighted_clopper_pearson(
+    failures: float, variance: float, largest_weight: float, level: float, unseen: float = 1.0
+) -> Interval:
     """Return the interval for a share of failures y = Σ_k w_k f_k with estimated variance s² and largest weight w.
 
     The weights have expected sum 1: all are 1/n in a simple random sample, but designs that search for failures have
@@ -224,6 +197,10 @@ def weighted_clopper_pearson(failures: float, variance: float, largest_weight: f
 
     For w = 1/n both ends equal Clopper and Pearson's to three digits. The lower end is the smaller of two quantiles,
     because a weighted estimate may exceed 1 and a beta variable may not. It mostly covers more often than the level.
+
+    ``unseen`` is the probability of that one more failure. With ½ the upper end is mid-P: the quantile of an equal
+    mixture of its beta distribution and that without the failure, of mean y and variance s² (M. P. Fay and S. Kim,
+    "Confidence intervals for directly standardized rates using mid-p gamma intervals", Biometrical Journal 59, 2017).
     """
     from scipy.special import gammaincinv
 
@@ -234,24 +211,28 @@ def weighted_clopper_pearson(failures: float, variance: float, largest_weight: f
     mean, spread = y / (1 + w), (variance + (w * y) ** 2) / shrink
     by_gamma = float(gammaincinv(mean**2 / spread, tail)) * spread / mean if mean > 0 else 0.0
     low = min(by_gamma, _beta_quantile(tail, mean, spread))
-    return low, _beta_quantile(1 - tail, (y + w) / (1 + w), (variance + (w * (1 - y)) ** 2) / shrink)
+    one_more = Moments((y + w) / (1 + w), (variance + (w * (1 - y)) ** 2) / shrink)
+    high = _beta_quantile(1 - tail, *one_more)
+    return low, high if unseen == 1 else _mixed_quantile(tail, one_more, Moments(y, variance), unseen, high)
 
 
-def weighted_share_interval(share: Moments, rest: Moments, largest_weight: float, level: float) -> Interval:
+def weighted_share_interval(
+    share: Moments, rest: Moments, largest_weight: float, level: float, unseen: float = 1.0
+) -> Interval:
     """Return the interval of :func:`weighted_clopper_pearson` for any share, ``rest`` being the share of all others.
 
     The weights sum to 1 only on average, so a share near 1 is off by as much as their sum. If ``share`` exceeds
     ``rest``, the upper end is therefore the higher one of the two intervals.
     """
-    low, high = weighted_clopper_pearson(max(share.mean, 0.0), share.variance, largest_weight, level)
+    low, high = weighted_clopper_pearson(max(share.mean, 0.0), share.variance, largest_weight, level, unseen)
     if share.mean > rest.mean:
         high = max(high, 1 - weighted_clopper_pearson(max(rest.mean, 0.0), rest.variance, largest_weight, level)[0])
     return low, high
 
 
 def weighted_accuracy_interval(failures: Moments, successes: Moments, largest_weight: float, level: float) -> Interval:
-    """Return the interval of the accuracy from :func:`weighted_share_interval` of the failures."""
-    few, many = weighted_share_interval(failures, successes, largest_weight, level)
+    """Return the interval of the accuracy from :func:`weighted_share_interval` of the failures, its end mid-P."""
+    few, many = weighted_share_interval(failures, successes, largest_weight, level, MID_P)
     return 1 - many, 1 - few
 
 
@@ -271,3 +252,24 @@ def _beta_quantile(probability: float, mean: float, variance: float) -> float:
     if size <= 0:
         return 1.0
     return float(betaincinv(mean * size, (1 - mean) * size, probability))
+
+
+def _mixed_quantile(tail: float, first: Moments, second: Moments, share: float, most: float) -> float:
+    """Return q <= ``most`` with share · P(X > q) + (1 - share) · P(Y > q) = ``tail``, X and Y beta variables."""
+    from scipy.optimize import brentq
+
+    def excess(q: float) -> float:
+        return share * _beta_tail(q, first) + (1 - share) * _beta_tail(q, second) - tail
+
+    return float(brentq(excess, 0.0, most, xtol=1e-12)) if excess(most) < 0 else most
+
+
+def _beta_tail(value: float, moments: Moments) -> float:
+    """Return P(X > ``value``) of the beta distribution with these moments; of its mean, if there is none."""
+    from scipy.special import betainc
+
+    mean, variance = moments
+    size = mean * (1 - mean) / variance - 1 if variance > 0 and mean < 1 else 0.0
+    if mean <= 0 or size <= 0:
+        return float(value < mean)
+    return float(1 - betainc(mean * size, (1 - mean) * size, value))

@@ -124,39 +124,6 @@ def test_stratified_interval_covers(budget: int) -> None:
     assert hits >= binom.ppf(1e-4, 2000, 0.95)
 
 
-def test_stratified_score_is_wilson_for_one_stratum() -> None:
-    one = np.ones(1)
-    found = intervals.stratified_score(17 * one, 20 * one, one, one, 0.95)
-    assert found == pytest.approx(intervals.wilson(17 / 20, 20, 0.95), abs=1e-9)
-    assert intervals.stratified_score(20 * one, 20 * one, one, one, 0.95) == pytest.approx(
-        intervals.wilson(1, 20, 0.95), abs=1e-9
-    )
-
-
-@pytest.mark.parametrize("successes", [0.0, 1.0, 2.0])
-def test_a_stratum_that_is_labelled_in_full_leaves_no_doubt_of_its_own(successes: float) -> None:
-    """The other stratum alone has an interval, of the weight it has: also where it shows no success or no failure."""
-    x, n, share = np.array([successes, 1.0]), np.array([2.0, 6.0]), np.array([0.9, 0.1])
-    found = intervals.stratified_score(x, n, share, np.array([0.8, 0.0]), 0.95)
-    low, high = intervals.stratified_score(x[:1], n[:1], np.ones(1), np.array([0.8]), 0.95)
-    assert found == pytest.approx((0.9 * low + 0.1 / 6, 0.9 * high + 0.1 / 6), abs=1e-9)
-    assert found[1] - found[0] > 0.2
-
-
-def test_stratified_score_solves_its_equation() -> None:
-    """At each end, the most likely shares of success with that mean are found by brute force."""
-    x, n, share = np.array([18.0, 3.0]), np.array([20.0, 10.0]), np.array([0.7, 0.3])
-    first = np.linspace(1e-6, 1 - 1e-6, 400_001)
-    for end in intervals.stratified_score(x, n, share, np.ones(2), 0.95):
-        second = (end - share[0] * first) / share[1]
-        inside = (second > 0) & (second < 1)
-        p = np.stack([first[inside], second[inside]])
-        likelihood = (x[:, None] * np.log(p) + (n - x)[:, None] * np.log(1 - p)).sum(axis=0)
-        best = p[:, likelihood.argmax()]
-        error = np.sqrt(np.sum(share**2 * best * (1 - best) / n))
-        assert abs(end - share @ (x / n)) == pytest.approx(1.959964 * error, rel=1e-4)
-
-
 def test_agreeing_outcomes_leave_an_interval() -> None:
     everything_right = simple_random(np.ones(40), 1000)
     assert everything_right.value == everything_right.high == 1

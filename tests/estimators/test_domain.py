@@ -16,6 +16,7 @@ from opacc_ray.designs.stratified import Stratified, collapse
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.domain import by_class, calibrate, confusion, cost_of_every_error, cost_of_failures, mean_cost
+from opacc_ray.estimators.intervals import MID_P, weighted_clopper_pearson
 from opacc_ray.estimators.rounds import linear_estimator
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS
@@ -269,6 +270,16 @@ def test_costs_by_class_and_by_confusion() -> None:
     cost = mean_cost(chosen, truth, said, {"a": 3, "b": {"a": 10.0}, "z": 40})
     assert cost.value == pytest.approx((0 + 3 + 10 + 10 + 1) / 5)
     assert 0 < cost.low < cost.value < cost.high < 40
+
+
+def test_costs_that_no_label_had_are_assumed_with_probability_one_half() -> None:
+    """100 right answers, and an error that costs 40: the mid-P end for no loss of that size."""
+    chosen = opacc.select(Pool(ids=[str(i) for i in range(10_000)]), "srs", 100, seed=1)
+    right = np.zeros(100, dtype=int)
+    cost = mean_cost(chosen, right, right, {0: 40})
+    weight = chosen.design.largest_weight
+    assert cost.high == pytest.approx(40 * weighted_clopper_pearson(0.0, 0.0, weight, 0.95, unseen=MID_P)[1])
+    assert cost.high == pytest.approx(40 * (1 - 0.05**0.01), rel=0.02)  # half of (1 - θ)**100 is 2.5 %
 
 
 @pytest.mark.slow

@@ -7,8 +7,9 @@ from scipy.stats import binom
 
 import opacc_ray as opacc
 from opacc_ray.estimators.design_based import combine_rounds, design_based_estimate
-from opacc_ray.estimators.intervals import hypergeometric, outward, stratified_score, weighted_clopper_pearson
+from opacc_ray.estimators.intervals import MID_P, hypergeometric, outward, weighted_clopper_pearson
 from opacc_ray.estimators.rounds import known_outcomes, round_weights
+from opacc_ray.estimators.stratified_interval import Strata, stratified_interval
 from opacc_ray.pool import Pool
 
 N = 2000
@@ -61,13 +62,13 @@ def test_strata_of_all_rounds_are_those_of_one_score_interval() -> None:
     (first, second), (one, two) = rounds = draw(pool, outcome, ["css", "css"], [30, 60], seed=1)
     weight, left = round_weights([first, second]), 1 - 30 / N
     assert weight == pytest.approx([30 * (N - 90), 60 * N] / np.float64(30 * (N - 90) + 60 * N))
-    drawn = np.array([*first.design.num, *second.design.num])
+    drawn = np.array([*first.design.num, *second.design.num], dtype=np.float64)
+    sizes = np.array([*first.design.sizes, *second.design.sizes], dtype=np.float64)
     right = [values[part.design.stratum == j].sum() for part, values in ((first, one), (second, two)) for j in range(3)]
     shares = np.array([*(weight[0] * first.design.shares), *(weight[1] * left * second.design.shares)])
-    finite = np.array([*first.design.left, *second.design.left]) * drawn / (drawn - 1)
-    low, high = stratified_score(np.array(right), drawn.astype(float), shares, finite, 0.9)
     before = weight[1] * one.sum() / N
     found = opacc.estimate(*rounds, 0.9)
+    low, high = stratified_interval(Strata(np.array(right), drawn, sizes, shares), found.standard_error**2, 0.9)
     assert (found.low, found.high) == pytest.approx(outward((before + low, before + high), N))
     alone = [design_based_estimate(part, values, 0.9) for part, values in zip(*rounds, strict=True)]
     scale = weight * [1, left]
@@ -85,7 +86,7 @@ def test_mixed_rounds_have_the_wider_end_on_each_side(methods: list[str]) -> Non
     first, second = rounds[0]
     scale = round_weights([first, second]) * [1, 1 - 40 / N]
     weight = max(scale[0] * first.design.weight_bound, scale[1] * second.design.weight_bound)
-    few, many = weighted_clopper_pearson(1 - plain.value, plain.standard_error**2, weight, 0.95)
+    few, many = weighted_clopper_pearson(1 - plain.value, plain.standard_error**2, weight, 0.95, unseen=MID_P)
     ends = outward((min(plain.low, 1 - many), max(plain.high, 1 - few)), N)
     assert (found.low, found.high) == pytest.approx(ends, rel=1e-9)
 
