@@ -38,6 +38,15 @@ class Sample(NamedTuple):
     history: History = NO_HISTORY
 
 
+def evidence_of(sample: Sample, groups: Sequence[Groups], view: View | None, first: int = 0) -> Sequence[Evidence]:
+    """Return what rounds, from number ``first`` on, say of each of several partitions of the pool."""
+    selections, outcomes, _, history = sample
+    if view is None or not uses_regression(selections):
+        return [DesignEvidence(selections, own, first) for own in groups]
+    found = gather_evidence(view, selections, outcomes, history, lambda _: groups)
+    return [own.since(first) for own in found] if first else found
+
+
 class MetricEstimates:
     """Numbers of one pool, model and sample.
 
@@ -68,11 +77,7 @@ class MetricEstimates:
         groups: dict[str | None, Groups] = {None: Groups(self._predicted, num)}
         for name, own in self.slicings.items():
             groups[name] = Groups(self._predicted, num, own.codes, len(own.names))
-        selections, outcomes, _, history = self.sample
-        if self._view is None or not uses_regression(selections):
-            return {name: DesignEvidence(selections, own) for name, own in groups.items()}
-        found = gather_evidence(self._view, selections, outcomes, history, lambda _: list(groups.values()))
-        return dict(zip(groups, found, strict=True))
+        return dict(zip(groups, evidence_of(self.sample, list(groups.values()), self._view), strict=True))
 
     def totals(self, by: str | None = None) -> ClassTotals:
         """Return the totals of all classes in the whole pool, or in the slices of a name."""
