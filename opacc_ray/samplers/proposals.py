@@ -1,10 +1,11 @@
 """Propose parts of a pool where a model may be worse, from the labels so far.
 
 A *condition* is a slice of the pool ("camera = north"), a predicted class, the second choice of the output, or a tail
-of a number: confidence, surprise, a principal direction of the hidden layer. A *candidate* is a condition, or the
-crossing of two that have names. The failure model (:mod:`~opacc_ray.samplers.neyman.failure_model`) predicts failures
-p for every example. One more coefficient per candidate says how much its logits differ from that, with the prior
-N(0, τ²) and τ = 1; linearised around 0, it and the share of failures in the candidate D are
+of a number: confidence, surprise, a principal direction of the hidden layer. A *candidate* is a crossing of two slices
+or classes, a class or a tail; single slices are tested without a proposal. The failure model
+(:mod:`~opacc_ray.samplers.neyman.failure_model`) predicts failures p for every example. One more coefficient per
+candidate says how much its logits differ from that, with the prior N(0, τ²) and τ = 1; linearised around 0, it and the
+share of failures in the candidate D are
 
     δ = Σ_D (f - p) / (1/τ² + Σ_D p(1 - p))      θ_D = mean_D p + δ·mean_D p(1 - p)
 
@@ -16,18 +17,20 @@ Legend: N pool, n labels, K conditions, s examples that stand for the pool, f fa
 """
 
 from collections.abc import Iterator
+from enum import Enum
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.estimators.metrics import FEWEST
 from opacc_ray.history import History
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
 from opacc_ray.samplers.neyman.failure_model import Forecast, predict_failure, read_signals
 from opacc_ray.samplers.neyman.sampling import Parameters
 from opacc_ray.samplers.neyman.signals import find_projection
-from opacc_ray.slices import CROSSING, MOST, Slicing
+from opacc_ray.slices import MOST, Slicing
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -35,8 +38,6 @@ Index = NDArray[np.int64]
 TAILS = (10, 25)
 """Percent of the pool in the tails of a number."""
 
-FEWEST = 5
-"""Least labels in a candidate."""
 
 LEAST_EVIDENCE = 1.0
 """Standard errors."""
@@ -44,8 +45,19 @@ LEAST_EVIDENCE = 1.0
 MOST_SHARED = 0.5
 """Largest overlap of two proposals: examples of both as a share of those of either."""
 
+DIRECTIONS = Parameters().directions
+"""Principal directions of the hidden layer: as many as `neyman` uses by default."""
+
 _STAND_IN = 20_000
 """Examples that stand for the pool when candidates are ranked."""
+
+
+class Kind(Enum):
+    """What a condition is about."""
+
+    SLICE = "slice"  # of the pool, which its owner has named
+    CLASS = "class"
+    TAIL = "tail"
 
 
 class Condition(NamedTuple):
@@ -56,12 +68,16 @@ class Condition(NamedTuple):
     codes: NDArray[np.integer]  # (N,)
     low: int
     high: int
-    named: bool = True  # by a value, not by a tail of a number
+    kind: Kind
 
     def holds(self, index: Any) -> NDArray[np.bool_]:
         """Return whether it holds for the examples ``index``, in their order."""
         codes = self.codes[index]
         return np.asarray((codes >= self.low) & (codes < self.high))
+
+    def size(self) -> int:
+        """Return the number of examples of the pool."""
+        return int(self.holds(slice(None)).sum())
 
 
 class Candidate(NamedTuple):
@@ -83,23 +99,23 @@ class Candidate(NamedTuple):
 # -- conditions -------------------------------------------------------------------------------------------------
 
 
-def conditions_of(view: View, classes: list[str] | None, num_directions: int) -> Iterator[Condition]:
+def conditions_of(view: View, classes: list[str] | None) -> Iterator[Condition]:
     """Yield all conditions that the slices and the features of a pool give; ``classes`` names the predicted ones."""
     for name in view.map(_slices_of)[0]:
-        yield from _named(view.slicing(name), name, f"{name.replace(CROSSING, ' ')} = ")
+        yield from _named(view.slicing(name), name, f"{name} = ", Kind.SLICE)
     if classes is not None:
         yield from _classes(view, classes)
     for field, words in (("confidence", "confidence"), ("dsa", "DSA"), ("lsa", "LSA")):
         if field in view.fields:
             yield from _tails(view.column(field), field, words)
-    if "hidden" in view.fields and num_directions:
-        for number, own in enumerate(find_projection(view, num_directions).coordinates, start=1):
+    if "hidden" in view.fields:
+        for number, own in enumerate(find_projection(view, DIRECTIONS).coordinates, start=1):
             yield from _tails(own, f"direction {number}", f"direction {number} of the hidden layer")
 
 
-def _named(slicing: Slicing, attribute: str, prefix: str) -> Iterator[Condition]:
+def _named(slicing: Slicing, attribute: str, prefix: str, kind: Kind = Kind.CLASS) -> Iterator[Condition]:
     for code, text in enumerate(slicing.names):
-        yield Condition(prefix + text, attribute, slicing.codes, code, code + 1)
+        yield Condition(prefix + text, attribute, slicing.codes, code, code + 1, kind)
 
 
 def _classes(view: View, classes: list[str]) -> Iterator[Condition]:
@@ -121,7 +137,7 @@ def _tails(values: Array, attribute: str, words: str) -> Iterator[Condition]:
         share = float(below[code - 1])
         low, high, side = (0, code, "below") if share < 0.5 else (code, num, "above")
         if 0 < share < 1:
-            yield Condition(f"{words} {side} its {_ordinal(share)} percentile", attribute, codes, low, high, False)
+            yield Condition(f"{words} {side} its {_ordinal(share)} percentile", attribute, codes, low, high, Kind.TAIL)
 
 
 def _ordinal(share: float) -> str:
@@ -157,14 +173,12 @@ class Known(NamedTuple):
     failure: Array  # (n,)
 
 
-def propose(view: View, known: Known, classes: list[str] | None, most: int, history: History) -> list[Candidate]:
-    """Return at most ``most`` candidates by their evidence, the strongest first."""
-    num_directions = Parameters().directions
-    forecast = predict_failure(read_signals(view, num_directions, history), known.places, known.failure)
-    found = list(conditions_of(view, classes, num_directions))
-    found = [own for own in found if own.holds(known.places).sum() >= FEWEST]
+def propose(view: View, known: Known, given: list[Condition], most: int, history: History) -> list[Candidate]:
+    """Return at most ``most`` candidates of the ``given`` conditions by their evidence, the strongest first."""
+    found = [own for own in given if own.holds(known.places).sum() >= FEWEST]
     if not found:
         return []
+    forecast = predict_failure(read_signals(view, DIRECTIONS, history), known.places, known.failure)
     stand_in = np.random.default_rng(0).permutation(view.size)[:_STAND_IN]
     evidence = _evidence(found, known, forecast, stand_in)
     evidence[~_allowed(found, evidence)] = -np.inf
@@ -182,13 +196,13 @@ def propose(view: View, known: Known, classes: list[str] | None, most: int, hist
 
 
 def _allowed(found: list[Condition], evidence: Array) -> NDArray[np.bool_]:
-    """Return which pairs (K, K) are candidates: on the diagonal conditions, above it crossings."""
-    named = np.array([own.named for own in found])
+    """Return which pairs (K, K) are candidates: on the diagonal conditions but slices, above it crossings."""
+    named, alone = (np.array([own.kind is not kind for own in found]) for kind in (Kind.TAIL, Kind.SLICE))
     attribute = np.unique([own.attribute for own in found], return_inverse=True)[1]
-    alone = np.diag(evidence)
+    each = np.diag(evidence)
     crossed = named & named[:, None] & (attribute != attribute[:, None])
-    better = evidence > np.maximum(alone, alone[:, None])
-    return np.asarray(np.eye(len(found), dtype=bool) | np.triu(crossed & better))
+    better = evidence > np.maximum(each, each[:, None])
+    return np.asarray(np.diag(alone) | np.triu(crossed & better))
 
 
 def _evidence(found: list[Condition], known: Known, forecast: Forecast, stand_in: Index) -> Array:
