@@ -148,6 +148,8 @@ def estimate(
         slice.
     """
     asked = parse_metric(metric if positive is None else f"{metric}@{positive}")
+    if together and by is None:
+        raise SpecError("together=True is about the slices of by: give by, such as by='camera'")
     if by is not None or asked.name != ACCURACY:
         return _metric(selection, outcome, level, asked, by, pool, history, together)
     given = _by_round(selection, outcome)

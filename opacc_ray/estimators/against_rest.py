@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.estimators.accuracy_estimate import Estimate
-from opacc_ray.estimators.intervals import Interval
+from opacc_ray.estimators.intervals import Interval, hypergeometric_at_most
 from opacc_ray.estimators.metrics import FEWEST, WIDEST
 from opacc_ray.estimators.totals import Share
 
@@ -78,9 +78,7 @@ def fisher(failures: int, num: int, all_failures: int, all_labels: int) -> float
 
     ``all_failures`` and ``all_labels`` include those of the part. In a finite pool the test is conservative.
     """
-    from scipy.stats import hypergeom
-
-    return float(min(hypergeom.sf(failures - 1, all_labels, all_failures, num), 1.0))
+    return min(hypergeometric_at_most(num - failures, num, all_labels - all_failures, all_labels), 1.0)
 
 
 def q_values(p: Sequence[float], *, any_dependence: bool = False) -> list[float]:

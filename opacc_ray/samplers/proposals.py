@@ -39,6 +39,9 @@ TAILS = (10, 25)
 """Percent of the pool in the tails of a number."""
 
 
+MOST_OF_POOL = 0.5
+"""Largest share of the pool in a tail."""
+
 LEAST_EVIDENCE = 1.0
 """Standard errors."""
 
@@ -129,15 +132,17 @@ def _classes(view: View, classes: list[str]) -> Iterator[Condition]:
 
 
 def _tails(values: Array, attribute: str, words: str) -> Iterator[Condition]:
-    """Yield the tails of a number; where many examples share a value, fewer or none."""
-    cuts = np.unique(np.percentile(values, [*TAILS, *(100 - own for own in TAILS[::-1])]))
-    codes = np.searchsorted(cuts, values, side="right").astype(np.int8)
-    below, num = np.cumsum(np.bincount(codes, minlength=len(cuts) + 1)) / len(values), len(cuts) + 1
-    for code in range(1, num):
-        share = float(below[code - 1])
-        low, high, side = (0, code, "below") if share < 0.5 else (code, num, "above")
-        if 0 < share < 1:
-            yield Condition(f"{words} {side} its {_ordinal(share)} percentile", attribute, codes, low, high, Kind.TAIL)
+    """Yield the tails of a number; where many examples share a value, they are larger or none."""
+    lower, upper = (np.unique(np.percentile(values, own)) for own in (TAILS, [100 - own for own in TAILS]))
+    codes = np.searchsorted(lower, values, side="left") + np.searchsorted(upper, values, side="right")
+    num = len(lower) + len(upper) + 1
+    below = np.cumsum(np.bincount(codes, minlength=num)) / len(values)
+    for code, share in enumerate(below[:-1].tolist(), start=1):
+        is_lower = code <= len(lower)
+        low, high, side = (0, code, "below") if is_lower else (code, num, "above")
+        if 0 < (share if is_lower else 1 - share) <= MOST_OF_POOL:
+            text = f"{words} {side} its {_ordinal(share)} percentile"
+            yield Condition(text, attribute, codes.astype(np.int8), low, high, Kind.TAIL)
 
 
 def _ordinal(share: float) -> str:
