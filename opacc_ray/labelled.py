@@ -169,41 +169,41 @@ def discover(
     pool: Pool | View,
     history: History | None = None,
     fdr: float = FDR,
-    proposing: int | None = None,
+    proposing: int = 0,
     most: int = MOST_PROPOSED,
     seed: int = 0,
 ) -> Discovery:
-    """Find parts of the pool where the model is less accurate than in the rest, proposed and confirmed honestly.
+    """Find parts of the pool where the model is less accurate than in the rest.
 
-    The labels of the first rounds propose parts: slices of the pool, predicted classes, pairs of first and second
-    choice, tails of the confidence, the surprise and the directions of the hidden layer, and crossings. The labels of
-    later rounds, which had no part in that, confirm them or not. The labels of a single round are split at random.
+    Candidates are slices of the pool, predicted classes, pairs of first and second choice, tails of the confidence, the
+    surprise and the directions of the hidden layer, and crossings. They are known before the labels, so all labels test
+    them. With ``proposing``, the labels of the first rounds choose what later labels test.
 
     Parameters
     ----------
     selection, outcome, pool, history : as for :func:`estimate`, all rounds in their order
     level : confidence level of the interval of each accuracy and each difference
     fdr : bound of the expected share of false ones among the confirmed parts (Benjamini and Hochberg)
-    proposing : how many of the rounds propose. Default: as many as have about half of the labels
-    most : most parts that are proposed
+    proposing : how many of the first rounds propose; 1 of a single round is a random half of its labels
+    most : most parts that are proposed, and most ``slices`` of the result
     seed : for the split of a single round
 
     Returns
     -------
     Discovery
-        Its ``parts`` have name, size, confirming labels, accuracy, difference, p- and q-value. Its ``slices`` can be
-        given to ``Pool(slices=…)``, so that the next round is stated by them.
+        Its ``parts`` have name, size, labels, accuracy, difference, p- and q-value. Its ``slices`` can be given to
+        ``Pool(slices=…)``, so that the next round can look there.
 
     Raises
     ------
     LabelError, DataError
-        As for :func:`estimate`, or there are fewer than two labels.
+        As for :func:`estimate`, or a single label should propose.
     SpecError
         ``fdr``, ``proposing`` or ``most`` is not valid.
     """
     sample, view = _sample(selection, outcome, level, pool, history)
-    predicted, classes = _classes_of(pool, view, sample.truth)
-    return discover_parts(sample, predicted, classes, view, Asked(level, fdr, seed, proposing, most))
+    _, classes = _classes_of(pool, view, sample.truth)
+    return discover_parts(sample, classes, view, Asked(level, fdr, seed, proposing, most))
 
 
 def _by_round(selection: Selection | Sequence[Selection], given: Any) -> Any:

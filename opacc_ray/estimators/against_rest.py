@@ -34,7 +34,7 @@ Array = NDArray[np.float64]
 TOO_FEW = "too few labels to tell"
 
 _LEAST_TAIL = 1e-9
-_HALVINGS = 24
+_HALVINGS = 16
 
 
 class Contrast(NamedTuple):

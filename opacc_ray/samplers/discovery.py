@@ -1,11 +1,15 @@
-"""Find parts of a pool where a model is worse than in the rest, and test each by labels that did not propose it.
+"""Find parts of a pool where a model is worse than in the rest, honestly: no label is used twice.
 
-There are two families. *Slices of the pool* are named before any label, so all labels test them: those in which a
-simple random sample of as many labels would have at least five. *Proposed parts* are found by the labels of the first
-rounds (:mod:`~opacc_ray.samplers.proposals`), so only later rounds test them. Given all earlier labels, a round is a
-random sample of what was left. The examples that proposed are left out of the part and of the rest: what is tested is
-the accuracy on the other examples of the pool. The labels of a single round are split at random, and each half is a
-sample of the same design.
+The candidates (:mod:`~opacc_ray.samplers.proposals`) are known before any label, so all labels test all of them. There
+are two families: the slices that the pool has, and all other candidates. A slice is tested if a simple random sample of
+as many labels would have at least five in it, another candidate with at least ten. Candidates that mostly repeat an
+earlier one are left out.
+
+Alternatively the labels of the first rounds *propose* a few of the other candidates, and only later rounds test these.
+Given all earlier labels, a round is a random sample of what was left. The examples that proposed are left out of the
+part and of the rest: what is tested is the accuracy on the other examples of the pool. The labels of a single round are
+split at random, and each half is a sample of the same design. This costs more than it saves, unless there are many
+thousands of candidates: with 150 of them, all labels find a part three times as often.
 
 Every part has a p-value for "the accuracy is not lower than in the rest": Fisher's exact one for simple random samples,
 else from intervals for unequal probabilities (:mod:`opacc_ray.estimators.against_rest`). A part with fewer than five
@@ -30,17 +34,23 @@ from opacc_ray.estimators.rounds import as_simple_random, is_binary
 from opacc_ray.estimators.totals import Evidence, Groups
 from opacc_ray.parts.view import View
 from opacc_ray.samplers.metric_estimates import Sample, evidence_of
-from opacc_ray.samplers.proposals import Candidate, Condition, Kind, Known, conditions_of, propose
+from opacc_ray.samplers.proposals import Candidate, Kind, Known, all_candidates, conditions_of, propose
 from opacc_ray.slices import Slicing
 
 MOST_PROPOSED = 20
 """Most proposals that are tested."""
 
+MOST_SHOWN = 20
+"""Parts in the table, unless more are confirmed."""
+
 FDR = 0.05
 """Expected share of false ones among the confirmed parts."""
 
-PROPOSING = 0.5
-"""Share of the labels that propose, about."""
+LEAST_EXPECTED = 10
+"""Labels that a simple random sample would have in a candidate that is not a slice, at least."""
+
+_MOST_CODES = 1 << 28
+"""Bytes of the codes of parts that are tested at a time."""
 
 _REST, _PART, _LEFT_OUT = range(3)
 
@@ -54,7 +64,7 @@ class WorsePart:
     """
 
     name: str
-    proposed: bool  # by labels; False: a slice of the pool
+    proposed: bool  # by other labels; False: known before any label
     size: int
     labels: int
     accuracy: Estimate
@@ -74,15 +84,15 @@ class WorsePart:
 class Discovery:
     """The parts of a pool that were tested, by q-value.
 
-    ``proposing`` counts the labels that proposed, and ``confirming`` those that tested the proposals. ``slices`` has a
-    slicing for each proposed part, by its name, as ``Pool(slices=…)`` accepts it: the next round can draw there, and
-    test it with all labels from then on.
+    ``proposing`` counts the labels that proposed, 0 if none did, and ``testing`` those that tested what is not a slice
+    of the pool. ``slices`` has slicings of the first of these parts, by name, as ``Pool(slices=…)`` accepts them: the
+    next round can look there.
     """
 
     parts: tuple[WorsePart, ...]
     slices: dict[str, Slicing]
     proposing: int
-    confirming: int
+    testing: int
     fdr: float
     level: float
 
@@ -93,17 +103,21 @@ class Discovery:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON types: the counts, and the parts as a list."""
-        counts = {name: getattr(self, name) for name in ("proposing", "confirming", "fdr", "level")}
+        counts = {name: getattr(self, name) for name in ("proposing", "testing", "fdr", "level")}
         return counts | {"parts": [own.to_dict() for own in self.parts]}
 
     def __str__(self) -> str:
-        found = f"{counted(len(self.confirmed), 'part')} of {len(self.parts)} confirmed: {self.proposing} labels "
-        found += f"proposed {len(self.slices)}, which {self.confirming} others tested; all tested slices of the pool"
-        if not self.parts:
+        found = (
+            f"{len(self.confirmed)} of {counted(len(self.parts), 'part')} confirmed by {counted(self.testing, 'label')}"
+        )
+        if self.proposing:
+            found += f"; {self.proposing} others proposed those that are not slices of the pool"
+        shown = self.parts[: max(MOST_SHOWN, len(self.confirmed))]
+        if not shown:
             return found
-        width = max(len(own.name) for own in self.parts)
+        width = max(len(own.name) for own in shown)
         head = f"{'part':{width}}  {'size':>8}  labels  accuracy  below the rest by  {'p':>6}  {'q':>6}"
-        return "\n".join([found, head, *(_line(own, width) for own in self.parts)])
+        return "\n".join([found, head, *(_line(own, width) for own in shown)])
 
 
 def _line(part: WorsePart, width: int) -> str:
@@ -120,12 +134,12 @@ class Asked(NamedTuple):
     level: float = 0.95
     fdr: float = FDR
     seed: int = 0
-    proposing: int | None = None  # rounds; None: as many as have about half of the labels
+    proposing: int = 0  # rounds; of a single one, half of its labels
     most: int = MOST_PROPOSED
 
 
-def discover(sample: Sample, predicted: NDArray[Any], classes: Sequence[str], view: View, asked: Asked) -> Discovery:
-    """Test the slices of the pool by all labels, and what the labels of some rounds propose by those of later ones.
+def discover(sample: Sample, classes: Sequence[str], view: View, asked: Asked) -> Discovery:
+    """Test the candidates by all labels, or what the labels of some rounds propose by those of later ones.
 
     Parameters
     ----------
@@ -136,59 +150,62 @@ def discover(sample: Sample, predicted: NDArray[Any], classes: Sequence[str], vi
     SpecError
         A number asked for is not valid.
     LabelError
-        There are fewer than two labels.
+        There is a single label, and it should propose.
     """
-    before, after, first = _split(sample, asked)
-    known = Known(np.concatenate([own.index for own in before.selections]), 1 - np.concatenate(before.outcomes))
+    _check(asked, len(sample.selections))
     conditions = list(conditions_of(view, list(classes) if len(classes) > 1 else None))
-    proposed = propose(view, known, conditions, asked.most, sample.history)
-    slices = _large_slices(conditions, sum(map(len, sample.selections)) / view.size)
-    tests = [
-        _tested(slices, _Test(sample, view, asked.level)),
-        _tested(proposed, _Test(after, view, asked.level, first, known.places if first else None)),
-    ]
-    several = 2 if slices else 1
-    parts = [own for family in tests for own in _with_q(family, several, asked.fdr)]
-    parts.sort(key=lambda own: (own.q_value, own.p_value, -own.difference))
-    found = {own.name: Slicing((own.name, "rest"), (~own.holds()).astype(np.int32)) for own in proposed}
-    confirming = sum(map(len, after.selections[first:]))
-    return Discovery(tuple(parts), found, len(known.places), confirming, asked.fdr, asked.level)
+    share = sum(map(len, sample.selections)) / view.size
+    slices = [Candidate((own,)) for own in conditions if own.kind is Kind.SLICE and own.size() * share >= FEWEST]
+    test, before = _Test(sample, view, asked.level), 0
+    families = [(slices, test)]
+    if asked.proposing:
+        known, others = _split(test, asked)
+        families.append((propose(view, known, conditions, asked.most, sample.history), others))
+        before, test = len(known.places), others
+    else:
+        families.append((all_candidates(view, conditions, round(LEAST_EXPECTED / share), slices), test))
+    several = 2 if slices and (asked.proposing or families[1][0]) else 1  # fixed before the labels
+    rows = [row for own, by in families for row in zip(own, _with_q(_tested(own, by), several, asked.fdr), strict=True)]
+    rows.sort(key=lambda row: (row[1].q_value, row[1].p_value, -row[1].difference))
+    found = [own for own, _ in rows if not own.is_slice][: asked.most]
+    slicings = {own.name: Slicing((own.name, "rest"), (~own.holds()).astype(np.int32)) for own in found}
+    labels = sum(map(len, test.sample.selections[test.first :]))
+    return Discovery(tuple(part for _, part in rows), slicings, before, labels, asked.fdr, asked.level)
 
 
-def _split(sample: Sample, asked: Asked) -> tuple[Sample, Sample, int]:
-    """Return the labels that propose, those that test, and the number of their first round."""
-    rounds, first = len(sample.selections), asked.proposing
+def _check(asked: Asked, rounds: int) -> None:
+    """Raise SpecError if a number asked for is not valid."""
     if not 0 < asked.fdr < 1:
         raise SpecError(f"fdr={asked.fdr}: give a number between 0 and 1, such as 0.05")
     if asked.most < 1:
-        raise SpecError(f"most={asked.most}: give the most parts to propose, such as {MOST_PROPOSED}")
-    if rounds == 1:
-        return *_halves(sample, asked.seed), 0
-    if first is None:
-        labels = np.cumsum([len(own) for own in sample.selections])
-        first = 1 + int(np.argmin(np.abs(labels[:-1] / labels[-1] - PROPOSING)))
-    if not 0 < first < rounds:
-        raise SpecError(f"proposing={first}: give 1 to {rounds - 1} of the rounds, so that a later one confirms")
-    before = sample._replace(selections=sample.selections[:first], outcomes=sample.outcomes[:first])
-    return before, sample, first
+        raise SpecError(f"most={asked.most}: give a number of parts, such as {MOST_PROPOSED}")
+    if not 0 <= asked.proposing <= max(rounds - 1, 1):
+        raise SpecError(
+            f"proposing={asked.proposing}: give 0 to {max(rounds - 1, 1)} of the rounds, so that a later one tests"
+        )
+
+
+def _split(test: "_Test", asked: Asked) -> tuple[Known, "_Test"]:
+    """Return the labels that propose, and those that test."""
+    first, sample = asked.proposing, test.sample
+    before, after = sample._replace(selections=sample.selections[:first], outcomes=sample.outcomes[:first]), sample
+    if len(sample.selections) == 1:
+        first = 0
+        before, after = _halves(sample, asked.seed)
+    known = Known(np.concatenate([own.index for own in before.selections]), 1 - np.concatenate(before.outcomes))
+    return known, test._replace(sample=after, first=first, left_out=known.places if first else None)
 
 
 def _halves(sample: Sample, seed: int) -> tuple[Sample, Sample]:
-    """Return the labels of a single round in two random parts."""
+    """Return the labels of a single round in two random halves."""
     (selection,), (outcome,) = sample.selections, sample.outcomes
     if len(selection) < 2:
         raise LabelError(f"{counted(len(selection), 'label')} cannot both propose and confirm: label more")
-    num = max(round(PROPOSING * len(selection)), 1)
-    own = np.random.default_rng(seed).permutation(len(selection)) < num
+    own = np.random.default_rng(seed).permutation(len(selection)) < len(selection) // 2
     first, second = (
         sample._replace(selections=[selection.restrict(keep)], outcomes=[outcome[keep]]) for keep in (own, ~own)
     )
     return first, second
-
-
-def _large_slices(conditions: Sequence[Condition], share: float) -> list[Candidate]:
-    """Return the slices of the pool of which a ``share`` is at least FEWEST examples."""
-    return [Candidate((own,)) for own in conditions if own.kind is Kind.SLICE and own.size() * share >= FEWEST]
 
 
 # -- tests ------------------------------------------------------------------------------------------------------
@@ -226,17 +243,17 @@ class _Test(NamedTuple):
         exact = self.exact(part)
         p = 1.0 if own.num < FEWEST else contrast.p_value() if exact is None else exact
         ends, size = contrast.interval(self.level), int(part.holds().sum())
-        proposed = self.left_out is not None or part.evidence != 0
-        return WorsePart(part.name, proposed, size, own.num, accuracy, contrast.difference, *ends, p, 1.0, False)
+        return WorsePart(part.name, part.proposed, size, own.num, accuracy, contrast.difference, *ends, p, 1.0, False)
 
 
 def _tested(parts: Sequence[Candidate], test: _Test) -> list[WorsePart]:
-    """Return what the labels say of each part; q is not known yet."""
-    if not parts:
-        return []
-    groups = [test.groups(own) for own in parts]
-    rows = zip(parts, evidence_of(test.sample, groups, test.view, test.first), strict=True)
-    return [test.of(own, evidence) for own, evidence in rows]
+    """Return what the labels say of each part, a few at a time; q is not known yet."""
+    found, few = list[WorsePart](), max(_MOST_CODES // test.view.size, 1)
+    for at in range(0, len(parts), few):
+        own = parts[at : at + few]
+        evidence = evidence_of(test.sample, [test.groups(part) for part in own], test.view, test.first)
+        found += [test.of(part, its) for part, its in zip(own, evidence, strict=True)]
+    return found
 
 
 def _with_q(family: Sequence[WorsePart], several: int, fdr: float) -> list[WorsePart]:

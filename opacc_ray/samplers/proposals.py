@@ -1,8 +1,10 @@
-"""Propose parts of a pool where a model may be worse, from the labels so far.
+"""Candidates: parts of a pool where a model may be worse, all of them or those that some labels propose.
 
 A *condition* is a slice of the pool ("camera = north"), a predicted class, the second choice of the output, or a tail
 of a number: confidence, surprise, a principal direction of the hidden layer. A *candidate* is a crossing of two slices
-or classes, a class or a tail; single slices are tested without a proposal. The failure model
+or classes, a class or a tail; single slices are a family of their own.
+
+To rank candidates by labels, the failure model
 (:mod:`~opacc_ray.samplers.neyman.failure_model`) predicts failures p for every example. One more coefficient per
 candidate says how much its logits differ from that, with the prior N(0, τ²) and τ = 1; linearised around 0, it and the
 share of failures in the candidate D are
@@ -16,8 +18,9 @@ larger than that of both of its parts, and nothing that mostly repeats a candida
 Legend: N pool, n labels, K conditions, s examples that stand for the pool, f failure, p predicted failure.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,6 +53,9 @@ MOST_SHARED = 0.5
 
 DIRECTIONS = Parameters().directions
 """Principal directions of the hidden layer: as many as `neyman` uses by default."""
+
+SAME = 0.8
+"""Overlap from which on one of two candidates is left out, whatever the labels are."""
 
 _STAND_IN = 20_000
 """Examples that stand for the pool when candidates are ranked."""
@@ -88,11 +94,17 @@ class Candidate(NamedTuple):
 
     conditions: tuple[Condition, ...]
     evidence: float = 0.0
+    proposed: bool = False  # by labels
 
     @property
     def name(self) -> str:
         """Return the conditions in words."""
         return ", ".join(own.text for own in self.conditions)
+
+    @property
+    def is_slice(self) -> bool:
+        """Whether it is a single slice of the pool."""
+        return len(self.conditions) == 1 and self.conditions[0].kind is Kind.SLICE
 
     def holds(self, index: Any = slice(None)) -> NDArray[np.bool_]:
         """Return whether each example ``index`` is in it; default: all of the pool, (N,)."""
@@ -168,6 +180,28 @@ def _second_choice(part: Pool) -> NDArray[np.int32]:
     return rest.argmax(axis=1).astype(np.int32)
 
 
+def all_candidates(view: View, given: Sequence[Condition], least: int, known: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidates of at least ``least`` examples that do not repeat each other, or those ``known``."""
+    stand_in = np.random.default_rng(0).permutation(view.size)[:_STAND_IN]
+    least_here = least * len(stand_in) / view.size
+    large = [own for own in given if own.holds(stand_in).sum() >= least_here]
+    named = [own for own in large if own.kind is not Kind.TAIL]
+    found = [Candidate((own,)) for own in large if own.kind is not Kind.SLICE]
+    found += [Candidate((a, b)) for a, b in combinations(named, 2) if a.attribute != b.attribute]
+    kept, members = list[Candidate](), [own.holds(stand_in) for own in known]
+    for own in found:
+        member = own.holds(stand_in)
+        if least_here <= member.sum() < len(stand_in) and not _repeats(member, members, SAME):
+            kept.append(own)
+            members.append(member)
+    return kept
+
+
+def _repeats(member: NDArray[np.bool_], others: list[NDArray[np.bool_]], most: float) -> bool:
+    """Return whether a part shares with one of several others more than ``most`` of the examples of either."""
+    return any((member & other).sum() > most * (member | other).sum() for other in others)
+
+
 # -- evidence ---------------------------------------------------------------------------------------------------
 
 
@@ -178,7 +212,7 @@ class Known(NamedTuple):
     failure: Array  # (n,)
 
 
-def propose(view: View, known: Known, given: list[Condition], most: int, history: History) -> list[Candidate]:
+def propose(view: View, known: Known, given: Sequence[Condition], most: int, history: History) -> list[Candidate]:
     """Return at most ``most`` candidates of the ``given`` conditions by their evidence, the strongest first."""
     found = [own for own in given if own.holds(known.places).sum() >= FEWEST]
     if not found:
@@ -192,9 +226,9 @@ def propose(view: View, known: Known, given: list[Condition], most: int, history
         a, b = divmod(place, len(found))
         if len(chosen) == most or evidence[a, b] < LEAST_EVIDENCE:
             break
-        own = Candidate((found[a],) if a == b else (found[a], found[b]), float(evidence[a, b]))
+        own = Candidate((found[a],) if a == b else (found[a], found[b]), float(evidence[a, b]), True)
         member = own.holds(stand_in)
-        if all((member & other).sum() <= MOST_SHARED * (member | other).sum() for other in members):
+        if not _repeats(member, members, MOST_SHARED):
             chosen.append(own)
             members.append(member)
     return chosen

@@ -7,9 +7,10 @@ import pytest
 
 import opacc_ray as opacc
 from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.estimators.against_rest import q_values
 from opacc_ray.history import NO_HISTORY
 from opacc_ray.parts.view import View, view_of
-from opacc_ray.samplers.proposals import Condition, Kind, Known, conditions_of, propose
+from opacc_ray.samplers.proposals import Candidate, Condition, Kind, Known, all_candidates, conditions_of, propose
 
 SIZE = 2000
 CAMERAS = np.array(["north", "south", "east", "west"])
@@ -132,7 +133,7 @@ class TestDiscover:
         pool, outcome = world(0, worse=0.5)
         rounds, given = audit(pool, outcome, method, (60, 60, 60))
         found = opacc.discover(rounds, given, pool=pool, proposing=2)
-        assert (found.proposing, found.confirming) == (120, 60)
+        assert (found.proposing, found.testing) == (120, 60)
         for part in found.parts:
             own = np.concatenate([drawn.index for drawn in (rounds[2:] if part.proposed else rounds)])
             inside = member(pool, part.name) if not part.proposed else found.slices[part.name].codes == 0
@@ -145,7 +146,7 @@ class TestDiscover:
 
         pool, outcome = world(0, worse=0.5)
         rounds, given = audit(pool, outcome, "srs", (100, 100))
-        found = opacc.discover(rounds, given, pool=pool)
+        found = opacc.discover(rounds, given, pool=pool, proposing=1)
         part = next(own for own in found.parts if own.proposed and own.labels >= 5)
         inside, failure = (found.slices[part.name].codes == 0)[rounds[1].index], 1 - given[1]
         assert part.p_value == pytest.approx(fisher(int(failure[inside].sum()), inside.sum(), int(failure.sum()), 100))
@@ -164,7 +165,7 @@ class TestDiscover:
         pool, outcome = world(0)
         rounds, given = audit(pool, outcome, "srs", (500, 1500))
         for part in opacc.discover(rounds, given, pool=pool).parts:
-            if not part.proposed:
+            if part.name.count(" = ") == 1 and "," not in part.name:
                 inside = member(pool, part.name)
                 known = outcome[~inside].mean() - outcome[inside].mean()
                 assert (part.low, part.difference, part.high) == pytest.approx((known, known, known))
@@ -172,9 +173,9 @@ class TestDiscover:
     def test_split_of_a_single_round_follows_the_seed(self) -> None:
         pool, outcome = world(0)
         rounds, given = audit(pool, outcome, "neyman", (200,))
-        both = [opacc.discover(rounds, given, pool=pool, seed=seed).to_dict() for seed in (1, 1, 2)]
+        both = [opacc.discover(rounds, given, pool=pool, proposing=1, seed=seed).to_dict() for seed in (1, 1, 2)]
         assert both[0] == both[1] != both[2]
-        assert (both[0]["proposing"], both[0]["confirming"]) == (100, 100)
+        assert (both[0]["proposing"], both[0]["testing"]) == (100, 100)
 
     def test_slices_of_the_proposals_are_slices_of_a_pool(self) -> None:
         pool, outcome = world(0, worse=0.5)
@@ -199,7 +200,7 @@ class TestDiscover:
         found = opacc.discover(*audit(pool, outcome, "srs", (200, 200)), pool=pool)
         assert json.loads(json.dumps(found.to_dict()))["parts"][0]["confirmed"] is True
         lines = str(found).splitlines()
-        assert len(lines) == 2 + len(found.parts)
+        assert len(lines) == 2 + max(20, len(found.confirmed))
         assert lines[2].startswith(found.parts[0].name)
         assert lines[2].endswith("confirmed")
 
@@ -208,7 +209,7 @@ class TestDiscover:
         drawn = opacc.select(pool, "srs", 20)
         found = opacc.discover(drawn, np.ones(20), pool=pool)
         assert found.parts == found.confirmed == ()
-        assert "0 parts of 0 confirmed" in str(found)
+        assert "0 of 0 parts confirmed" in str(found)
 
     def test_scores_of_a_regression(self) -> None:
         rng = np.random.default_rng(0)
@@ -222,8 +223,8 @@ class TestDiscover:
     @pytest.mark.parametrize(
         ("more", "message"),
         [
-            ({"proposing": 2}, "proposing=2: give 1 to 1 of the rounds"),
-            ({"proposing": 0}, "proposing=0"),
+            ({"proposing": 2}, "proposing=2: give 0 to 1 of the rounds"),
+            ({"proposing": -1}, "proposing=-1"),
             ({"fdr": 0.0}, "fdr=0.0"),
             ({"most": 0}, "most=0"),
         ],
@@ -237,7 +238,7 @@ class TestDiscover:
     def test_a_single_label_is_refused(self) -> None:
         pool, _ = world(0)
         with pytest.raises(LabelError, match="1 label cannot both propose and confirm"):
-            opacc.discover(opacc.select(pool, "srs", 1), [1], pool=pool)
+            opacc.discover(opacc.select(pool, "srs", 1), [1], pool=pool, proposing=1)
 
 
 class TestTogether:
@@ -281,3 +282,44 @@ def test_kinds_of_conditions() -> None:
     pool, _ = world(0)
     kinds = {own.attribute: own.kind for own in conditions_of(view_of(pool), ["0", "1", "2"])}
     assert kinds == {"camera": Kind.SLICE, "night": Kind.SLICE, "prediction": Kind.CLASS, "confidence": Kind.TAIL}
+
+
+class TestAllCandidates:
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def found() -> list[Candidate]:
+        pool, _ = world(0)
+        view = view_of(pool)
+        return all_candidates(view, list(conditions_of(view, ["0", "1", "2"])), 100, [])
+
+    def test_are_of_at_least_the_size_asked_for(self, found: list[Candidate]) -> None:
+        sizes = [own.holds().sum() for own in found]
+        assert min(sizes) >= 100
+        assert max(sizes) < SIZE
+
+    def test_are_crossings_classes_and_tails_but_no_single_slices(self, found: list[Candidate]) -> None:
+        names = {own.name for own in found}
+        assert {"predicted 0", "camera = north, night = 1", "night = 1, predicted 2"} <= names
+        assert "confidence below its 10th percentile" in names
+        assert "camera = north" not in names
+        assert not any("confidence" in name and "," in name for name in names)
+
+    def test_what_repeats_another_is_left_out(self) -> None:
+        camera = np.repeat([0, 1], 200)
+        pool = opacc.Pool(prediction=camera, confidence=np.tile([0.5, 1.0], 200), slices={"camera": camera})
+        view = view_of(pool)
+        given = list(conditions_of(view, ["0", "1"]))
+        slices = [Candidate((own,)) for own in given if own.kind is Kind.SLICE]
+        names = [own.name for own in all_candidates(view, given, 20, slices)]
+        assert not [name for name in names if name.startswith(("camera", "predicted"))]
+
+
+def test_the_family_of_slices_has_half_of_the_bound() -> None:
+    """Its q-values are twice those of Benjamini and Hochberg."""
+    pool, outcome = world(2, worse=0.2)
+    drawn = opacc.select(pool, "srs", 400)
+    found = opacc.discover(drawn, outcome[drawn.index], pool=pool)
+    own = [part for part in found.parts if "," not in part.name and " = " in part.name]
+    assert len(own) == 6
+    q = q_values([part.p_value for part in own])
+    assert [part.q_value for part in own] == pytest.approx([min(2 * value, 1.0) for value in q])
