@@ -1,4 +1,4 @@
-"""Find parts of a pool where a model is worse than in the rest, honestly: no label is used twice.
+"""Find parts of a pool where a model is worse than in the rest, and bound the share of false ones.
 
 The candidates (:mod:`~opacc_ray.samplers.proposals`) are known before any label, so all labels test all of them. There
 are two families: the slices that the pool has, and all other candidates. A slice is tested if a simple random sample of
@@ -8,8 +8,8 @@ earlier one are left out.
 Alternatively the labels of the first rounds *propose* a few of the other candidates, and only later rounds test these.
 Given all earlier labels, a round is a random sample of what was left. The examples that proposed are left out of the
 part and of the rest: what is tested is the accuracy on the other examples of the pool. The labels of a single round are
-split at random, and each half is a sample of the same design. This costs more than it saves, unless there are many
-thousands of candidates: with 150 of them, all labels find a part three times as often.
+split at random, and each half is a sample of the same design. Fewer tests make up for the labels that propose
+only where there are many thousands of candidates.
 
 Every part has a p-value for "the accuracy is not lower than in the rest": Fisher's exact one for simple random samples,
 else from intervals for unequal probabilities (:mod:`opacc_ray.estimators.against_rest`). A part with fewer than five

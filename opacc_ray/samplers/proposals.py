@@ -4,10 +4,9 @@ A *condition* is a slice of the pool ("camera = north"), a predicted class, the 
 of a number: confidence, surprise, a principal direction of the hidden layer. A *candidate* is a crossing of two slices
 or classes, a class or a tail; single slices are a family of their own.
 
-To rank candidates by labels, the failure model
-(:mod:`~opacc_ray.samplers.neyman.failure_model`) predicts failures p for every example. One more coefficient per
-candidate says how much its logits differ from that, with the prior N(0, τ²) and τ = 1; linearised around 0, it and the
-share of failures in the candidate D are
+To rank candidates by labels, the failure model (:mod:`~opacc_ray.samplers.neyman.failure_model`) predicts failures p
+for every example. One more coefficient per candidate says how much its logits differ from that, with the prior N(0, τ²)
+and τ = 1; linearised around 0, it and the share of failures in the candidate D are
 
     δ = Σ_D (f - p) / (1/τ² + Σ_D p(1 - p))      θ_D = mean_D p + δ·mean_D p(1 - p)
 
