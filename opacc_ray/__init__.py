@@ -19,15 +19,17 @@ if TYPE_CHECKING:
     from opacc_ray.estimators.accuracy_estimate import Estimate
     from opacc_ray.estimators.model_comparison import SeveralModels
     from opacc_ray.history import History
-    from opacc_ray.labelled import estimate, outcomes, select
+    from opacc_ray.labelled import discover, estimate, outcomes, select
     from opacc_ray.notebook import Audit
     from opacc_ray.pool import Pool
+    from opacc_ray.samplers.discovery import Discovery
     from opacc_ray.samplers.estimate import compare
     from opacc_ray.selection import Selection
 
 __version__ = "0.2.0"
 __all__ = [
     "Audit",
+    "Discovery",
     "Estimate",
     "History",
     "OpaccError",
@@ -35,6 +37,7 @@ __all__ = [
     "Selection",
     "SeveralModels",
     "compare",
+    "discover",
     "estimate",
     "load_example",
     "outcomes",
@@ -43,6 +46,7 @@ __all__ = [
 
 _HOME = {
     "Audit": "notebook",
+    "Discovery": "samplers.discovery",
     "Estimate": "estimators.accuracy_estimate",
     "History": "history",
     "OpaccError": "errors",
@@ -50,6 +54,7 @@ _HOME = {
     "Selection": "selection",
     "SeveralModels": "estimators.model_comparison",
     "compare": "samplers.estimate",
+    "discover": "labelled",
     "estimate": "labelled",
     "load_example": "demo.example",
     "outcomes": "labelled",

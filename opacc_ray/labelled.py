@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from opacc_ray.errors import LabelError, SpecError, counted, shown
+from opacc_ray.estimators.against_rest import level_of_each
 from opacc_ray.estimators.metrics import ACCURACY, Metric, find_place, is_of_class, parse_metric
 from opacc_ray.estimators.rounds import Outcome, checked_rounds
 from opacc_ray.estimators.statement import baseline
@@ -20,6 +21,8 @@ from opacc_ray.history import History, histories_of
 from opacc_ray.parts.view import Pools, View, listed, view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers.base import Report, unreported
+from opacc_ray.samplers.discovery import FDR, MOST_PROPOSED, Asked, Discovery
+from opacc_ray.samplers.discovery import discover as discover_parts
 from opacc_ray.samplers.estimate import estimate as estimate_from_outcomes
 from opacc_ray.samplers.estimate import refuse_other_pools
 from opacc_ray.samplers.metric_estimates import BY_PREDICTION, BY_TRUTH, MetricEstimates, Sample
@@ -118,6 +121,7 @@ def estimate(
     metric: str = ACCURACY,
     positive: str | int | None = None,
     by: str | None = None,
+    together: bool = False,
 ) -> Any:
     """Estimate the accuracy, or another metric, on the pool that ``selection`` was drawn from.
 
@@ -139,12 +143,13 @@ def estimate(
     positive : class of the metric, as a label names it; with two classes the second by default. "f1@CLASS" is the same
     by : a name of ``pool.slices``, or several crossed ("camera*region"), "prediction" or "truth": the metric in each
         slice or class
+    together : with ``by``, whether all intervals together hold with probability ``level``, and not each: they are wider
 
     Returns
     -------
     Estimate
         Value and interval, with ``effective_size`` for the accuracy. ``reason`` says why an interval is not
-        design-based, or that labels contradict the confidence. With ``by`` a dict, slice -> Estimate, each at ``level``
+        design-based, or that labels contradict the confidence. With ``by`` a dict, slice -> Estimate
 
     Raises
     ------
@@ -157,8 +162,10 @@ def estimate(
         slice.
     """
     asked = parse_metric(metric if positive is None else f"{metric}@{positive}")
+    if together and by is None:
+        raise SpecError("together=True is about the slices of by: give by, such as by='camera'")
     if by is not None or asked.name != ACCURACY:
-        return _metric(selection, outcome, level, asked, by, pool, history)
+        return _metric(selection, outcome, level, asked, by, pool, history, together)
     given = _by_round(selection, outcome)
     if isinstance(selection, Selection):
         given = _outcomes_of(selection, given[0], [pool])
@@ -166,6 +173,51 @@ def estimate(
         given = [_outcomes_of(part, own, [pool]) for part, own in zip(selection, given, strict=True)]
     found = estimate_from_outcomes(selection, given, level, prediction=prediction, pool=pool, history=history)
     return replace(found, effective_size=baseline(selection, given, found).effective_size)
+
+
+def discover(
+    selection: Selection | Sequence[Selection],
+    outcome: Any,
+    level: float = 0.95,
+    *,
+    pool: Pool | View,
+    history: History | None = None,
+    fdr: float = FDR,
+    proposing: int = 0,
+    most: int = MOST_PROPOSED,
+    seed: int = 0,
+) -> Discovery:
+    """Find parts of the pool where the model is less accurate than in the rest.
+
+    Candidates are slices of the pool, predicted classes, pairs of first and second choice, tails of the confidence, the
+    surprise and the directions of the hidden layer, and crossings. They are known before the labels, so all labels test
+    them. With ``proposing``, the labels of the first rounds choose what later labels test.
+
+    Parameters
+    ----------
+    selection, outcome, pool, history : as for :func:`estimate`, all rounds in their order
+    level : confidence level of the interval of each accuracy and each difference
+    fdr : bound of the expected share of false ones among the confirmed parts (Benjamini and Hochberg)
+    proposing : how many of the first rounds propose; 1 of a single round is a random half of its labels
+    most : most parts that are proposed, and most ``slices`` of the result
+    seed : for the split of a single round
+
+    Returns
+    -------
+    Discovery
+        Its ``parts`` have name, size, labels, accuracy, difference, p- and q-value. Its ``slices`` can be given to
+        ``Pool(slices=…)``, so that the next round can look there.
+
+    Raises
+    ------
+    LabelError, DataError
+        As for :func:`estimate`, or a single label should propose.
+    SpecError
+        ``fdr``, ``proposing`` or ``most`` is not valid.
+    """
+    sample, view = _sample(selection, outcome, level, pool, history)
+    _, classes = _classes_of(pool, view, sample.truth)
+    return discover_parts(sample, classes, view, Asked(level, fdr, seed, proposing, most))
 
 
 def _by_round(selection: Selection | Sequence[Selection], given: Any) -> Any:
@@ -187,10 +239,30 @@ def _metric(
     by: str | None,
     pool: Pool | View | None,
     history: History | None,
+    together: bool,
 ) -> Any:
     """Estimate a metric of the pool or of its parts, from labels or outcomes."""
     if pool is None:
         raise SpecError(f"{metric if by is None else f'{metric} by {by}'} needs the pool: estimate(…, pool=pool)")
+    sample, view = _sample(selection, given, level, pool, history)
+    predicted, classes = _classes_of(pool, view, sample.truth)
+    slicings = {} if by in (None, BY_PREDICTION, BY_TRUTH) else {str(by): view.slicing(str(by))}
+    found = MetricEstimates(sample, predicted, classes, slicings, view)
+    if by is None:
+        return found.estimate(metric, level)
+    if together:
+        level = level_of_each(level, len(slicings[by].names) if by in slicings else len(classes))
+    if by in slicings:
+        return found.by_slice(metric, by, level)
+    if metric.name != ACCURACY:
+        raise SpecError(f"{metric} by {by}: give by=None, or the name of a slice; by {by} there is the accuracy")
+    return found.by_prediction(level) if by == BY_PREDICTION else found.by_truth(level)
+
+
+def _sample(
+    selection: Selection | Sequence[Selection], given: Any, level: float, pool: Pool | View, history: History | None
+) -> tuple[Sample, View]:
+    """Return the labelled rounds, and the view of their pool."""
     selections, view = [selection] if isinstance(selection, Selection) else list(selection), view_of(pool)
     refuse_other_pools([view], selections)
     truth, parts = None, _by_round(selection, given)
@@ -198,17 +270,7 @@ def _metric(
         truth = np.concatenate([_compared(part, own, pool)[1] for part, own in zip(selections, parts, strict=True)])
         parts = [_outcomes_of(part, own, [pool]) for part, own in zip(selections, parts, strict=True)]
     selections, values = checked_rounds(selections, parts, level)
-    predicted, classes = _classes_of(pool, view, truth)
-    slicings = {} if by in (None, BY_PREDICTION, BY_TRUTH) else {str(by): view.slicing(str(by))}
-    sample = Sample(selections, values, truth, histories_of(history, 1)[0])
-    found = MetricEstimates(sample, predicted, classes, slicings, view)
-    if by is None:
-        return found.estimate(metric, level)
-    if by in slicings:
-        return found.by_slice(metric, by, level)
-    if metric.name != ACCURACY:
-        raise SpecError(f"{metric} by {by}: give by=None, or the name of a slice; by {by} there is the accuracy")
-    return found.by_prediction(level) if by == BY_PREDICTION else found.by_truth(level)
+    return Sample(selections, values, truth, histories_of(history, 1)[0]), view
 
 
 def _classes_of(pool: Pool | View, view: View, truth: NDArray[np.int64] | None) -> tuple[NDArray[Any], list[str]]:

@@ -132,9 +132,11 @@ class _Numbers(Sequence[str]):
 def _slicings(given: Mapping[str, Any], size: int) -> dict[str, Slicing]:
     found = dict[str, Slicing]()
     for name, values in given.items():
-        cut = isinstance(values, tuple) and len(values) == 2 and not isinstance(values, Slicing)
-        numbers, cuts = values if cut else (values, None)
-        found[name] = numbers if isinstance(numbers, Slicing) else Slicing.of(name, numbers, cuts)
+        if isinstance(values, Slicing):
+            found[name] = values
+        else:
+            values, cuts = values if isinstance(values, tuple) and len(values) == 2 else (values, None)
+            found[name] = Slicing.of(name, values, cuts)
         if len(found[name].codes) != size:
             raise DataError(f"slices {name!r} have {len(found[name].codes)} values, for {size} examples; give one each")
     return found

@@ -59,14 +59,14 @@ class ClassTotals:
     def estimate(self, metric: Metric, c: int, level: float) -> list[Estimate]:
         """Return the metric of class ``c``, which averages and the accuracy do not use, in each slice."""
         if metric.name == ACCURACY:
-            return [self._of_share(share, level) for share in self._failures(self.slices, self.num_slices)]
+            return [self._of_share(share, level) for share in self.failures(self.slices, self.num_slices)]
         if metric.name in AVERAGES:
             return self._averages(metric, level)
         return [self._noted(own.estimate(metric, level)) for own in self._totals(c)]
 
     def by_prediction(self, level: float) -> list[Estimate]:
         """Return the accuracy among the examples predicted as each class."""
-        return [self._of_share(share, level) for share in self._failures(self.classes, self.num_classes)]
+        return [self._of_share(share, level) for share in self.failures(self.classes, self.num_classes)]
 
     def by_truth(self, level: float) -> list[Estimate]:
         """Return the recall of each class, whose ``n`` counts the labels of that class."""
@@ -80,7 +80,7 @@ class ClassTotals:
         cells = [self._missed(k, self.classes, self.num_classes) for k in range(self.num_classes)]
         share = np.array([[max(own.value, 0.0) for own in row] for row in cells]) * size
         error = np.array([[own.error for own in row] for row in cells]) * size
-        right = [own.error for own in self._failures(self.classes, self.num_classes)]
+        right = [own.error for own in self.failures(self.classes, self.num_classes)]
         return share + np.diag(np.maximum(size - share.sum(axis=0), 0)), error + np.diag(right * size)
 
     def mean_cost(self, cost: Array, level: float) -> Estimate:
@@ -115,7 +115,7 @@ class ClassTotals:
         assert self.labels.truth is not None
         return self.labels.truth
 
-    def _failures(self, domain: Codes, num: int) -> Sequence[Share]:
+    def failures(self, domain: Codes, num: int) -> Sequence[Share]:
         """Return the share of failures in each of ``num`` domains; ``domain`` (G,) is that of each group, or -1."""
         ones, failure = np.ones(self.evidence.groups.num), self.labels.failure
         square = ones
@@ -132,7 +132,7 @@ class ClassTotals:
     def _totals(self, c: int) -> list[Totals]:
         """Return the totals of class ``c`` in every slice."""
         inside, outside = (np.where(own, self.slices, -1) for own in (self.classes == c, self.classes != c))
-        pairs = zip(self._failures(inside, self.num_slices), self._missed(c, outside, self.num_slices), strict=True)
+        pairs = zip(self.failures(inside, self.num_slices), self._missed(c, outside, self.num_slices), strict=True)
         return [Totals(*pair) for pair in pairs]
 
     def _averages(self, metric: Metric, level: float) -> list[Estimate]:

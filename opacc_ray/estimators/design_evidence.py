@@ -61,12 +61,12 @@ class DesignShare(NamedTuple):
 
 
 class DesignEvidence:
-    """What the rounds of any designs say of the groups of a pool."""
+    """What the rounds of any designs, from number ``first`` on, say of the groups of a pool."""
 
-    def __init__(self, selections: Sequence[Selection], groups: Groups) -> None:
+    def __init__(self, selections: Sequence[Selection], groups: Groups, first: int = 0) -> None:
         self.groups, self.sizes = groups, groups.sizes()
         self.index: NDArray[np.int64] = np.concatenate([part.index for part in selections])
-        self.design: LinearEstimator = linear_estimator(selections)
+        self.design: LinearEstimator = linear_estimator(selections, first)
         self.group = groups.code(self.index)
 
     @property

@@ -143,12 +143,12 @@ def hypergeometric(successes: int, size: int, pool: int, level: float) -> Interv
     """
     tail, failures = (1 - level) / 2, size - successes
     shares = range(successes, pool - failures + 1)  # possible M
-    low = bisect_left(shares[:-1], True, key=lambda M: _at_most(failures, size, pool - M, pool) > tail)
-    high = bisect_left(shares, True, key=lambda M: _at_most(successes, size, M, pool) <= tail)
+    low = bisect_left(shares[:-1], True, key=lambda M: hypergeometric_at_most(failures, size, pool - M, pool) > tail)
+    high = bisect_left(shares, True, key=lambda M: hypergeometric_at_most(successes, size, M, pool) <= tail)
     return (successes + low) / pool, (successes + high - 1) / pool
 
 
-def _at_most(count: int, size: int, events: int, pool: int) -> float:
+def hypergeometric_at_most(count: int, size: int, events: int, pool: int) -> float:
     """Return P(X <= count), X the number of ``events`` of a pool among ``size`` examples drawn without replacement.
 
     Probabilities are summed as multiples of that of the mode, by the ratios of neighbours: no factorials, no

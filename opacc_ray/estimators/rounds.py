@@ -322,8 +322,10 @@ class _Census:
         return np.zeros(x.shape[1:])
 
 
-def linear_estimator(rounds: Rounds | LinearEstimator) -> LinearEstimator:
+def linear_estimator(rounds: Rounds | LinearEstimator, since: int = 0) -> LinearEstimator:
     """Return how the labels of a selection, or of all rounds in their order, represent the pool.
+
+    The rounds before number ``since`` only count as labelled before the others.
 
     Raises
     ------
@@ -341,8 +343,12 @@ def linear_estimator(rounds: Rounds | LinearEstimator) -> LinearEstimator:
         weights[first] = 1 / pool_size
         return _Census(weights)
     whole = as_simple_random(selections)
-    if whole is not None:
+    if whole is not None and not since:
         return whole
     designs = [part.design for part in selections]
     places = [slice(end - len(part), end) for part, end in zip(selections, ends, strict=True)]
-    return _Rounds(designs, places, before, round_weights(selections).tolist(), pool_size)
+    weights = round_weights(selections)
+    if since:
+        weights[:since] = 0
+        weights /= weights.sum()
+    return _Rounds(designs, places, before, weights.tolist(), pool_size)

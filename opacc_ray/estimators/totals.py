@@ -34,7 +34,7 @@ Legend: N_D size, m labels in D, π inclusion probability, h leverage of a label
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -197,6 +197,11 @@ class PredictedEvidence:
     trust: float  # λ: how far weights are those by variance
     weights: Array  # (rounds,) the other weights
     reason: str | None = None
+
+    def since(self, first: int) -> "PredictedEvidence":
+        """Return what the rounds from number ``first`` on say; the others count as labelled before."""
+        weights = self.weights[first:] / self.weights[first:].sum()
+        return replace(self, labels=self.labels[first:], sums=self.sums[first:], weights=weights)
 
     def shares(self, variable: Variable, domain: Codes, num_domains: int) -> "list[DomainShare]":
         """Return the mean of a variable over each domain."""

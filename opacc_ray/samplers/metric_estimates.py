@@ -24,6 +24,7 @@ from opacc_ray.samplers.neyman.regression import gather_evidence, uses_regressio
 from opacc_ray.selection import Selection
 from opacc_ray.slices import Slicing
 
+Array = NDArray[np.float64]
 Codes = NDArray[np.integer]
 
 BY_PREDICTION, BY_TRUTH = "prediction", "truth"
@@ -37,6 +38,21 @@ class Sample(NamedTuple):
     outcomes: Sequence[Outcome]  # (n_t,) of each round
     truth: NDArray[np.int64] | None = None  # (n,) true class of each label; None: only outcomes are known
     history: History = NO_HISTORY
+
+
+def evidence_of(
+    sample: Sample, groups: Callable[[Array], Sequence[Groups]], view: View | None, size: int, first: int = 0
+) -> Sequence[Evidence]:
+    """Return what rounds, from number ``first`` on, say of partitions of a pool of ``size`` examples.
+
+    ``groups`` makes these from the failures p (N,) that the labels predict.
+    """
+    selections, outcomes, _, history = sample
+    if view is None or not uses_regression(selections):
+        share = 1 - float(np.concatenate(outcomes).mean())
+        return [DesignEvidence(selections, own, first) for own in groups(np.full(size, share))]
+    found = gather_evidence(view, selections, outcomes, history, lambda known: groups(known.failure))
+    return [own.since(first) for own in found] if first else found
 
 
 class MetricEstimates:
@@ -69,7 +85,7 @@ class MetricEstimates:
         groups: dict[str | None, Groups] = {None: Groups(self._predicted, num)}
         for name, own in self.slicings.items():
             groups[name] = Groups(self._predicted, num, own.codes, len(own.names))
-        return dict(zip(groups, self._gather(lambda _: list(groups.values())), strict=True))
+        return dict(zip(groups, self._evidence_of(lambda _: list(groups.values())), strict=True))
 
     def totals(self, by: str | None = None) -> ClassTotals:
         """Return the totals of all classes in the whole pool, or in the slices of a name."""
@@ -128,7 +144,7 @@ class MetricEstimates:
         labels = Labels(1 - np.concatenate(self.sample.outcomes), self.sample.truth)
         inside, made = self._predicted == c, list[Linear]()
 
-        def groups(p: NDArray[np.float64]) -> list[Groups]:
+        def groups(p: Array) -> list[Groups]:
             number = (
                 score_of(metric.name, confidence)
                 if c < 0
@@ -137,16 +153,11 @@ class MetricEstimates:
             made.append(number)
             return [Groups(self._predicted, len(self.classes), coefficient=number.coefficient)]
 
-        evidence = self._gather(groups)[0]
+        evidence = self._evidence_of(groups)[0]
         return ClassTotals(evidence, labels).linear(made[0], c, level)
 
-    def _gather(self, groups: Callable[[NDArray[np.float64]], list[Groups]]) -> Sequence[Evidence]:
-        """Return what the sample says of partitions, made from the predicted failures p (N,) of every example."""
-        selections, outcomes, _, history = self.sample
-        if self._view is not None and uses_regression(selections):
-            return gather_evidence(self._view, selections, outcomes, history, lambda found: groups(found.failure))
-        failed = np.full(len(self._predicted), 1 - float(np.concatenate(outcomes).mean()))
-        return [DesignEvidence(selections, own) for own in groups(failed)]
+    def _evidence_of(self, groups: Callable[[Array], Sequence[Groups]]) -> Sequence[Evidence]:
+        return evidence_of(self.sample, groups, self._view, len(self._predicted))
 
     def _class_of(self, metric: Metric) -> int:
         if metric.name == ACCURACY:
