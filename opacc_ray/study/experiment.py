@@ -26,14 +26,16 @@ from opacc_ray.estimators.prediction_powered import label_free_accuracy
 from opacc_ray.estimators.rounds import is_binary
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.samplers import find_method, parse_parameters
+from opacc_ray.slices import CROSSING
 from opacc_ray.spec import read_yaml, validated
 from opacc_ray.study.bound import least_variance
 from opacc_ray.study.cases import Case, Source, find_cases, read_case
-from opacc_ray.study.measures import CaseFacts, CellMeasures, NotPossible, StudyResults, Truth, measure, truth_of
-from opacc_ray.study.peers import PEERS
+from opacc_ray.study.measures import CaseFacts, CellMeasures, NotPossible, StudyResults, measure_slices
+from opacc_ray.study.peers import PEERS, kind_of
 from opacc_ray.study.plots import draw_case
 from opacc_ray.study.study_spec import MethodSpec, StudySpec
 from opacc_ray.study.table import write_table
+from opacc_ray.study.target import Target, Truth, truth_of, truths_of
 from opacc_ray.study.trials import Block, Cell, Trial, decode, encode, run_block
 
 Report = Callable[[int, int], None]
@@ -46,7 +48,7 @@ class Subject(NamedTuple):
     """What the study keeps of a case after reading it."""
 
     source: Source
-    truth: Truth
+    truths: dict[str, Truth]  # by slice
     facts: CaseFacts
 
 
@@ -104,12 +106,13 @@ def run_study(
     OpaccError
         A block failed: case, method, budget and the repetition's seed are named. Finished blocks are kept.
     """
-    sources = find_cases(spec.cases, spec.columns, spec.error_scale, spec.shuffle)
+    slices = [] if spec.by is None else [name.strip() for name in spec.by.split(CROSSING)]
+    sources = find_cases(spec.cases, spec.columns, spec.error_scale, spec.shuffle, slices)
     subjects = [_subject(read_case(source), spec) for source in sources]
     cells, impossible = _plan(spec, subjects)
     store = open_store(spec.output)
     trials = _all_trials(store, cells, spec.workers, progress)
-    truths = {subject.source.name: subject.truth for subject in subjects}
+    truths = {subject.source.name: subject.truths for subject in subjects}
     results = StudyResults(
         command=command,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -126,18 +129,21 @@ def run_study(
 
 
 def _subject(case: Case, spec: StudySpec) -> Subject:
-    source, truth = case.source, truth_of(case.outcome)
+    source, truth, target = case.source, truth_of(case.outcome), Target(spec.metric, spec.by)
     if not truth.variance:
         raise DataError(
-            f"case {source.name}: every outcome is {truth.accuracy:g}, so methods cannot differ; leave the case out"
+            f"case {source.name}: every outcome is {truth.value:g}, so methods cannot differ; leave the case out"
         )
     if max(spec.budgets) >= truth.size:
         raise SpecError(
             f"budget={max(spec.budgets)}: case {source.name} holds {truth.size} examples; "
             "give a smaller budget, because nothing is left to estimate once all are labelled"
         )
+    truths = truths_of(case, target)
+    if not any(own.variance for own in truths.values()):
+        raise DataError(f"case {source.name}: {target} is the same whatever is labelled; leave the case out")
     try:
-        bound = least_variance(case.view, case.outcome, spec.budgets)
+        bound = least_variance(case.view, case.outcome, spec.budgets) if target.is_accuracy else {}
     except DataError as error:
         raise DataError(f"case {source.name} ({source.uri}): {error}") from None
     facts = CaseFacts(
@@ -145,16 +151,18 @@ def _subject(case: Case, spec: StudySpec) -> Subject:
         uri=source.uri,
         sha256=source.digest,
         size=truth.size,
-        accuracy=truth.accuracy,
-        variance=truth.variance,
+        accuracy=truth.value,
+        variance=sum(own.variance for own in truths.values()) / len(truths),
+        number=str(target),
+        truth={name: own.value for name, own in truths.items()},
         outcome=case.outcome_rule,
         binary=truth.binary,
         features=sorted(case.view.fields),
         shuffled=list(source.shuffle),
-        without_labels=_guesses(case),
+        without_labels=_guesses(case) if target.is_accuracy else {},
         bound={str(n): least / truth.srs_deviation(n) ** 2 for n, least in bound.items()},
     )
-    return Subject(source, truth, facts)
+    return Subject(source, truths, facts)
 
 
 def _guesses(case: Case) -> dict[str, float]:
@@ -171,29 +179,32 @@ def _guesses(case: Case) -> dict[str, float]:
 
 def _plan(spec: StudySpec, subjects: Sequence[Subject]) -> tuple[list[Cell], list[NotPossible]]:
     """Return the possible cells, and the impossible pairs of case and method with the reason."""
-    cells, impossible = [], []
+    cells, impossible, target = [], [], Target(spec.metric, spec.by)
     for subject in subjects:
         for method in spec.methods:
-            missing = _missing(method, subject.facts.features)
-            if missing:
-                reason = f"needs {' and '.join(missing)}"
+            reason = _obstacle(method, subject.facts.features, target)
+            if reason:
                 impossible.append(NotPossible(case=subject.source.name, method=method.name, reason=reason))
                 continue
             for budget in spec.budgets:
                 method.batches(budget)
                 repetitions = method.repetitions or spec.repetitions
-                cells.append(Cell(subject.source, method, budget, spec.seed, spec.level, repetitions))
+                cells.append(Cell(subject.source, method, budget, spec.seed, spec.level, repetitions, target))
     if not cells:
         reasons = "; ".join(f"{item.method} {item.reason} of {item.case}" for item in impossible)
         raise DataError(f"no method is possible on any case: {reasons}")
     return cells, impossible
 
 
-def _missing(method: MethodSpec, features: Sequence[str]) -> list[str]:
+def _obstacle(method: MethodSpec, features: Sequence[str], target: Target) -> str | None:
+    """Return why a method is not possible; None if it is."""
+    if method.method in PEERS and PEERS[method.method].kind != kind_of(target.name, target.by):
+        return f"is for {PEERS[method.method].kind}"
     needs = ["confidence"] * (method.assist or method.method in PEERS)
     if method.method not in PEERS:
         needs = [*find_method(method.method).needs(parse_parameters(method.method, method.parameters)), *needs]
-    return [name for name in dict.fromkeys(needs) if name not in features]
+    missing = [name for name in dict.fromkeys(needs) if name not in features]
+    return f"needs {' and '.join(missing)}" if missing else None
 
 
 def _all_trials(store: Store, cells: Sequence[Cell], workers: int | None, progress: Report) -> dict[str, list[Trial]]:
@@ -223,13 +234,13 @@ def _run(missing: Sequence[Block], workers: int | None) -> Iterator[tuple[Block,
         yield from tasks.map_tasks(run_block, sorted(missing, key=lambda block: block.start > 0), workers)
 
 
-def _measured(cell: Cell, trials: list[Trial], truth: Truth) -> CellMeasures:
+def _measured(cell: Cell, trials: list[Trial], truths: dict[str, Truth]) -> CellMeasures:
     return CellMeasures(
         case=cell.source.name,
         method=cell.method.name,
         design=cell.method.design,
         budget=cell.budget,
-        **measure(trials, truth),
+        **measure_slices(trials, truths),
     )
 
 

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from opacc_ray.study.measures import measure, truth_of
+from opacc_ray.study.measures import measure
+from opacc_ray.study.target import truth_of
 from opacc_ray.study.trials import Trial
 
 
