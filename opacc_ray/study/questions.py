@@ -15,7 +15,7 @@ def question(case: Case, target: Target) -> Question:
 
 def _question(case: Case, target: Target) -> Question:
     confidence = np.clip(case.view.column("confidence"), 0, 1)
-    names = [] if target.by is None else target.by.split(CROSSING)
+    names = [] if target.by is None else [name.strip() for name in target.by.split(CROSSING)]
     slices = tuple(case.view.slicing(name) for name in names)
     alpha = weight_of(target.name)
     positives = None if alpha is None else _positives(case, target, confidence, alpha)

@@ -16,9 +16,10 @@ from opacc_ray.study.peers import (
     sawade,
     strat_ppi,
     stratified,
+    structured,
     two_phase,
 )
-from opacc_ray.study.peers.peer import F_MEASURES, Peer, PeerEstimate, Question, kind_of
+from opacc_ray.study.peers.peer import F_MEASURES, SLICES, Peer, PeerEstimate, Question, kind_of
 
 PEERS: dict[str, Peer] = {
     "ppi++": Peer(ppi.estimate, least=2),
@@ -32,6 +33,7 @@ PEERS: dict[str, Peer] = {
     "two-phase": Peer(two_phase.estimate, least=4),
     "sawade": Peer(sawade.estimate, least=2, kind=F_MEASURES),
     "oasis": Peer(oasis.estimate, least=2, kind=F_MEASURES),
+    "structured": Peer(structured.estimate, least=2, kind=SLICES),
     "activeeval": Peer(activeeval.estimate, least=2, kind=F_MEASURES),
 }
 """By name: the function, the least number of labels for its variance, and what it estimates."""
