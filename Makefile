@@ -7,6 +7,7 @@ TOOLS  := .venv-tools
 TOOLED := $(TOOLS)/.ready
 LOWEST := .venv-lowest
 AT_ONCE := -n 3 --dist loadfile
+BUSILY  := -n logical --maxprocesses 4 --dist loadfile
 
 # The machine that infra/lock.txt is for; another one installs the versions of infra/constraints.txt, without digests.
 MACHINE := import platform as p; print(p.system(), p.machine(), *p.python_version_tuple()[:2], sep="-")
@@ -50,8 +51,9 @@ test: $(READY) style  ## lint and the tests
 	$(BIN)/pytest $(AT_ONCE); tests=$$?; \
 	wait $$types; types=$$?; [ $$types = 0 ] || cat "$$log"; rm -f "$$log"; exit $$((tests ? tests : types))
 
+# One process per core: these tests wait for nothing, and a further process would import all of them again.
 test-fast: $(READY)  ## the tests without the markers slow and processes (Ray, servers, browsers); a minute and a half
-	@$(BIN)/pytest -q --fast $(AT_ONCE) --durations=0 --durations-min=5
+	@$(BIN)/pytest -q --fast $(BUSILY) --durations=0 --durations-min=5
 
 # The tests with three machines' arithmetic: this one's, torch's own loops without AVX, and the libraries' without AVX.
 # Matrix products then differ in their last bits. NumPy's come from OpenBLAS, torch's from MKL and oneDNN.

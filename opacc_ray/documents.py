@@ -28,6 +28,11 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
+def format_field(form: str) -> Any:
+    """Return the field ``format`` of a kind of documents."""
+    return Field(default=form, description="name and version of this form")
+
+
 KINDS: dict[str, type["Document"]] = {}
 """Every imported class of documents, by its format."""
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from opacc_ray.errors import LabelError, SpecError, counted, shown
-from opacc_ray.estimators.metrics import ACCURACY, Metric, parse_metric
+from opacc_ray.estimators.metrics import ACCURACY, Metric, find_place, is_of_class, parse_metric
 from opacc_ray.estimators.rounds import Outcome, checked_rounds
 from opacc_ray.estimators.statement import baseline
 from opacc_ray.history import History, histories_of
@@ -57,7 +57,8 @@ def select(
     progress : called as ``progress(done, total)``, in this thread, after each step of methods that choose step by step
         (ces, deepreduce): ``done`` examples are chosen of ``total``, the budget or None. An exception that it raises
         ends the selection
-    parameters : parameters of the method, see `opacc methods METHOD`
+    parameters : parameters of the method, see `opacc methods METHOD`. ``serve`` of `neyman` names the numbers that the
+        draw serves: "accuracy", a metric such as "macro_f1" or "recall@CLASS", the name of slices, "prediction"
 
     Returns
     -------
@@ -77,6 +78,8 @@ def select(
         pool.
     """
     pools = listed(pool)
+    if "serve" in parameters:
+        parameters["serve"] = _served(parameters["serve"], pools[0])
     rounds = previous
     if isinstance(previous, Sequence) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in previous):
         rounds = [(selection, _outcomes_of(selection, given, pools)) for selection, given in previous]
@@ -91,6 +94,17 @@ def select(
         progress=progress,
         **parameters,
     )
+
+
+def _served(serve: Any, pool: Pool | View) -> Any:
+    """Return numbers to serve with the place of each class instead of its name."""
+    asked = [serve] if isinstance(serve, str) else list(serve)
+    names = getattr(pool, "classes", None)
+    if not any(isinstance(name, str) and is_of_class(name) for name in asked):
+        return asked
+    classes = list(names) if names else [str(c) for c in range(1 + int(view_of(pool).column("prediction").max()))]
+    metrics = [(name, parse_metric(name)) if is_of_class(name) else (name, None) for name in asked]
+    return [name if own is None else f"{own.name}@{find_place(own, classes)}" for name, own in metrics]
 
 
 def estimate(

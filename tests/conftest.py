@@ -112,16 +112,6 @@ def unsynced() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session", autouse=True)
-def versions_read_once() -> Iterator[None]:
-    """Every new run names the versions of six packages; to read them takes 6 ms."""
-    from opacc_ray.runs import identity
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(identity, "version", functools.cache(identity.version))
-        yield
-
-
 @pytest.fixture(scope="session")
 def states(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("states")

@@ -1,11 +1,13 @@
 """The pictures of the tests' users: 8x8 grey, picture i with its quarter i % 4 the brightest."""
 
 import io
+from functools import cache
 
 import numpy as np
 from PIL import Image
 
 
+@cache
 def picture(i: int) -> bytes:
     """PNG of picture i."""
     pixels = np.random.default_rng(i).integers(0, 120, (8, 8), dtype=np.uint8)

@@ -6,7 +6,8 @@ sentences that errors are raised with, templates, and the first lines of docstri
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -92,14 +93,17 @@ def help_texts() -> Iterator[Text]:
             yield Text(f"{name} {item.name}", getattr(item, "help", None) or "")
 
 
-def error_texts() -> Iterator[Text]:
+@cache
+def error_texts() -> list[Text]:
     """What is raised, with code in place of values."""
+    found = []
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args:
                 pieces = [part for part in ast.walk(node.exc.args[0]) if isinstance(part, ast.Constant)]
                 content = " ".join(part.value for part in pieces if isinstance(part.value, str))
-                yield Text(f"{path.relative_to(ROOT)}:{node.lineno}", content)
+                found.append(Text(f"{path.relative_to(ROOT)}:{node.lineno}", content))
+    return found
 
 
 def template_texts() -> Iterator[Text]:
@@ -128,7 +132,7 @@ def _name(node: ast.Assign) -> str:
     return getattr(node.targets[0], "id", "")
 
 
-def banned(texts: Iterator[Text]) -> list[str]:
+def banned(texts: Iterable[Text]) -> list[str]:
     """Places of banned words, with what to write instead."""
     return [
         f"{text.place}: {found[0]!r} in {text.content[max(found.start() - 40, 0) : found.end() + 40]!r} → {instead}"
@@ -143,7 +147,7 @@ def test_the_checks_find_what_they_look_for() -> None:
     assert sentences("One. Two e.g. three. (Four!) Five") == ["One.", "Two eg three.", "(Four!", "Five"]
     assert len(banned(iter([Text("here", "It stands beside that, too.")]))) == 2
     assert len(COMMANDS) > 25
-    assert len(list(error_texts())) > 300
+    assert len(error_texts()) > 300
     assert len(list(public_docstrings())) > 10
     assert TEMPLATES
 

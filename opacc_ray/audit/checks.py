@@ -183,17 +183,9 @@ class RunPlan(Document):
 def plan_run(spec: Spec, source: str, actors: int | None = None, num_batches: int = 4) -> RunPlan:
     """Measure some batches and forecast the resources of the run.
 
-    Parameters
-    ----------
-    spec : the spec of the run
-    source : name of its file
-    actors : number of actors; None: as in the spec, or as many as this machine can run
-    num_batches : number of batches to measure, from the first shards
-
-    Raises
-    ------
-    SpecError, DataError, StorageError
-        Errors of the run; also for a pool of features, where nothing is computed.
+    ``source`` names the file of the spec. Without ``actors``, their number is as in the spec, or as many as this
+    machine can run. Batches of the first shards are measured. Raises the errors of the run, and SpecError for a pool
+    of features, where nothing is computed.
     """
     if spec.pool.holds_features:
         raise SpecError(f"{source}: the pool contains features, so nothing is extracted; run it, it takes seconds")

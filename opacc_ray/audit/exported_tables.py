@@ -169,14 +169,8 @@ def export_tables(run: Run, uri: str, *, features: bool = True) -> ExportedTable
 
     With ``features``, also write these, which are as large as in the run.
 
-    Raises
-    ------
-    DataError
-        The features are incomplete.
-    LabelError
-        Labels are in conflict.
-    StorageError
-        The place is not writable.
+    Raises DataError if the features are incomplete; LabelError if labels are in conflict; StorageError if the place is
+    not writable.
     """
     target = open_store(uri)
     rows = dict.fromkeys(TABLES, 0)

@@ -41,10 +41,7 @@ class Resolved(NamedTuple):
 def resolve(spec: Spec) -> Resolved:
     """Return the run for a spec with its present pool, reference, weights and code; writes nothing.
 
-    Raises
-    ------
-    StorageError, DataError, SpecError
-        Pool, reference or weights are not usable.
+    Raises StorageError, DataError or SpecError if pool, reference or weights are not usable.
     """
     spec = located(spec)
     plan = check_pool(spec)

@@ -74,10 +74,11 @@ class RunStatus(Document, TrackStatus):
     failure: RunFailure | None = Field(default=None, description="error of the last `opacc run`; null if it succeeded")
 
 
-def status(run: Run) -> RunStatus:
+def status(run: Run, *, with_warnings: bool = True) -> RunStatus:
     """Return the state of a run on its own track and on all others.
 
-    A run with lost labels, or with labels in conflict, waits for their repair.
+    A run with lost labels, or with labels in conflict, waits for their repair. Warnings are found by all labels, so a
+    caller that does not show them leaves them out.
     """
     index, total = run.read_index(), run.header.pool.num_shards
     lost, failure = "; ".join(lost_files(run).values()), read_failure(run)
@@ -93,7 +94,7 @@ def status(run: Run) -> RunStatus:
         examples=index.num_examples if index else None,
         excluded=len(index.bad) if index else None,
         predicted=predicted_by(run) if index else None,
-        warnings=warnings_of(run, known[0][0]) if index else [],
+        warnings=warnings_of(run, known[0][0]) if index and with_warnings else [],
         others=[track for track in rest if track.rounds],
         failure=failure,
         **{name: getattr(own, name) for name in TrackStatus.model_fields},

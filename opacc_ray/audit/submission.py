@@ -18,7 +18,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import yaml
 from pydantic import Field
 
 from opacc_ray.audit.progress import LOG
@@ -30,6 +29,7 @@ from opacc_ray.lake.redaction import without_values
 from opacc_ray.lake.store_uris import join, open_store, read_uri, split
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import Spec, modules_of, users_files
+from opacc_ray.spec.predictions_table import as_yaml
 
 if TYPE_CHECKING:
     from opacc_ray.cluster.jobs import Job, JobServer
@@ -150,11 +150,6 @@ def _send(server: "JobServer", name: str, planned: Resolved, files: Mapping[str,
         command = f"python -m opacc_ray run spec.yaml --exit-file {shlex.quote(note)}"
         command += " --log json" if os.environ.get(LOG) == "json" else ""
         return server.send(name, command, Path(folder), {EXIT_FILE: note, "run": planned.uri})
-
-
-def as_yaml(spec: Spec) -> str:
-    """Return a spec as YAML, without keys that it does not set."""
-    return yaml.safe_dump(spec.model_dump(mode="json", exclude_unset=True), sort_keys=False, allow_unicode=True)
 
 
 def _state(

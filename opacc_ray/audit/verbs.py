@@ -60,10 +60,8 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     The same spec and data give the same run. With ``trial``, the model is built in this process: stored features are
     compared with new ones of some examples, and some examples are tried before a run is created that needs extraction.
 
-    Raises
-    ------
-    StorageError, DataError, SpecError
-        Pool, reference, weights or output are not usable. Nothing is written in this case.
+    Raises StorageError, DataError or SpecError if pool, reference, weights or output are not usable; then nothing is
+    written.
     """
     spec, plan, compared, header, uri = settle(spec, trial=trial)
     store = open_store(uri)

@@ -168,10 +168,7 @@ def end_on_sigterm() -> None:
 def uri_of(given: str) -> str:
     """Return the URI of a run that a user names; a URI or path is returned as it is.
 
-    Raises
-    ------
-    DataError
-        No output, or more than one, holds a run of that name.
+    Raises DataError if no output, or more than one, holds a run of that name.
     """
     if not _NAME.fullmatch(given) or Path(given).exists():
         return given

@@ -91,10 +91,7 @@ def type_text(kind: Any) -> str:
 def template_for(method: str) -> str:
     """Return a spec for a method: required keys, and all others as comments; it parses as it is.
 
-    Raises
-    ------
-    SpecError
-        There is no such method.
+    Raises SpecError if there is no such method.
     """
     keys = [*keys_of()]
     parameters = find_method(method).Parameters.__dataclass_fields__  # type: ignore[attr-defined]

@@ -85,13 +85,7 @@ def say(text: str) -> None:
 
 
 def kept_in_log(details: str) -> str:
-    """Write a traceback to a file that only this user can read.
-
-    Returns
-    -------
-    str
-        The text that names the file; empty without details.
-    """
+    """Write a traceback to a file that only this user can read; returns text that names it, empty without details."""
     if not details:
         return ""
     try:

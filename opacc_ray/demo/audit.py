@@ -38,8 +38,7 @@ log = logging.getLogger(__name__)
 
 SEED = 0
 POOL_SIZE = 3000
-BUDGETS = (40, 60)
-"""Labels of the two rounds."""
+BUDGETS = (40, 60)  # labels of the two rounds
 
 WEIGHTS = "models/digits.safetensors"
 
@@ -92,9 +91,17 @@ def _storage(home: Path, s3: bool) -> Iterator[tuple[str, str]]:
         log.info("all files are in %s", home)
         yield str(home / "field"), str(home / "audits")
         return
-    with LocalS3(home / "s3") as server, _environment(server.environment()):
+    with LocalS3(home / "s3") as server:
         log.info("a local S3 server at %s keeps its buckets in %s", server.endpoint, server.folder)
-        yield server.create_bucket("field"), server.create_bucket("audits")
+        own = server.environment()
+        before = {name: os.environ[name] for name in own if name in os.environ}
+        os.environ |= own
+        try:
+            yield server.create_bucket("field"), server.create_bucket("audits")
+        finally:
+            for name in own:
+                del os.environ[name]
+            os.environ |= before
 
 
 def _fill(uri: str) -> dict[str, int]:
@@ -168,17 +175,3 @@ def _table(result: DemoResult, s3: bool) -> str:
             f"  opacc label {result.run}",
         ]
     return "\n".join(lines)
-
-
-@contextlib.contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

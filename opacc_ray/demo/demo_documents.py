@@ -4,14 +4,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from opacc_ray.documents import Document
+from opacc_ray.documents import Document, format_field
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, StatedEstimate
 
 
 class DemoResult(Document):
     """Estimates of three methods with the same number of labels, and the true accuracy."""
 
-    format: Literal["opacc-demo/1"] = Field(default="opacc-demo/1", description="name and version of this form")
+    format: Literal["opacc-demo/1"] = format_field("opacc-demo/1")
     run: str = Field(description="URI of the run")
     report: str = Field(description="path of the report, an HTML page")
     folder: str = Field(description="folder with all files of the demo")

@@ -31,15 +31,7 @@ Floats = NDArray[np.float64]
 
 
 def load() -> tuple[Pixels, Labels]:
-    """Read the digits, enlarged from 8 x 8 to 16 x 16.
-
-    Returns
-    -------
-    images : (1797, 16, 16) uint8
-        White on black, 0..255.
-    labels : (1797,) int64
-        The digit each image shows, 0..9.
-    """
+    """Read the digits, enlarged from 8 x 8 to 16 x 16: images (1797, 16, 16), white on black, and labels (1797,)."""
     with FILE.open("rb") as file, np.load(file) as held:
         images, labels = held["images"] / 16.0, held["labels"]  # (D, 8, 8) in [0, 1], (D,)
     zoom = (SIDE - 2 * MARGIN) / images.shape[1]
@@ -57,12 +49,9 @@ def write_file() -> None:
 
 
 def halves(labels: Labels, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Split labels (D,) at random into two halves that hold every class alike.
+    """Split labels (D,) at random into two halves that hold every class alike: (ceil(D/2),) and (floor(D/2),).
 
-    Returns
-    -------
-    first, second : (ceil(D/2),) and (floor(D/2),) int64
-        Ascending positions; disjoint, together all of them; per class they differ by at most one.
+    They are ascending positions, disjoint, together all of them; per class they differ by at most one.
     """
     shuffled = np.random.default_rng(seed).permutation(len(labels))
     by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]  # random order inside a class
@@ -72,23 +61,8 @@ def halves(labels: Labels, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int
 def field_pool(images: Pixels, labels: Labels, size: int = 6000, seed: int = 0) -> tuple[Pixels, Labels]:
     """Simulate what the field delivers: digits drawn with replacement, each distorted by its own amount.
 
-    Parameters
-    ----------
-    images : (D, 16, 16) uint8, clean digits that the model was not trained on
-    labels : (D,) int64
-    size : number of scans N
-    seed : seed of all draws
-
-    Returns
-    -------
-    scans : (N, 16, 16) uint8
-    truth : (N,) int64
-        What a person would answer, aligned with `scans`.
-
-    Raises
-    ------
-    SpecError
-        If `size` is not positive.
+    Of clean images (D, 16, 16) that the model was not trained on, and their labels (D,), it returns N = `size` scans,
+    (N, 16, 16), and what a person would answer to each, (N,). Raises SpecError if `size` is not positive.
     """
     if size < 1:
         raise SpecError(f"the field pool has size {size}: ask for at least 1 scan")

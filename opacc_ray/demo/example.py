@@ -30,13 +30,8 @@ class Example(NamedTuple):
 def load_example() -> Example:
     """Return a pool of 2,000 examples with a model's answers, and the true class of each.
 
-    The pool has the model's prediction (a digit in words), its confidence and its last hidden layer.
-
-    Returns
-    -------
-    Example
-        ``pool`` and ``truth``, a mapping of ids to class names: take the labels of the chosen examples from it, as a
-        person would give them.
+    The pool has the model's prediction (a digit in words), its confidence and its last hidden layer. Take the labels of
+    the chosen examples from ``truth``, a mapping of ids to class names, as a person would give them.
     """
     with FILE.open("rb") as file, np.load(file) as held:
         arrays = {name: held[name] for name in held}

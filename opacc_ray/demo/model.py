@@ -48,12 +48,9 @@ def to_input(images: NDArray[np.uint8]) -> Tensor:
 
 
 def train(images: NDArray[np.uint8], labels: NDArray[np.int64], seed: int) -> dict[str, Tensor]:
-    """Train the network, in a few seconds, on images (D, 16, 16) and their labels (D,).
+    """Train the network, in a few seconds, on images (D, 16, 16) and their labels (D,), and return its weights.
 
-    Returns
-    -------
-    dict of str to Tensor
-        The weights: the same for the same arguments. PyTorch's random state and threads are left alone.
+    They are the same for the same arguments. PyTorch's random state and threads are left alone.
     """
     with _reproducible(seed):
         network = digits_cnn()

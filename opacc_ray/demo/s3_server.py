@@ -42,20 +42,11 @@ class LocalS3:
     The server ends with the `with` block, after an exception too. On Linux it also ends when the thread
     that entered the block dies, even by SIGKILL; elsewhere a killed program leaves it running.
 
-    Parameters
-    ----------
-    folder : path of the folder to serve; its sub-folders are the buckets. It is made if it is missing.
-        What is put straight into it later, not through the server, may stay unseen for minutes.
+    The sub-folders of `folder`, which is made if missing, are the buckets. What is put straight into it later, not
+    through the server, may stay unseen for minutes. `endpoint` is the server's URL, such as "http://127.0.0.1:40123",
+    empty while it is not running; `access_key` and `secret_key` are the one pair of keys that it accepts.
 
-    Attributes
-    ----------
-    endpoint : the server's URL, such as "http://127.0.0.1:40123"; empty while it is not running.
-    access_key, secret_key : the one pair of keys that it accepts.
-
-    Raises
-    ------
-    StorageError
-        On entering, if rclone is not installed or does not start.
+    Entering raises StorageError if rclone is not installed or does not start.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:

@@ -15,6 +15,22 @@ _LINE_WIDTH = 240
 
 
 @dataclass(frozen=True)
+class IfPredicted:
+    """The interval of a metric if the confidence is right about the examples that no label reached, up to a factor.
+
+    ``factor`` is how many times as many examples of the class may hide among them as the confidence says before the
+    metric is below ``low``, and ``labels`` the number of labels there, drawn at random, that would settle it without
+    that assumption.
+    """
+
+    value: float
+    low: float
+    high: float
+    factor: float
+    labels: int
+
+
+@dataclass(frozen=True)
 class Estimate:
     """Accuracy of a model on the whole pool, with its interval.
 
@@ -24,7 +40,8 @@ class Estimate:
 
     ``effective_size`` is the number of labels of a simple random sample that would be as precise. Only
     :func:`opacc_ray.estimate` sets it; it is None where it is unknown: too few failures were seen, or the interval is
-    not design-based. Equality and :meth:`to_dict` ignore it.
+    not design-based. ``if_predicted`` is a second statement on metrics of a rare class. Equality and :meth:`to_dict`
+    ignore both.
     """
 
     value: float
@@ -37,15 +54,16 @@ class Estimate:
     design_based: bool
     reason: str | None = None
     effective_size: float | None = field(default=None, compare=False)
+    if_predicted: IfPredicted | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("value", "standard_error", "low", "high", "level"):  # NumPy numbers are not JSON types
             object.__setattr__(self, name, float(getattr(self, name)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON types, under the names of the attributes, without ``effective_size``."""
+        """Return JSON types, under the names of the attributes, without the two that equality ignores."""
         content = asdict(self)
-        del content["effective_size"]
+        del content["effective_size"], content["if_predicted"]
         return content
 
     def _repr_html_(self) -> str:

@@ -12,6 +12,11 @@ The interval of a metric has the quantiles of g(TP, FN) over all pairs of these,
 come from different labels. It is never undefined, and agrees with the closed form of G. Y. Zou and A. Donner
 ("Construction of confidence limits about effect measures", Statistics in Medicine 27, 2008) where that exists.
 
+Where a class is rare, no design can know how many of its examples hide among very many others: if fewer than one is
+foreseen among 950 labels of these, 3/950 of them may still be of the class, and only the confidence says otherwise. So
+a second interval is stated beside the first, which holds if the confidence is right, up to a factor that the labels
+calibrate (:class:`opacc_ray.estimators.totals.PredictedShare`), about the examples that no label reached.
+
 Averages over all classes (``macro_f1``, …) are functions of 2C totals that share their labels. They are linearised: a
 misprediction of true class y as ŷ moves the average by
 
@@ -26,14 +31,16 @@ Legend: N pool, C classes, A predicted as c, P its size, TP and FN true positive
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import SpecError
-from opacc_ray.estimators.accuracy_estimate import Estimate, within_interval
-from opacc_ray.estimators.totals import Share, quantiles
+from opacc_ray.errors import SpecError, shown
+from opacc_ray.estimators.accuracy_estimate import Estimate, IfPredicted, within_interval
+from opacc_ray.estimators.intervals import normal_quantile
+from opacc_ray.estimators.totals import DomainShare, Share, quantiles
 
 Array = NDArray[np.float64]
 
@@ -43,6 +50,9 @@ INTERVAL = "two totals"
 
 FEWEST, WIDEST = 5, 0.25
 """Effective labels, and half-width, from which on an interval says something."""
+
+_MUCH = 1.5
+"""How much narrower an interval by predictions is before it is stated too."""
 
 _BETA = re.compile(r"f(\d+(?:\.\d+)?)$")
 
@@ -122,6 +132,26 @@ class Metric(NamedTuple):
         return self.name if self.positive is None else f"{self.name}@{self.positive}"
 
 
+def is_of_class(text: str) -> bool:
+    """Return whether a text is meant to be a metric of one class, such as ``f1`` or ``f1@CLASS``."""
+    name = text.partition("@")[0]
+    return "@" in text or name in CLASS_METRICS or bool(_BETA.match(name))
+
+
+def find_place(metric: Metric, classes: Sequence[str]) -> int:
+    """Return the place of a metric's class among C names; of two, the second if it names none.
+
+    Raises SpecError for a class that there is not.
+    """
+    if metric.positive is None and len(classes) == 2:
+        return 1
+    if metric.positive not in classes:
+        given = "names no class" if metric.positive is None else f"has the class {shown(metric.positive)}"
+        few = ", ".join(classes[:10]) + (", …" if len(classes) > 10 else "")
+        raise SpecError(f"metric {metric} {given}; give one of {few}, as in {metric.name}@CLASS")
+    return list(classes).index(str(metric.positive))
+
+
 def parse_metric(text: str) -> Metric:
     """Read ``accuracy``, ``macro_f1`` or ``recall@CLASS``; raise SpecError for anything else."""
     name, at, positive = text.partition("@")
@@ -142,23 +172,43 @@ class Totals(NamedTuple):
     missed: Share  # of the rest: FN/(N - P)
 
     def estimate(self, metric: Metric, level: float) -> Estimate:
-        """Return the metric with its interval."""
-        size, function = Parts(self.failures.size, self.missed.size), metric.function
-        inside, outside = size.inside * (1 - quantiles(self.failures)), size.outside * quantiles(self.missed)
-        found = function(inside[:, None], outside[None, :], size)
-        low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2]).tolist()
-        value = float(function(*self._point(), size))
-        return estimate_of(value, low, high, level, self.failures.num + self.missed.num, lowest=metric.lowest)
+        """Return the metric with its interval, and with the one that trusts predictions where that says much more."""
+        low, high = self._interval(metric, level)
+        found = estimate_of(self._value(metric), low, high, level, self.failures.num + self.missed.num, metric.lowest)
+        missed = self.missed
+        if not isinstance(missed, DomainShare) or missed.unseen <= 0:
+            return found
+        other = self._replace(missed=missed.as_predicted())
+        low, high = other._interval(metric, level)
+        if found.high - found.low <= _MUCH * (high - low):
+            return found
+        most = missed.size * other.missed.interval(level)[1] - missed.events
+        num = min(math.ceil(math.log((1 - level) / 2) / math.log1p(-min((most + 1) / missed.size, 0.5))), missed.size)
+        told = IfPredicted(min(max(found.value, low), high), low, high, most / missed.unseen, int(num))
+        return replace(found, if_predicted=told)
 
-    def _point(self) -> tuple[float, float]:
+    def _value(self, metric: Metric) -> float:
+        return float(metric.function(*self.point(), self._sizes()))
+
+    def _interval(self, metric: Metric, level: float) -> tuple[float, float]:
+        """Return the quantiles of the metric over all pairs of the two totals' quantiles."""
+        size = self._sizes()
+        inside, outside = size.inside * (1 - quantiles(self.failures)), size.outside * quantiles(self.missed)
+        found = metric.function(inside[:, None], outside[None, :], size)
+        low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2]).tolist()
+        return low, high
+
+    def _sizes(self) -> Parts:
+        return Parts(self.failures.size, self.missed.size)
+
+    def point(self) -> tuple[float, float]:
+        """Return the estimates of TP and FN."""
         failures, missed = (min(max(own.value, 0.0), 1.0) for own in self)
         return self.failures.size * (1 - failures), self.missed.size * missed
 
 
-def estimate_of(value: float, low: float, high: float, level: float, num: int, *, lowest: float = 0.0) -> Estimate:
+def estimate_of(value: float, low: float, high: float, level: float, num: int, lowest: float = 0.0) -> Estimate:
     """Return an estimate with an interval that is not symmetric; its standard error is that of a normal one."""
-    from opacc_ray.estimators.intervals import normal_quantile
-
     low, high = max(low, lowest), min(high, 1.0)
     error = (high - low) / (2 * normal_quantile(level))
     return within_interval(Estimate(value, error, low, high, level, INTERVAL, num, True))
@@ -166,7 +216,7 @@ def estimate_of(value: float, low: float, high: float, level: float, num: int, *
 
 def average(totals: Sequence[Totals], metric: Metric) -> tuple[float, Array]:
     """Return the mean of a metric over C classes, and W (C true, C predicted): how a misprediction moves it."""
-    points = np.array([own._point() for own in totals])
+    points = np.array([own.point() for own in totals])
     size = Parts(*(np.array([getattr(own, name).size for own in totals]) for name in ("failures", "missed")))
     g = metric.function
     tp, fn = points[:, 0], points[:, 1]

@@ -219,7 +219,7 @@ class PredictedEvidence:
         foreseen = np.maximum(np.stack(spread) / divisor**2, _LEAST)
         weight = 1 / foreseen
         weight = self.trust * weight / weight.sum(axis=0) + (1 - self.trust) * self.weights[:, None]
-        value, measured, first, second, expected = (np.zeros(num) for _ in range(5))
+        value, measured, first, second, met, expected = (np.zeros(num) for _ in range(6))
         for w, part, sums in zip(weight, self.labels, self.sums, strict=True):
             known, own = part.before[where[part.before] >= 0], np.arange(part.places.start, part.places.stop)
             here = where[own] >= 0
@@ -234,13 +234,22 @@ class PredictedEvidence:
             effect = scale * np.sqrt(left) / pi
             first += _added(at, forecast * effect, num)
             second += _added(at, forecast * effect**2, num)
+            met += _added(at, variable.values[own] * effect, num)
             expected += _added(at, forecast, num)
         labelled, events = labelled_in(self.index, where, variable.values, num)
         by_forecast = (weight**2 * foreseen).sum(axis=0)
         shrunk = (labelled * measured + PRIOR_LABELS * by_forecast) / (labelled + PRIOR_LABELS)
         variance = np.maximum(shrunk, _LEAST_SHARE * by_forecast)
         half = 0.5 / np.maximum(expected, _LEAST)
-        columns = (value, variance, half * first, half * second, sizes, labelled, events, expected)
+        last = self.labels[-1]
+        own = np.arange(last.places.start, last.places.stop)[where[last.places] >= 0]
+        drawn = _added(where[own], factor[own] * last.expected[own - last.places.start] * mean[own], num)
+        unseen = np.maximum(over(self.sums[-1].predicted * variable.mean) - drawn, 0)
+        near = first**2 / np.maximum(second, _LEAST)
+        columns = (
+            *(value, variance, half * first, half * second, sizes, labelled, events, expected),
+            *(unseen, near * met / np.maximum(first, _LEAST), near),
+        )
         return [column.tolist() for column in columns]
 
 
@@ -262,6 +271,9 @@ class DomainShare(NamedTuple):
     labelled: float  # distinct labels in D
     events: float  # their sum
     expected: float  # predicted among the labels
+    unseen: float  # S: predicted among the other examples
+    met_near: float  # O and E: events, and events predicted, among the labels by how far they stand for others
+    expected_near: float
 
     @property
     def error(self) -> float:
@@ -283,6 +295,10 @@ class DomainShare(NamedTuple):
         proved = self.events / self.size, 1 - (self.labelled - self.events) / self.size
         return cut((self._low(level), self._high(level)), *proved)
 
+    def as_predicted(self) -> "PredictedShare":
+        """Return the same mean, if the predictions hold for the examples without a label."""
+        return PredictedShare(self.size, self.num, self.events, self.met_near, self.expected_near, self.unseen)
+
     def _low(self, level: float) -> float:
         if not self.events or self.value <= 0:
             return 0.0
@@ -303,6 +319,43 @@ class DomainShare(NamedTuple):
         nearest = min(self.half_event, 0.5)
         inside = min(max(share, nearest), 1 - nearest)
         return max(inside * (1 - inside) / max(self.variance + self.half_variance, _LEAST), 1e-3)
+
+
+class PredictedShare(NamedTuple):
+    """The mean of a 0/1 variable over one domain, if predictions hold for its unlabelled examples up to one factor.
+
+    Labels that stand for many others show O events where E are predicted, each label weighted by its effect a, so E is
+    (Σa v̂)²/Σa²v̂. The factor κ then has the distribution Gamma(O + ½)/(E + ½), and the events among the unlabelled, of
+    which S are predicted, are Poisson of mean κS: together negative binomial.
+    """
+
+    size: float  # N_D
+    num: int
+    events: float  # known by labels
+    met: float  # O
+    expected: float  # E
+    unseen: float  # S
+
+    @property
+    def value(self) -> float:
+        """The estimate."""
+        return (self.events + self.unseen * (self.met + 0.5) / (self.expected + 0.5)) / max(self.size, 1)
+
+    @property
+    def error(self) -> float:
+        """Standard error."""
+        mean = self.value * self.size - self.events
+        return float(np.sqrt(mean * (1 + self.unseen / (self.expected + 0.5)))) / max(self.size, 1)
+
+    def interval(self, level: float) -> Interval:
+        """Return both ends at a confidence level."""
+        from scipy.stats import nbinom
+
+        if self.num >= self.size or self.unseen <= 0:
+            return self.events / max(self.size, 1), self.events / max(self.size, 1)
+        chance = (self.expected + 0.5) / (self.expected + 0.5 + self.unseen)
+        low, high = nbinom.ppf([(1 - level) / 2, (1 + level) / 2], self.met + 0.5, chance).tolist()
+        return min((self.events + low) / self.size, 1.0), min((self.events + high) / self.size, 1.0)
 
 
 def _added(code: Codes, values: Array, num: int) -> Array:

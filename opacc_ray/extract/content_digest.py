@@ -177,9 +177,8 @@ def _link(spec: Spec, planned: Plan, compared: Plan | None, code: Code | None, f
 
 def describe(spec: Spec, planned: Plan, features: list[str], code: Code | None = None) -> FeatureSetDescription:
     """Describe all that determines the forward features of a pool."""
-    pool = spec.pool.uri.rstrip("/")
     content = decided_by(spec, spec.pool, planned, code)
-    return FeatureSetDescription(pool=pool, features=features, decided_by=content)
+    return FeatureSetDescription(pool=spec.pool.uri.rstrip("/"), features=features, decided_by=content)
 
 
 def _added(spec: Spec, compared: Plan | None, code: Code | None, name: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import numpy as np
 from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
 from opacc_ray.extract.content_digest import Code, check_unchanged
-from opacc_ray.extract.inference import columns_of, in_halves, load_model, run_model
+from opacc_ray.extract.inference import columns_of, load_model, run_model, run_that_fits
 from opacc_ray.extract.inputs import Batch, load_transform, transformed
 from opacc_ray.extract.machine import yield_to_others
 from opacc_ray.extract.shards import (
@@ -246,7 +246,7 @@ class Extractor:
             if self._device_name == "cpu":
                 activations = run_model(model, batch.inputs)
             else:
-                activations = in_halves(lambda part: run_model(model, part), batch.inputs)
+                activations = run_that_fits(lambda part: run_model(model, part), batch.inputs)
             return self._measure(activations), activations
 
     def read_batches(self, shard: Shard, bad: list[BadItem]) -> Generator[Batch, None, None]:
@@ -257,7 +257,7 @@ class Extractor:
         batch = Batch(spec.extract.batch_size)
         for item in read_examples(self._source, source.format, shard, rules):
             if isinstance(item, BadItem):
-                check_bad(self._job, [item])
+                check_bad(spec, source, [item])
                 bad.append(item)
                 continue
             batch.coming = item.id
@@ -298,7 +298,7 @@ def kept_rows(job: Extraction, loaded: reference.Loaded, shard: FeatureShard, na
     """Return the columns in ``names``; NaN or infinity in any is an error, or a bad item if the spec excludes those."""
     found = not_finite(shard.columns)
     bad = [BadItem(shard.ids[row], _reason(loaded, name, shard.columns, row)) for row, name in found.items()]
-    check_bad(job, [*shard.bad, *bad])
+    check_bad(job.spec, job.source, [*shard.bad, *bad])
     if not found:
         return shard._replace(columns={name: shard.columns[name] for name in names if name in shard.columns})
     kept = [row for row in range(len(shard.ids)) if row not in found]
@@ -314,10 +314,10 @@ def _reason(loaded: reference.Loaded, name: str, columns: Columns, row: int) -> 
     return f"no example of the reference is predicted as its class, {predicted}, so it has no {name}"
 
 
-def check_bad(job: Extraction, bad: Sequence[BadItem]) -> None:
+def check_bad(spec: Spec, source: PoolSpec, bad: Sequence[BadItem]) -> None:
     """Raise DataError for the first example that could not be used, unless the spec excludes those."""
-    if bad and job.spec.extract.on_bad_item == "error":
-        raise refusal(job.spec, job.source, bad[0])
+    if bad and spec.extract.on_bad_item == "error":
+        raise refusal(spec, source, bad[0])
 
 
 def take_rows(shard: FeatureShard, rows: Sequence[int], names: Sequence[str]) -> FeatureShard:

@@ -23,7 +23,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
-from opacc_ray.documents import Part, SealedDocument
+from opacc_ray.documents import Part, SealedDocument, format_field
 from opacc_ray.errors import DataError
 from opacc_ray.extract.features import Features
 from opacc_ray.extract.index import INDEX, Index, read_index
@@ -59,7 +59,7 @@ class FeatureSetDescription(SealedDocument):
 
     remedy: ClassVar[str] = "delete it and run the spec again, which writes it anew"
 
-    format: Literal["opacc-features/1"] = Field(default="opacc-features/1", description="name and version of this form")
+    format: Literal["opacc-features/1"] = format_field("opacc-features/1")
     pool: str = Field(description="URI of the pool")
     features: list[str] = Field(description="features of the forward pass")
     decided_by: dict[str, Any] = Field(
@@ -183,6 +183,5 @@ def read_description(folder: Store) -> FeatureSetDescription:
 
 def write_description(folder: Store, description: FeatureSetDescription) -> None:
     """Write the description of a set, unless it is there."""
-    data = description.to_bytes()
-    if not folder.exists(DESCRIPTION) or folder.read(DESCRIPTION) != data:
+    if folder.read_if_there(DESCRIPTION) != (data := description.to_bytes()):
         folder.write(DESCRIPTION, data)

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
-from opacc_ray.documents import Part, SealedDocument
+from opacc_ray.documents import Part, SealedDocument, format_field
 from opacc_ray.errors import DataError
 from opacc_ray.extract.machine import Machine
 from opacc_ray.extract.shards import REMEDY, ShardReport, digest_of, read_table, widths
@@ -44,7 +44,7 @@ class Index(SealedDocument):
 
     remedy: ClassVar[str] = "delete it and run the spec again, finished shards are kept"
 
-    format: Literal["opacc-index/2"] = Field(default="opacc-index/2", description="name and version of this form")
+    format: Literal["opacc-index/2"] = format_field("opacc-index/2")
     shards: tuple[IndexedShard, ...] = Field(strict=False, description="the files, in the order of the pool")
     num_examples: int = Field(ge=0, description="examples in all files")
     features: dict[str, Annotated[int, Field(ge=1, le=1 << 24)]] = Field(description="feature -> values per example")

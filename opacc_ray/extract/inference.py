@@ -23,7 +23,6 @@ meaningless confidences, so row sums are checked: shares must sum to 1, and scor
 Legend: B examples of a batch, C classes, m neurons, σ the logistic function.
 """
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -32,15 +31,13 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
 from opacc_ray.extract.inputs import Activations, user_code
-from opacc_ray.extract.machine import Machine, cpu_name
+from opacc_ray.extract.machine import Machine, cpu_name, in_halves
 from opacc_ray.extract.neighbours import HOST, Arrays
 from opacc_ray.extract.shards import Columns
 from opacc_ray.spec import SURPRISE, CoverageSpec, ModelSpec, Spec, load_function
 
 if TYPE_CHECKING:
     from opacc_ray.extract.torch_model import Model
-
-log = logging.getLogger(__name__)
 
 Output = NDArray[np.float32]
 
@@ -78,20 +75,14 @@ def columns_of(spec: Spec, activations: Activations, required: Sequence[str] = (
     return hidden | read_output(activations.output, spec.model, spec.extract.precision)
 
 
-def in_halves(run: Callable[[NDArray[np.float32]], Activations], batch: NDArray[np.float32]) -> Activations:
+def run_that_fits(run: Callable[[NDArray[np.float32]], Activations], batch: NDArray[np.float32]) -> Activations:
     """Run a batch (B, ...), or recursively its halves; raises MemoryError if memory runs out for a single example."""
-    try:
-        return run(batch)
-    except MemoryError as error:
-        if len(batch) == 1:
-            raise
-        log.warning("%s; the batch of %d runs in halves: lower extract.batch_size", error, len(batch))
-    middle = len(batch) // 2
-    first, second = in_halves(run, batch[:middle]), in_halves(run, batch[middle:])
-    hidden = None if first.hidden is None or second.hidden is None else np.concatenate([first.hidden, second.hidden])
-    output = np.concatenate([first.output, second.output])
-    layers = tuple(np.concatenate(pair) for pair in zip(first.layers, second.layers, strict=True))
-    return Activations(hidden, output, layers)
+    remark = "%s; the batch of %d runs in halves: lower extract.batch_size"
+    parts = in_halves(lambda rows: run(batch[rows]), slice(0, len(batch)), remark)
+    hidden = [part.hidden for part in parts if part.hidden is not None]
+    output = np.concatenate([part.output for part in parts])
+    layers = tuple(map(np.concatenate, zip(*(part.layers for part in parts), strict=True)))
+    return Activations(np.concatenate(hidden) if hidden else None, output, layers)
 
 
 class FunctionModel:

@@ -10,17 +10,24 @@ the model would wait for a tenth of its time.
 """
 
 import ctypes
+import logging
 import os
 import platform
 import re
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import Field
 
 from opacc_ray.documents import Part
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 HUGE_PAGES = "THP_MEM_ALLOC_ENABLE"
 """Variable by which torch puts large tensors in huge pages, on a CPU; read at its first tensor."""
@@ -67,6 +74,22 @@ def tune_allocation() -> None:
     if mallopt is not None:
         mallopt(_MMAP_THRESHOLD, _LARGEST_KEPT)
         mallopt(_TRIM_THRESHOLD, KEPT_BYTES)
+
+
+def in_halves(run: Callable[[slice], Result], rows: slice, remark: str) -> list[Result]:
+    """Return the results for rows that are computed together, or recursively their halves if memory runs out.
+
+    ``remark`` is logged with the error and the number of rows. Raises MemoryError for a single row.
+    """
+    num = rows.stop - rows.start
+    try:
+        return [run(rows)]
+    except MemoryError as error:
+        if num <= 1:
+            raise
+        log.warning(remark, error, num)
+    middle = rows.start + num // 2
+    return [*in_halves(run, slice(rows.start, middle), remark), *in_halves(run, slice(middle, rows.stop), remark)]
 
 
 def yield_to_others() -> None:

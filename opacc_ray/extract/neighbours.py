@@ -3,7 +3,6 @@
 Legend: M traces (the points), m neurons (their dimensions), k queries, b queries of a block.
 """
 
-import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-log = logging.getLogger(__name__)
+from opacc_ray.extract.machine import in_halves
 
 _QUERIES, _TRACES = 256, 4096  # shape of the largest matrix of distances in memory
 
@@ -62,27 +61,16 @@ class Neighbours:
         passed = np.broadcast_to(unseen, (len(queries), 2))
         index = np.empty(len(queries), dtype=np.int64)
         distance = np.empty(len(queries))
-        for first in range(0, len(queries), _QUERIES):
-            block = slice(first, first + _QUERIES)
-            index[block], distance[block] = self._search(queries[block], start, stop, passed[block])
-        return index, distance
 
-    def _search(
-        self, queries: NDArray[np.float32], start: int, stop: int, unseen: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Search for a block of queries, or its halves: index and distance, (b,) each."""
-        try:
+        def search(rows: slice) -> None:
             with self._arrays.memory_errors():
-                pairs = self._narrow(queries, start, stop, unseen)
-            return self._decide(queries, *pairs)
-        except MemoryError as error:
-            if len(queries) == 1:
-                raise
-            log.warning("%s; the nearest traces of %d examples are searched in halves", error, len(queries))
-        middle = len(queries) // 2
-        first = self._search(queries[:middle], start, stop, unseen[:middle])
-        second = self._search(queries[middle:], start, stop, unseen[middle:])
-        return np.concatenate([first[0], second[0]]), np.concatenate([first[1], second[1]])
+                pairs = self._narrow(queries[rows], start, stop, passed[rows])
+            index[rows], distance[rows] = self._decide(queries[rows], *pairs)
+
+        for first in range(0, len(queries), _QUERIES):
+            block = slice(first, min(first + _QUERIES, len(queries)))
+            in_halves(search, block, "%s; the nearest traces of %d examples are searched in halves")
+        return index, distance
 
     def _narrow(
         self, queries: NDArray[np.float32], start: int, stop: int, unseen: NDArray[np.int64]

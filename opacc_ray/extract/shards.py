@@ -8,16 +8,16 @@ that of a new file, and the end of an older file contains it.
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError, OpaccError, shortened
+from opacc_ray.errors import DataError
 from opacc_ray.extract.machine import Machine
-from opacc_ray.lake.arrow_columns import numbers, texts
+from opacc_ray.lake.arrow_columns import numbers, texts, unless_valid
 from opacc_ray.lake.examples import BadItem, Shard
 from opacc_ray.lake.parquet_io import Footer, footer_of, read_columns, read_footer
 from opacc_ray.lake.pools import planned_ids
@@ -174,7 +174,7 @@ def finished_shards(folder: Store) -> set[str]:
 
 
 def _header(footer: Footer) -> dict[str, Any]:
-    return dict(json.loads(footer.described(_KEY.encode()) or b"null"))
+    return dict(json.loads((footer.metadata.metadata or {}).get(_KEY.encode(), b"null")))
 
 
 def _parse(footer: Footer, size: int) -> ShardReport:
@@ -202,16 +202,9 @@ def widths(schema: Any) -> dict[str, int]:
     return {item.name: item.type.list_size if pa.types.is_fixed_size_list(item.type) else 1 for item in held}
 
 
-@contextmanager
-def _readable(source: str) -> Iterator[None]:
-    """Name the file in the error if it is not a shard of features."""
-    try:
-        yield
-    except OpaccError:
-        raise
-    except Exception as error:  # Arrow, JSON and a damaged report raise many kinds
-        reason = shortened(str(error)) or type(error).__name__  # some of Arrow's have lines
-        raise DataError(f"{source} is not a shard of features ({reason}); {REMEDY}") from None
+def _readable(source: str) -> AbstractContextManager[None]:
+    fault = f"{source} is not a shard of features"
+    return unless_valid(fault, f"; {REMEDY}", lambda error: str(error) or type(error).__name__)
 
 
 def check_plan(folder: Store, kind: str, shard: Shard, report: ShardReport) -> None:

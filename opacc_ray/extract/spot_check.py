@@ -58,8 +58,6 @@ class Difference(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """Some rows of a shard."""
-
     shard: Shard
     ids: list[str]
     columns: Columns  # (k, ...) each

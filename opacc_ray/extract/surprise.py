@@ -48,10 +48,7 @@ class Reference:
     predicted : (M,) int, predicted classes; None for a regression, which is one class
     arrays : library that searches neighbours, without effect on the result
 
-    Raises
-    ------
-    DataError
-        No traces, a trace that is not finite, or another number of classes than of traces.
+    Raises DataError for no traces, a trace that is not finite, or another number of classes than of traces.
     """
 
     def __init__(self, traces: ArrayLike, predicted: ArrayLike | None = None, arrays: Arrays = HOST) -> None:
@@ -72,18 +69,10 @@ class Reference:
         self._gaps = np.full(len(rows), np.nan)  # (M,) dist_b of each trace; NaN: not needed so far
 
     def dsa(self, hidden: ArrayLike, predicted: ArrayLike | None = None) -> NDArray[np.float32]:
-        """Return the distance-based surprise of each example: hidden (B, m), predicted (B,) -> (B,).
+        """Return the distance-based surprise of each example: hidden (B, m), predicted (B,) -> (B,) float32.
 
-        Returns
-        -------
-        (B,) float32
-            Infinity for a class without traces or where ``dist_b`` is 0, NaN where ``hidden`` is not finite.
-            Independent of the batches.
-
-        Raises
-        ------
-        DataError
-            The traces have one class only, or another number of neurons.
+        Infinity for a class without traces or where ``dist_b`` is 0, NaN where ``hidden`` is not finite. Independent of
+        the batches. Raises DataError if the traces have one class only, or another number of neurons.
         """
         if len(self.classes) < 2:
             raise DataError(
@@ -102,19 +91,12 @@ class Reference:
         return surprise.astype(np.float32)
 
     def lsa(self, hidden: ArrayLike, predicted: ArrayLike | None = None) -> NDArray[np.float32]:
-        """Return the likelihood-based surprise of each example: hidden (B, m), predicted (B,) -> (B,).
+        """Return the likelihood-based surprise of each example: hidden (B, m), predicted (B,) -> (B,) float32.
 
-        Returns
-        -------
-        (B,) float32
-            ``-scipy.stats.gaussian_kde(traces).logpdf(hidden)``, also where the density underflows. Infinity for a
-            class without traces, NaN where ``hidden`` is not finite. Rounded from float64, since the last bits of a
-            matrix product may depend on a row's place in the batch.
-
-        Raises
-        ------
-        DataError
-            The traces are too few or too degenerate for a covariance, or have another number of neurons.
+        ``-scipy.stats.gaussian_kde(traces).logpdf(hidden)``, also where the density underflows. Infinity for a class
+        without traces, NaN where ``hidden`` is not finite. Rounded from float64, since the last bits of a matrix
+        product may depend on a row's place in the batch. Raises DataError if the traces are too few or too degenerate
+        for a covariance, or have another number of neurons.
         """
         rows, group, place, surprise = self._prepare(hidden, predicted)
         for number in np.unique(group):

@@ -65,10 +65,7 @@ class Model(Device):
     coverage : layers to record in addition to the last hidden one; None for none
     channels_last : keep images and weights with channels last in memory
 
-    Raises
-    ------
-    DataError
-        Wrong digest, weights that do not fit the module, or a layer that does not exist.
+    Raises DataError for a wrong digest, weights that do not fit the module, or a layer that does not exist.
     """
 
     def __init__(

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, counted
-from opacc_ray.extract.extractor import Extraction, Extractor, refusal, take_rows
+from opacc_ray.extract.extractor import Extraction, Extractor, check_bad, take_rows
 from opacc_ray.extract.inference import columns_of, load_model, run_model
 from opacc_ray.extract.inputs import Batch, load_transform, transformed
 from opacc_ray.extract.machine import resident_bytes
@@ -58,8 +58,7 @@ def try_examples(spec: Spec, plan: Plan) -> Trial:
         columns = columns_of(spec, run_model(model, batch.inputs), spec.features()) if examples else {}
         unfit = not_finite(columns)
         bad += [*unread, *(BadItem(examples[row].id, f"NaN or infinity in {name}") for row, name in unfit.items())]
-        if bad and spec.extract.on_bad_item == "error":
-            raise refusal(spec, spec.pool, bad[0])
+        check_bad(spec, spec.pool, bad)
         sound = [row for row in range(len(examples)) if row not in unfit]
         if sound:
             first = first or examples[sound[0]]
@@ -152,8 +151,7 @@ def _first_sound(spec: Spec, source: PoolSpec, plan: Plan) -> Example:
         for item in _read(source, shard):
             if isinstance(item, Example):
                 return item
-            if spec.extract.on_bad_item == "error":
-                raise refusal(spec, source, item)
+            check_bad(spec, source, [item])
             reason = reason or f"{item.id}: {item.reason}"
         tried += reason is not None
         if tried == SHARDS_TRIED:

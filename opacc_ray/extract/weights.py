@@ -18,6 +18,7 @@ import torch
 from opacc_ray.errors import DataError, SpecError, shortened
 from opacc_ray.extract.content_digest import LIBRARY_OF, hub_of
 from opacc_ray.extract.inputs import user_code
+from opacc_ray.lake.arrow_columns import unless_valid
 from opacc_ray.lake.store_uris import read_uri
 from opacc_ray.spec import ModelSpec, load_function
 
@@ -43,16 +44,12 @@ def load_program(spec: ModelSpec) -> torch.nn.Module:
     """Return the program of a file, which is run as code: the spec trusts it."""
     assert spec.program is not None
     data = _read(spec.program, spec.sha256)
-    try:
+    fault = f"model.program: {spec.program} is neither TorchScript nor, as its name would end, an exported .pt2"
+    with unless_valid(fault, "; save it with torch.export.save"):
         if spec.program.endswith(".pt2"):
             return torch.export.load(io.BytesIO(data)).module()
         loaded: torch.nn.Module = torch.jit.load(io.BytesIO(data), map_location="cpu").eval()
         return loaded
-    except Exception as error:  # both formats raise many kinds
-        raise DataError(
-            f"model.program: {spec.program} is neither TorchScript nor, as its name would end, an exported .pt2 "
-            f"({shortened(str(error), 200)}); save it with torch.export.save"
-        ) from None
 
 
 def _read(uri: str, expected: str | None) -> bytes:
@@ -100,17 +97,13 @@ def load_weights(module: torch.nn.Module, spec: ModelSpec) -> str | None:
 
 def _state_dict(uri: str, data: bytes) -> dict[str, Any]:
     """Return a state dict from safetensors, or from a torch file without running its code."""
-    try:
+    fault = f"model.weights: {uri} is neither safetensors nor a plain state dict of tensors"
+    with unless_valid(fault, f"; {_SAVE}", lambda error: type(error).__name__):  # torch advises to trust the file
         if uri.endswith(".safetensors"):
             from safetensors.torch import load
 
             return dict(load(data))
         content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    except Exception as error:  # each format raises many kinds; torch advises to trust the file
-        raise DataError(
-            f"model.weights: {uri} is neither safetensors nor a plain state dict of tensors ({type(error).__name__}); "
-            f"{_SAVE}"
-        ) from None
     state = content.get("state_dict", content) if isinstance(content, dict) else content
     if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise DataError(

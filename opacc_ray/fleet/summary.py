@@ -93,7 +93,7 @@ def _look(output: str, done: Ended, rule: AlertRule | None, now: datetime) -> Au
     waiting: list[WaitingRun] = []
     stated: list[tuple[Run, AccuracyEstimate]] = []
     for run in reversed(runs):  # the newest first
-        own = status(run) if len(stated) < 2 else None
+        own = status(run, with_warnings=False) if len(stated) < 2 else None
         if own and not stated:
             waiting += _waiting(run, own, now)
         estimate = _state(run, own) if own else run.read_estimate()

@@ -32,14 +32,12 @@ NO_PICTURES = (
     "the pool has features, but no pictures; label with `opacc manifest RUN --to csv`, with links by manifest.link"
 )
 
-KEPT_BYTES = 256 << 20
-"""Bytes of cached pictures of rows."""
+KEPT_BYTES = 256 << 20  # bytes of cached pictures of rows
 
 LONGEST, AT_ONCE, CACHED_BYTES = 1600, 2, 64 << 20
 """Of the page: pixels of a picture's longer side, pictures rendered at a time, and bytes of the cache."""
 
-SMALL = 256
-"""Most pixels of the longer side of a picture that is encoded without loss."""
+SMALL = 256  # most pixels of the longer side of a picture that is encoded without loss
 
 THUMBNAIL, THUMBNAIL_BYTES = 800, 90_000
 """Most pixels a side, and most bytes, of a picture inside a task: in base64 it fits a cell of Python's CSV."""

@@ -22,14 +22,9 @@ from opacc_ray.labels.labelled_rounds import Track, labelled_round
 from opacc_ray.runs.run_documents import UnusedRows
 from opacc_ray.spec import ModelSpec
 
-CLOCKS_DIFFER = timedelta(minutes=10)
-"""How far the clock of a labelling tool may be ahead of ours."""
-
-FARTHEST_EAST = timedelta(hours=14)
-"""How far a local time without its offset may be ahead of UTC."""
-
-LISTED = 100
-"""Most overruled answers, and other names, in a document; `opacc labels list` has all answers."""
+CLOCKS_DIFFER = timedelta(minutes=10)  # how far the clock of a labelling tool may be ahead of ours
+FARTHEST_EAST = timedelta(hours=14)  # how far a local time without its offset may be ahead of UTC
+LISTED = 100  # most overruled answers, and other names, in a document; `opacc labels list` has all answers
 
 
 class RowCounts:

@@ -27,8 +27,7 @@ from unicodedata import normalize
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels.label_rows import Label, few, quoted
 
-MOST_ANSWERS = 1000
-"""Different answers to one example, by annotator, label and time, above which a file is refused."""
+MOST_ANSWERS = 1000  # different answers to one example, by annotator, label and time, above which a file is refused
 
 Opinions = dict[str, str]
 """Annotator → label, for one example."""
@@ -79,10 +78,8 @@ def join(
     read : returns the canonical form of a label's text, given an id and the text, or raises LabelError if the text is
         no label; texts that a correction outranks are not read.
 
-    Raises
-    ------
-    LabelError : a label names another run, an id is unknown, labels are in conflict or tied.
-    SpecError : `conflict` is none of the rules.
+    Raises LabelError if a label names another run, an id is unknown, or labels are in conflict or tied; SpecError if
+    `conflict` is none of the rules.
     """
     if conflict not in DISPUTES:
         raise SpecError(f"conflict {conflict!r} is unknown: use one of {', '.join(DISPUTES)}")

@@ -59,14 +59,9 @@ def import_labels(
     numbers_are_classes : whether numbers in the file are indexes, from 0, of classes that have names; if not, they are
         refused. None: as in the spec.
 
-    Raises
-    ------
-    LabelError
-        The file names another run, an unknown id, a number or a future time, or contradicts earlier labels.
-    SpecError
-        Numbers cannot be indexes of the classes.
-    DataError
-        A manifest, or another file of a round, is lost or was changed.
+    Raises LabelError if the file names another run, an unknown id, a number or a future time, or contradicts earlier
+    labels; SpecError if numbers cannot be indexes of the classes; DataError if a manifest, or another file of a round,
+    is lost or was changed.
     """
     name = name.encode(errors="backslashreplace").decode()  # a file name need not be valid Unicode
     for number in run.rounds():
@@ -158,13 +153,15 @@ def correct(run: Run, id: str, label: str, annotator: str) -> LabelAction:
     """
     log = read_log(run)
     name, now = checked_annotator(annotator), now_after(log).isoformat(timespec="microseconds")
-    if id not in _chosen_ids(run):
-        raise _not_selected(run, id)
+    _refuse_unselected(run, id)
     fields = {"id": id, "label": label, "annotator": name, "labelled_at": now, "run": run.name}
     data = json.dumps(fields, ensure_ascii=False).encode(errors="surrogatepass") + b"\n"
     model = run.spec.model
     read = reading_by(model, run.num_classes, numbers_are_classes=log.numbers_are_classes)
-    overruled = _overruled_by(_correction(data, read), _answers_of(run, log, id), read)
+    (row,) = parse(data, "the correction")
+    if row.status == "blank":
+        raise LabelError(f"the correction of {quoted(row.id)} is empty: give a label, or ? for can't tell")
+    overruled = _overruled_by(in_canonical_form(row, read), _answers_of(run, log, id), read)
     action = log_action(
         run,
         log,
@@ -180,14 +177,6 @@ def correct(run: Run, id: str, label: str, annotator: str) -> LabelAction:
     )
     keep_file(run, run.rounds()[-1], "correction.jsonl", data)
     return action
-
-
-def _correction(data: bytes, read: Callable[[str, str], str]) -> Label:
-    """Return the label of a correction in canonical form; raises LabelError if it is empty, or no label."""
-    (row,) = parse(data, "the correction")
-    if row.status == "blank":
-        raise LabelError(f"the correction of {quoted(row.id)} is empty: give a label, or ? for can't tell")
-    return in_canonical_form(row, read)
 
 
 def _overruled_by(correction: Label, answers: Sequence[Answered], read: Callable[[str, str], str]) -> list[Overruling]:
@@ -281,18 +270,18 @@ def list_answers(run: Run, id: str | None = None) -> AnswerList:
     Raises LabelError if the example was not selected.
     """
     log = read_log(run)
-    if id is not None and id not in _chosen_ids(run):
-        raise _not_selected(run, id)
+    if id is not None:
+        _refuse_unselected(run, id)
     return AnswerList(run=run.uri, conflict=log.conflict, answers=_answers_of(run, log, id))
 
 
 def _chosen_ids(run: Run) -> set[str]:
-    """Return the ids of all rounds of all tracks."""
     return {id for track in read_tracks(run) for selection in track.selections for id in selection.ids}
 
 
-def _not_selected(run: Run, id: str) -> LabelError:
-    return LabelError(f"{quoted(id)} was not selected in {run.uri}; list the ids with `opacc labels list`")
+def _refuse_unselected(run: Run, id: str) -> None:
+    if id not in _chosen_ids(run):
+        raise LabelError(f"{quoted(id)} was not selected in {run.uri}; list the ids with `opacc labels list`")
 
 
 def _answers_of(run: Run, log: LabelLog, id: str | None) -> list[Answered]:

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from opacc_ray.documents import Document, Part
+from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.labels.label_rows import FormatName, Way
 from opacc_ray.runs.estimate_documents import ChangedObjects, RoundCounts
 from opacc_ray.runs.run_documents import UnusedRows
@@ -30,9 +30,7 @@ class LabelAction(Document):
 
     remedy: ClassVar[str] = "restore it"
 
-    format: Literal["opacc-label-action/1"] = Field(
-        default="opacc-label-action/1", description="name and version of this form"
-    )
+    format: Literal["opacc-label-action/1"] = format_field("opacc-label-action/1")
     action: Literal["import", "correct", "withdraw", "rule", "spec"] = Field(
         description="a file was imported; a label was corrected; labels were withdrawn; a rule was set by a command, "
         "or by an edited spec"
@@ -104,7 +102,7 @@ class ClassNumber(Part):
 class ImportedLabels(Document, RoundCounts):
     """An imported file of labels, and the rounds after it; the fields of a round describe the newest one."""
 
-    format: Literal["opacc-import/1"] = Field(default="opacc-import/1", description="name and version of this form")
+    format: Literal["opacc-import/1"] = format_field("opacc-import/1")
     file: str = Field(description="name of the file")
     rows: int = Field(ge=0, description="rows in the file, unanswered ones included")
     labels: int = Field(default=0, ge=0, description="examples with a label in the file")
@@ -146,9 +144,7 @@ class ImportedLabels(Document, RoundCounts):
 class WithdrawnLabels(Document):
     """Withdrawn labels, and the rounds after the withdrawal."""
 
-    format: Literal["opacc-withdrawn/1"] = Field(
-        default="opacc-withdrawn/1", description="name and version of this form"
-    )
+    format: Literal["opacc-withdrawn/1"] = format_field("opacc-withdrawn/1")
     run: str = Field(description="URI of the run")
     at: str = Field(description="time in ISO 8601, UTC")
     file: str | None = Field(description="file, by the name under which it is kept; null: the labels of an example")
@@ -181,7 +177,7 @@ class Answered(Part):
 class AnswerList(Document):
     """All answers to the examples of a run."""
 
-    format: Literal["opacc-answers/1"] = Field(default="opacc-answers/1", description="name and version of this form")
+    format: Literal["opacc-answers/1"] = format_field("opacc-answers/1")
     run: str = Field(description="URI of the run")
     conflict: ConflictRule = Field(description="the run's rule for labels that differ")
     answers: list[Answered] = Field(description="every answer, by example, in the order of import")
@@ -200,9 +196,7 @@ class PairOfAnnotators(Part):
 class LabelAgreement(Document):
     """How far annotators agree, beyond agreement by chance."""
 
-    format: Literal["opacc-agreement/1"] = Field(
-        default="opacc-agreement/1", description="name and version of this form"
-    )
+    format: Literal["opacc-agreement/1"] = format_field("opacc-agreement/1")
     run: str = Field(description="URI of the run")
     examples: int = Field(ge=0, description="examples that two or more named annotators answered")
     alpha: float | None = Field(description="Krippendorff's alpha; null if undefined")
@@ -213,9 +207,7 @@ class LabelAgreement(Document):
 class ExportedLabels(Document):
     """Labelled examples, exported to another tool."""
 
-    format: Literal["opacc-export-labels/1"] = Field(
-        default="opacc-export-labels/1", description="name and version of this form"
-    )
+    format: Literal["opacc-export-labels/1"] = format_field("opacc-export-labels/1")
     run: str = Field(description="URI of the run")
     tool: str = Field(description="name of the tool")
     folder: str = Field(description="folder of the files")
@@ -232,7 +224,7 @@ class AnnotatorShare(Part):
 class LabellingTasks(Document):
     """Tasks of a round, written for a labelling tool."""
 
-    format: Literal["opacc-tasks/1"] = Field(default="opacc-tasks/1", description="name and version of this form")
+    format: Literal["opacc-tasks/1"] = format_field("opacc-tasks/1")
     run: str = Field(description="URI of the run")
     round: int = Field(ge=1, description="number of the round")
     tool: str = Field(description="name of the tool")
@@ -253,9 +245,7 @@ class LabellingTasks(Document):
 class LabelSession(Document):
     """Answers that came in while the labelling page was served."""
 
-    format: Literal["opacc-label-session/1"] = Field(
-        default="opacc-label-session/1", description="name and version of this form"
-    )
+    format: Literal["opacc-label-session/1"] = format_field("opacc-label-session/1")
     run: str = Field(description="URI of the run")
     saved: int = Field(ge=0, description="answers that this server saved, undone ones included")
     done: int = Field(ge=0, description="answers that are there now")

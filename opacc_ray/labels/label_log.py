@@ -30,8 +30,7 @@ from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.run import TRACKS, Run
 from opacc_ray.spec import ConflictRule, ScoreSpec, Spec
 
-FOLDER, KEPT = "labels/", ".kept"
-"""Folder of the actions, and the suffix of the records that a file of labels was kept."""
+FOLDER, KEPT = "labels/", ".kept"  # folder of the actions, and the suffix of the records that a file was kept
 
 
 @dataclass(frozen=True)

@@ -40,14 +40,9 @@ COLUMNS = tuple(LONGEST)
 LONGEST_NAME, RENDERED = 240, "~.png"
 """Characters of a file name that every file system accepts, and the suffix of a rendered picture."""
 
-LONGEST_LINE = 1 << 20
-"""Most characters of a line: a longer one is no row of a table."""
-
-HEAD = 1 << 16
-"""Bytes from which the format of a file is recognised."""
-
-ZIP = b"PK\x03\x04"
-"""First bytes of archives and workbooks (.xlsx, .ods)."""
+LONGEST_LINE = 1 << 20  # most characters of a line: a longer one is no row of a table
+HEAD = 1 << 16  # bytes from which the format of a file is recognised
+ZIP = b"PK\x03\x04"  # first bytes of archives and workbooks (.xlsx, .ods)
 
 WHOLE = re.compile(r"(\d{1,18})(\.0*)?", re.ASCII)
 UNSURE = frozenset({"?", "unsure", "can't tell", "cannot tell", "skipped"})
@@ -61,8 +56,7 @@ COUNTED = (
 )
 """Remedy for numbers where classes have names."""
 
-LONGEST_GUESS = 100
-"""Most characters of a label that is compared with the class names."""
+LONGEST_GUESS = 100  # most characters of a label that is compared with the class names
 
 
 @dataclass(frozen=True)
@@ -127,6 +121,17 @@ class LabelFile(NamedTuple):
         except UnicodeDecodeError:
             place = f"{self.name} line {self._first_undecodable()}"
             raise LabelError(f"{place} is not UTF-8: save it as UTF-8 (in Excel: CSV UTF-8)") from None
+
+    def json_lines(self, remedy: str) -> Iterator[tuple[str, Any]]:
+        """Yield the place and the value of each line of JSON; raises LabelError with a ``remedy`` if one is none."""
+        for number, line in enumerate(self.lines("\n"), start=1):  # other ends of lines may be inside a string
+            if not line.isspace():
+                place = f"{self.name} line {number}"
+                try:
+                    found = json.loads(line)
+                except (ValueError, RecursionError):
+                    raise LabelError(f"{place} is not valid JSON: {remedy}") from None
+                yield place, found
 
     def head(self) -> str:
         """Return the first characters, without leading white space; bytes that are not UTF-8 are replaced."""

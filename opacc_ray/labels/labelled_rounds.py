@@ -146,12 +146,8 @@ def read_rounds(run: Run, *, conflict: str | None = None, score: Score | None = 
     A label belongs to an example, whichever round its file was imported for. Files may come in any order and in pieces.
     The rule for labels that differ, and the score of a regression's predictions, are those of the run if None.
 
-    Raises
-    ------
-    LabelError
-        The track has no round, or labels do not fit together.
-    DataError
-        A round is damaged, or drawn from another pool.
+    Raises LabelError if the track has no round, or labels do not fit together; DataError if a round is damaged, or
+    drawn from another pool.
     """
     return read_all(run, conflict=conflict, score=score)[0]
 
@@ -169,8 +165,7 @@ def read_all(
 
 def read_labelled(run: Run) -> set[str]:
     """Return the ids of all examples with a label, whichever track chose them."""
-    now = run.snapshot()
-    return set(_join_all(now, _all_tracks(now)).label)
+    return set(_join_all(run.snapshot())[1].label)
 
 
 def is_labelled(run: Run, number: int) -> bool:
@@ -178,26 +173,22 @@ def is_labelled(run: Run, number: int) -> bool:
     now = run.snapshot()
     if now.read_labels(number):
         return True
-    tracks = _all_tracks(now)
+    tracks, joined = _join_all(now)
     chosen = {(own.track, item.round): item.ids for own, selections in tracks for item in selections}
     own = set(chosen.pop((run.track, number), ())).difference(*chosen.values())
-    answers = _join_all(now, tracks).answers
-    return any(answers[id] for id in own)
+    return any(joined.answers[id] for id in own)
 
 
-def _join_all(run: Run, tracks: Sequence[Track]) -> Joined:
-    log = read_log(run)
-    return join_labels(tracks, log.labels(), log.conflict)
+def _join_all(run: Run) -> tuple[list[Track], Joined]:
+    """Join all labels to the rounds of all tracks, even if the run's own track has none."""
+    log, tracks = read_log(run), [_read_track(other) for other in run.tracks()]
+    return tracks, join_labels(tracks, log.labels(), log.conflict)
 
 
 def read_tracks(run: Run) -> list[Track]:
     """Read the run's own track, then all others; raises errors as :func:`read_rounds`."""
     run.drawn_rounds()
     return [_read_track(run), *(_read_track(other) for other in run.tracks() if other.track != run.track)]
-
-
-def _all_tracks(run: Run) -> list[Track]:
-    return [_read_track(other) for other in run.tracks()]
 
 
 def _read_track(run: Run) -> Track:

@@ -23,8 +23,7 @@ from opacc_ray.runs.run import Run
 
 log = logging.getLogger(__name__)
 
-LONGEST_LINK = timedelta(days=7)
-"""Longest lifetime of a signed link in the S3 API."""
+LONGEST_LINK = timedelta(days=7)  # longest lifetime of a signed link in the S3 API
 
 
 class Wanted(NamedTuple):
@@ -44,14 +43,9 @@ def write_tasks(run: Run, wanted: Wanted) -> LabellingTasks:
 
     File names end in track and round. A file with other content is never replaced: it may have labels.
 
-    Raises
-    ------
-    SpecError
-        The tool or its way for images is unknown, or annotators and overlap do not fit together.
-    LabelError
-        There is no such round, or a file of the same name has other content.
-    DataError, StorageError
-        An image cannot be read, or has no link.
+    Raises SpecError if the tool or its way for images is unknown, or annotators and overlap do not fit together;
+    LabelError if there is no such round, or a file of the same name has other content; DataError or StorageError if an
+    image cannot be read, or has no link.
     """
     if wanted.tool not in FORMATS:
         raise SpecError(f"--to {wanted.tool} is unknown: use one of {', '.join(FORMATS)}")
@@ -162,7 +156,7 @@ def _doubled(run: Run, ids: Sequence[str], wanted: Wanted) -> frozenset[str]:
 
 
 def _way(run: Run, wanted: Wanted) -> Way:
-    ways = FORMATS[wanted.tool].images
+    ways: tuple[Way, ...] = FORMATS[wanted.tool].IMAGES
     if not timedelta() < wanted.lifetime <= LONGEST_LINK:
         raise SpecError(f"links can be valid for at most {LONGEST_LINK.days} days: give --days between 0 and 7")
     if wanted.images is None:
@@ -186,7 +180,7 @@ def _images(
     if way == "thumbnails":
         pictures = {id: thumbnail(files.picture(id, THUMBNAIL)) for id in files.in_pool_order(ids)}
         return {id: f"data:{item.kind};base64,{b64encode(item.data).decode()}" for id, item in pictures.items()}
-    before = FORMATS[wanted.tool].copies.replace("{folder}", store.uri.rpartition("/")[2])
+    before = getattr(FORMATS[wanted.tool], "COPIES", "images/").replace("{folder}", store.uri.rpartition("/")[2])
     return {id: before + files.name_of_copy(id) for id in ids}
 
 

@@ -74,7 +74,6 @@ def decoded_bytes(content: bytes | None) -> int:
 
 
 def _check_header(image: Any, content: bytes, max_pixels: int) -> None:
-    """Raise ImageError for a header with too many pixels or bits."""
     width, height = image.size
     if width * height > max_pixels:
         raise ImageError(_too_large(f"{width} x {height} pixels", max_pixels))

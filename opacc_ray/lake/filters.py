@@ -178,7 +178,6 @@ def _compared(column: Any, operator: str, value: Value, name: str) -> Any:
 
 
 def _compared_exactly(column: Any, function: str, value: Decimal) -> Any:
-    """Compare whole numbers or decimals with any number."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

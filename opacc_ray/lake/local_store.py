@@ -49,19 +49,15 @@ class LocalStore(Store):
         own = os.path.join(os.path.realpath(self.root), key)
         return not self.follow_links and os.path.realpath(self._path(key)) != own
 
-    def read_range(self, key: str, start: int, stop: int) -> bytes:
-        with self._opened(key) as file:
-            file.seek(start)
-            return whole_range(file.read(stop - start), start, stop, self.uri_of(key))
-
-    def read_entry_range(self, entry: Entry, start: int, stop: int) -> bytes:
-        with self._opened(entry.key, 0 if self.follow_links else os.O_NOFOLLOW) as file:
+    def read_range(self, key: str, start: int, stop: int, listed: Entry | None = None) -> bytes:
+        with self._opened(key, os.O_NOFOLLOW if listed and not self.follow_links else 0) as file:
             file.seek(start)
             before = os.fstat(file.fileno())
             content = file.read(stop - start)
-            if _tag(before) == _tag(os.fstat(file.fileno())) == entry.tag and len(content) == stop - start:
-                return content
-        raise changed(self.uri_of(entry.key), "its modification time or its size differs")
+            tags = {_tag(before), _tag(os.fstat(file.fileno()))}
+        if listed and (tags != {listed.tag} or len(content) != stop - start):
+            raise changed(self.uri_of(key), "its modification time or its size differs")
+        return whole_range(content, start, stop, self.uri_of(key))
 
     def size(self, key: str) -> int:
         with self._explained("read", key):
@@ -103,10 +99,7 @@ class LocalStore(Store):
     def try_writing(self) -> None:
         """Check write access to the folder, or to its nearest parent that exists."""
         there = next(path for path in (Path(self.root), *Path(self.root).parents) if os.path.lexists(path))
-        if there == Path(self.root):
-            super().try_writing()
-        else:
-            LocalStore(str(there)).try_writing()
+        Store.try_writing(LocalStore(str(there)))
 
     def entry(self, key: str) -> Entry | None:
         with self._explained("look for", key):

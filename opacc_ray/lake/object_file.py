@@ -71,9 +71,6 @@ class ObjectFile(io.RawIOBase):
                 return piece[start - first : stop - first]
         return None
 
-    def readall(self) -> bytes:
-        return self.read()
-
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         found = self.read(len(buffer))
         buffer[: len(found)] = found

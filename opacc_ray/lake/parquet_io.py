@@ -31,10 +31,6 @@ class Footer(NamedTuple):
     metadata: Any  # pyarrow.parquet.FileMetaData
     data: bytes  # its bytes in the file, with the ending
 
-    def described(self, key: bytes) -> bytes | None:
-        """Return the writer's value of a metadata key; None if there is none."""
-        return (self.metadata.metadata or {}).get(key)
-
 
 Check = Callable[[Footer, bytes | None], None]
 """Function of a file's footer and, if they were read, all bytes before it; raises if they are wrong."""
@@ -73,7 +69,7 @@ def read_columns(
         if check:
             check(found, file.held(0, file.size - len(found.data)))
         groups = range(found.metadata.num_row_groups if names else 0)
-        file.load(_range(chunk) for group in groups for chunk, _ in _chunks(found.metadata, names or (), group))
+        file.load(_range(chunk) for group in groups for chunk, _ in chunks_of(found.metadata, names or (), group))
         return _decode(pa.PythonFile(file, mode="r"), names, found.metadata)
 
 
@@ -111,7 +107,7 @@ def read_group(file: ObjectFile, metadata: Any, group: int, names: Sequence[str]
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    ranges = [_range(chunk) for chunk, _ in _chunks(metadata, names, group)]
+    ranges = [_range(chunk) for chunk, _ in chunks_of(metadata, names, group)]
     whole = sum(stop - start for start, stop in ranges) <= HELD_BYTES
     file.forget()
     if whole:
@@ -123,15 +119,10 @@ def read_group(file: ObjectFile, metadata: Any, group: int, names: Sequence[str]
         buffer_size=0 if whole else BATCH_BYTES,
         page_checksum_verification=True,
     )
-    num_bytes = sum(chunk.total_uncompressed_size for chunk, _ in _chunks(metadata, names, group))
-    most = FEW_ROWS if any(_may_repeat(*chunk) for chunk in _chunks(metadata, names, group)) else MOST_ROWS
+    num_bytes = sum(chunk.total_uncompressed_size for chunk, _ in chunks_of(metadata, names, group))
+    most = FEW_ROWS if any(_may_repeat(*chunk) for chunk in chunks_of(metadata, names, group)) else MOST_ROWS
     batch_size = max(1, min(most, metadata.row_group(group).num_rows * BATCH_BYTES // max(num_bytes, 1)))
     yield from reader.iter_batches(batch_size, row_groups=[group], columns=list(names), use_threads=False)
-
-
-def group_bytes(metadata: Any, group: int, names: Sequence[str]) -> int:
-    """Return the stored bytes of some columns of a row group."""
-    return sum(chunk.total_compressed_size for chunk, _ in _chunks(metadata, names, group))
 
 
 def footer_of(data: bytes) -> Footer:
@@ -174,7 +165,7 @@ def _decode(source: Any, names: Sequence[str] | None, metadata: Any = None) -> A
     return file.read(wanted, use_threads=False)
 
 
-def _chunks(metadata: Any, names: Sequence[str], group: int) -> Iterator[tuple[Any, Any]]:
+def chunks_of(metadata: Any, names: Sequence[str], group: int) -> Iterator[tuple[Any, Any]]:
     """Yield the chunks of the named columns in a row group, each with its column of the schema."""
     row_group = metadata.row_group(group)
     for place in range(metadata.num_columns):

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from opacc_ray.errors import DataError
 from opacc_ray.lake.examples import Batch, Items, Limits, Piece, Plan, Rules, Shard
 from opacc_ray.lake.formats import find_format
-from opacc_ray.lake.listing import readable_name
+from opacc_ray.lake.listing import find_files, readable_name
 from opacc_ray.lake.row_examples import examples_of
 from opacc_ray.lake.store import Entry, Store
 
@@ -37,7 +37,7 @@ def plan_shards(
     the files' metadata do not match the rules; StorageError if the folder or bucket does not exist.
     """
     format = find_format(kind)
-    found = format.find(store, rules, what)
+    found = format.find(store, rules, what) if hasattr(format, "find") else find_files(store, format.SUFFIXES, what)
     for entry in found.entries:
         if (shown := readable_name(entry.key)) != entry.key:  # it cannot be an id
             raise DataError(f"the {what} {store.uri} holds a file whose name is not Unicode: {shown!r}; rename it")

@@ -70,7 +70,7 @@ def _values(store: Store, batch: Batch, rules: Rules) -> Iterator[NDArray[Any] |
         return _arrays(batch.columns, columns.array)
     assert columns.uri is not None  # the spec has one of them
     contents = in_order(partial(_read_named, store), batch.columns[columns.uri].to_pylist(), THREADS)
-    return (content if isinstance(content, str) else _decoded(content, rules) for content in contents)
+    return (content if isinstance(content, str) else decoded(content, rules) for content in contents)
 
 
 def _image(cell: Any, name: str, rules: Rules) -> NDArray[Any] | str:
@@ -81,10 +81,11 @@ def _image(cell: Any, name: str, rules: Rules) -> NDArray[Any] | str:
         return f"its {name} is null"
     if not isinstance(value, bytes):
         return f"its {name} is {cell.type}, not the bytes of an image file"
-    return _decoded(value, rules)
+    return decoded(value, rules)
 
 
-def _decoded(content: bytes, rules: Rules) -> NDArray[Any] | str:
+def decoded(content: bytes, rules: Rules) -> NDArray[Any] | str:
+    """Return the pixels of an image file, or why there are none."""
     if len(content) > rules.max_bytes:
         return f"{len(content)} bytes, and pool.max_bytes is {rules.max_bytes}"
     try:

@@ -57,13 +57,7 @@ class S3Store(Store):
     def read_entry(self, entry: Entry) -> bytes:
         return self._get(entry.key, entry)
 
-    def read_range(self, key: str, start: int, stop: int) -> bytes:
-        return self._get_range(key, start, stop)
-
-    def read_entry_range(self, entry: Entry, start: int, stop: int) -> bytes:
-        return self._get_range(entry.key, start, stop, entry)
-
-    def _get_range(self, key: str, start: int, stop: int, listed: Entry | None = None) -> bytes:
+    def read_range(self, key: str, start: int, stop: int, listed: Entry | None = None) -> bytes:
         if start >= stop:
             return b""
         content = self._get(key, listed, Range=f"bytes={start}-{stop - 1}")

@@ -9,7 +9,7 @@ import logging
 import uuid
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
@@ -76,8 +76,11 @@ class Store(ABC):
         return False
 
     @abstractmethod
-    def read_range(self, key: str, start: int, stop: int) -> bytes:
-        """Return the bytes from ``start`` up to ``stop``; raises if the object ends earlier."""
+    def read_range(self, key: str, start: int, stop: int, listed: Entry | None = None) -> bytes:
+        """Return the bytes from ``start`` up to ``stop``; raises if the object ends earlier.
+
+        Raises :class:`ChangedError` if it has changed since it was ``listed``.
+        """
 
     @abstractmethod
     def size(self, key: str) -> int:
@@ -149,9 +152,9 @@ class Store(ABC):
         """Return the content of a listed object; raises :class:`ChangedError` if it has changed since."""
         return self.read_entry_range(entry, 0, entry.size)
 
-    @abstractmethod
     def read_entry_range(self, entry: Entry, start: int, stop: int) -> bytes:
         """Return a range of a listed object; raises as :meth:`read_entry`, and if it ends before ``stop``."""
+        return self.read_range(entry.key, start, stop, entry)
 
     def open_entry(self, entry: Entry) -> ObjectFile:
         """Open a listed object as a file; a read raises :class:`ChangedError` if the object has changed."""
@@ -197,6 +200,9 @@ def in_order(
     An exception is raised when the item's turn comes. ``cost`` is the bytes that an item's result holds until it is
     taken, and ``budget`` those that waiting results may hold together; one item alone may exceed them.
     """
+    if isinstance(items, Sequence) and len(items) <= 1:  # to start a thread takes longer than to read a small file
+        yield from map(work, items)
+        return
     with ThreadPoolExecutor(threads, thread_name_prefix="opacc-ahead") as pool:
         waiting: deque[tuple[Future[Result], int]] = deque()
         held = 0

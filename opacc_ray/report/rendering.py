@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
@@ -91,6 +92,11 @@ def _html_cell(cell: Cell) -> Any:
 
 def template(name: str, folder: Traversable = TEMPLATES) -> Any:
     """Return the template of a file; rendering fails where a value is missing."""
+    return _compiled((folder / name).read_text(encoding="utf-8"))
+
+
+@cache
+def _compiled(text: str) -> Any:
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
     environment = Environment(
@@ -100,7 +106,7 @@ def template(name: str, folder: Traversable = TEMPLATES) -> Any:
     environment.filters |= {"short": shortened_to, "sentence": numbers.sentence}
     environment.globals.update(table=html_table, heat_map=heat_map, percent=numbers.percent)
     environment.globals.update(thousands=numbers.thousands, level_text=numbers.level_text)
-    return environment.from_string((folder / name).read_text(encoding="utf-8"))
+    return environment.from_string(text)
 
 
 def _unbroken(value: Any) -> Any:

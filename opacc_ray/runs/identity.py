@@ -12,6 +12,7 @@ import platform
 import subprocess
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -66,7 +67,7 @@ def header_of(
         features=features,
         code=code,
         model=ModelDigest(sha256=spec.model.sha256),
-        versions=versions(),
+        versions=dict(versions()),
         git_commit=_git_commit(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
@@ -103,8 +104,9 @@ def checked_weights(spec: Spec) -> Spec:
     return spec.model_copy(update={"model": spec.model.model_copy(update={"sha256": digest})})
 
 
+@cache
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of the main packages."""
+    """Return the versions of Python and of the main packages; not to be changed."""
     found = {"python": platform.python_version()} | dict.fromkeys(PACKAGES, "not installed")
     for name in PACKAGES:
         with suppress(PackageNotFoundError):  # imported from a working directory that was sent to a cluster

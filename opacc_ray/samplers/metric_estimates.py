@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import LabelError, SpecError, shown
+from opacc_ray.errors import LabelError
 from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.class_totals import ClassTotals, Labels
 from opacc_ray.estimators.design_evidence import DesignEvidence
-from opacc_ray.estimators.metrics import ACCURACY, AVERAGES, Metric
+from opacc_ray.estimators.metrics import ACCURACY, AVERAGES, Metric, find_place
 from opacc_ray.estimators.rounds import Outcome
 from opacc_ray.estimators.totals import Evidence, Groups
 from opacc_ray.history import NO_HISTORY, History
@@ -119,17 +119,8 @@ class MetricEstimates:
         self._need_truth(str(metric))
         if metric.name in AVERAGES:
             return 0
-        if metric.positive is None and len(self.classes) == 2:
-            return 1
-        if metric.positive not in self.classes:
-            given = "names no class" if metric.positive is None else f"has the class {shown(metric.positive)}"
-            raise SpecError(f"metric {metric} {given}; give one of {_few(self.classes)}, as in {metric.name}@CLASS")
-        return self.classes.index(metric.positive)
+        return find_place(metric, self.classes)
 
     def _need_truth(self, what: str) -> None:
         if self.sample.truth is None:
             raise LabelError(f"{what} needs the true class of each label, and only outcomes are given: give the labels")
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:10]) + (", …" if len(names) > 10 else "")

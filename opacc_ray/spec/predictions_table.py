@@ -65,10 +65,7 @@ def load_spec_or_table(
 ) -> Spec:
     """Return the spec in a YAML file, or that of an audit of a file of predictions; writes nothing.
 
-    Raises
-    ------
-    SpecError
-        An option is given for a YAML file, or there is no budget for a file of predictions.
+    Raises SpecError if an option is given for a YAML file, or there is no budget for a file of predictions.
     """
     if not is_table(uri):
         given = {"budget": budget, "method": method, "output": output, "name": name}
@@ -84,17 +81,9 @@ def load_spec_or_table(
 
 
 def read_predictions(uri: str, needs: Sequence[str] = ()) -> PredictionsTable:
-    """Read a file of predictions.
+    """Read a file of predictions; ``needs`` are features that are required in addition to the prediction.
 
-    Parameters
-    ----------
-    uri : path or URI of the file
-    needs : features that are required in addition to the prediction
-
-    Raises
-    ------
-    DataError
-        A column is missing or ambiguous, or holds a value that cannot be used; the error lists all of these.
+    Raises DataError if a column is missing or ambiguous, or holds a value that cannot be used; it lists all of these.
     """
     names = read_file(uri).column_names
     columns, problems = _match(names, needs)
@@ -148,18 +137,18 @@ def warn_without_confidence(table: PredictionsTable) -> None:
         )
 
 
+def as_yaml(spec: Spec) -> str:
+    """Return a spec as YAML, without keys that it does not set."""
+    return yaml.safe_dump(spec.model_dump(mode="json", exclude_unset=True), sort_keys=False, allow_unicode=True)
+
+
 def write_spec(spec: Spec) -> str:
     """Write a spec as YAML to its output, under its name, and return the URI.
 
-    Another spec of that name is replaced if it has no run.
-
-    Raises
-    ------
-    SpecError
-        There is a run of another spec of that name.
+    Another spec of that name is replaced if it has no run; raises SpecError if it has one.
     """
     store, key = open_store(spec.output), f"{spec.name}.yaml"
-    text = yaml.safe_dump(spec.model_dump(exclude_unset=True, mode="json"), sort_keys=False, allow_unicode=True)
+    text = as_yaml(spec)
     there = store.read_if_there(key)
     is_new = there != text.encode()
     if there is not None and is_new and _has_run(store, spec.name):

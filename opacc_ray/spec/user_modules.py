@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from functools import cache, lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,10 +51,7 @@ def users_files(modules: Iterable[str], folder: str) -> dict[str, Path]:
 
     ``folder`` is searched last. Keys are paths below a folder of modules.
 
-    Raises
-    ------
-    SpecError
-        A module does not exist, or the files are larger than code.
+    Raises SpecError if a module does not exist, or the files are larger than code.
     """
     places = _places(folder)
     files: dict[str, Path] = {}
@@ -127,22 +125,28 @@ def _imported(file: Path, inside: str) -> Iterator[str]:
 
     ``inside`` is the path of the file below a folder of modules; its folder is the package of relative imports.
     """
-    package = inside.split("/")[:-1]
     if file.suffix != ".py":
         return
     try:
-        with _PARSING:
-            tree = ast.parse(file.read_bytes())
+        yield from _imported_by(file.read_bytes(), tuple(inside.split("/")[:-1]))
     except (SyntaxError, ValueError) as error:
         raise SpecError(f"{file} is not valid Python: {shortened(str(error))}") from None
+
+
+@lru_cache(maxsize=128)
+def _imported_by(code: bytes, package: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the dotted names that a file of a package imports; many audits of one process have the same files."""
+    with _PARSING:
+        tree = ast.parse(code)
+    names: list[str] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            above = package[: len(package) + 1 - node.level] if node.level else []
+            above = package[: len(package) + 1 - node.level] if node.level else ()
             whole = ".".join([*above, *([node.module] if node.module else [])])
-            yield whole
-            yield from (f"{whole}.{alias.name}" for alias in node.names if alias.name != "*")
+            names += [whole, *(f"{whole}.{alias.name}" for alias in node.names if alias.name != "*")]
+    return tuple(names)
 
 
 def _find(name: str, places: Sequence[str]) -> ModuleSpec | None:
@@ -176,8 +180,14 @@ def _files(name: str, places: Sequence[str]) -> Iterator[tuple[str, Path]]:
 def _is_installed(path: Path) -> bool:
     if {"site-packages", "dist-packages"} & set(path.parts):
         return True
-    own = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    return not own.isdisjoint(path.resolve().parents)
+    return not _installed_folders().isdisjoint(path.resolve().parents)
+
+
+@cache
+def _installed_folders() -> frozenset[Path]:
+    return frozenset(
+        Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    )
 
 
 def see_modules(folder: str) -> None:

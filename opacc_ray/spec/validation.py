@@ -27,9 +27,10 @@ class Section(BaseModel):
     @classmethod
     def _is_no_truth_value(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuse true and false as numbers, which pydantic would read as 1 and 0."""
-        kinds = _kinds(cls.model_fields[info.field_name or ""].annotation)
-        if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
-            raise ValueError("give a number; YAML reads yes, no, on and off as true and false")
+        if isinstance(value, bool):
+            kinds = _kinds(cls.model_fields[info.field_name or ""].annotation)
+            if kinds & {int, float} and bool not in kinds:
+                raise ValueError("give a number; YAML reads yes, no, on and off as true and false")
         return value
 
 
@@ -68,10 +69,7 @@ def read_yaml(path: str | Path, what: str = "spec") -> Any:
 def parse_yaml(text: str, place: str) -> Any:
     """Return the content of YAML text, which errors call ``place``; aliases count as all that they expand to.
 
-    Raises
-    ------
-    SpecError
-        It is not YAML, larger or deeper than any spec, or has a key twice.
+    Raises SpecError if it is not YAML, larger or deeper than any spec, or has a key twice.
     """
     if len(text) > MAX_TEXT:
         raise SpecError(f"{place} has more than {MAX_TEXT} characters, so it is not a spec; check the path")

@@ -1,13 +1,15 @@
 """Read the columns of a .npz, Parquet or CSV file of labelled examples."""
 
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, shortened
+from opacc_ray.lake.arrow_columns import is_list
 from opacc_ray.lake.parquet_io import arrow_owned, read_bytes
 
 
@@ -18,32 +20,21 @@ def _read_npz(data: bytes) -> Mapping[str, Any]:
         raise DataError(f"it is not a .npz file: {error}") from None
 
 
-def _read_csv(data: bytes) -> Mapping[str, Any]:
+def _read_table(data: bytes, kind: str) -> Mapping[str, Any]:
     import pyarrow as pa
     from pyarrow import csv
 
     try:
-        return _columns_of(csv.read_csv(pa.BufferReader(arrow_owned(data))))
-    except pa.ArrowInvalid as error:
-        raise DataError(f"it is not a CSV file: {shortened(str(error))}") from None
-
-
-def _read_parquet(data: bytes) -> Mapping[str, Any]:
-    import pyarrow as pa
-
-    try:
-        return _columns_of(read_bytes(data))
+        return _columns_of(read_bytes(data) if kind == "Parquet" else csv.read_csv(pa.BufferReader(arrow_owned(data))))
     except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"it is not a Parquet file: {shortened(str(error))}") from None
+        raise DataError(f"it is not a {kind} file: {shortened(str(error))}") from None
 
 
 def _columns_of(table: Any) -> dict[str, NDArray[Any]]:
     """Return Arrow columns as arrays: numbers (N,), lists of numbers (N, length)."""
-    import pyarrow.types as kinds
-
     arrays = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
-        listed = kinds.is_list(column.type) or kinds.is_large_list(column.type) or kinds.is_fixed_size_list(column.type)
+        listed = is_list(column.type)
         rows = column.to_numpy(zero_copy_only=False)
         if listed and len({None if row is None else len(row) for row in rows}) > 1:
             raise DataError(f"the lists of column {name} differ in length")
@@ -51,7 +42,11 @@ def _columns_of(table: Any) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-READERS = {"npz": _read_npz, "csv": _read_csv, "parquet": _read_parquet}
+READERS: dict[str, Callable[[bytes], Mapping[str, Any]]] = {
+    "npz": _read_npz,
+    "csv": partial(_read_table, kind="CSV"),
+    "parquet": partial(_read_table, kind="Parquet"),
+}
 """By the end of the name: reads the bytes of a file as columns."""
 
 

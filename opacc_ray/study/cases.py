@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, shown
-from opacc_ray.lake.store_uris import join, open_store, read_uri
+from opacc_ray.lake.store_uris import absolute, open_store, read_uri
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import FEATURES, Pool
 from opacc_ray.study.case_files import READERS, suffix_of
@@ -49,8 +49,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
 """Names a column may have, per field."""
 
 OUTCOMES = tuple(name for name in ALIASES if name not in (*FEATURES, "probability"))
-MOST_CLASSES = 9999
-"""Largest number of a class."""
+MOST_CLASSES = 9999  # largest number of a class
 
 UNKNOWN = frozenset(("?", "nan", "n/a", "null"))
 """Texts that mean no class, unless the model predicts a class of that name."""
@@ -92,10 +91,7 @@ def find_cases(
 ) -> list[Source]:
     """Return the files of all cases, which all have ``slices``; the others are defaults of cases without their own.
 
-    Raises
-    ------
-    DataError
-        A folder has no cases, a field does not exist, or two cases have the same name.
+    Raises DataError if a folder has no cases, a field does not exist, or two cases have the same name.
     """
     found = []
     for spec in specs:
@@ -118,13 +114,7 @@ def find_cases(
 
 
 def read_case(source: Source) -> Case:
-    """Read one file.
-
-    Raises
-    ------
-    DataError
-        The file is not readable, has no outcome, or has changed since its digest was computed.
-    """
+    """Read one file; raises DataError if it is not readable, has no outcome, or has changed since its digest."""
     try:
         table, digest = open_table(source)
         outcome, rule = _outcome(table, source.error_scale)
@@ -160,35 +150,27 @@ class Table:
         return list(self._arrays)
 
     def get(self, field: str) -> NDArray[Any] | None:
-        if field in self._columns:
-            name = self._columns[field]
-            self._need(name, f"which columns of the spec names for {field}")
-            return _array(name, self._arrays)
-        return next(
-            (_array(self._known[alias], self._arrays) for alias in ALIASES[field] if alias in self._known), None
-        )
+        found = (self._known[alias] for alias in ALIASES[field] if alias in self._known)
+        name = self._columns.get(field, next(found, None))
+        return None if name is None else self._read(name, f"which columns of the spec names for {field}")
 
     def slice_column(self, name: str) -> NDArray[Any]:
         """Return the column that names slices; raises DataError if there is none, or if it says what is to be found."""
-        self._need(name, "which names slices")
-        mapped = {column: field for field, column in self._columns.items()}
+        values, field_of = self._read(name, "which names slices"), {column: f for f, column in self._columns.items()}
         names = {alias: field for field in ALIASES for alias in ALIASES[field] if field not in self._columns}
-        if mapped.get(name, names.get(_plain(name))) in OUTCOMES:
+        if field_of.get(name, names.get(_plain(name))) in OUTCOMES:
             raise DataError(f"slices by {name!r}: it is known only for labelled examples; give another column")
-        return _array(name, self._arrays)
+        return values
 
-    def _need(self, name: str, why: str) -> None:
+    def _read(self, name: str, why: str) -> NDArray[Any]:
         if name not in self._arrays:
             near = get_close_matches(name, self.names, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"its columns are {', '.join(self.names)}"
             raise DataError(f"there is no column {name!r}, {why}; {hint}")
-
-
-def _array(name: str, arrays: Mapping[str, Any]) -> NDArray[Any]:
-    try:
-        return np.asarray(arrays[name])
-    except ValueError as error:  # pickled objects
-        raise DataError(f"{name} cannot be read: {error}") from None
+        try:
+            return np.asarray(self._arrays[name])
+        except ValueError as error:  # pickled objects
+            raise DataError(f"{name} cannot be read: {error}") from None
 
 
 def _plain(name: str) -> str:
@@ -346,8 +328,7 @@ def _checked(outcome: NDArray[np.float64]) -> NDArray[np.float64]:
 def _files(path: str) -> list[str]:
     """Return the URI of a file, or those of a folder's cases."""
     if suffix_of(path) in READERS:
-        parent, _, name = open_store(path).uri.rpartition("/")
-        return [join(parent or "/", name)]
+        return [absolute(path)]
     store = open_store(path)
     found = [store.uri_of(entry.key) for entry in store.list() if suffix_of(entry.key) in READERS]
     if not found:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 from opacc_ray import __version__
 from opacc_ray.errors import DataError, SpecError
@@ -35,21 +35,13 @@ from opacc_ray.study.peers import PEERS, kind_of
 from opacc_ray.study.plots import draw_case
 from opacc_ray.study.study_spec import MethodSpec, StudySpec
 from opacc_ray.study.table import write_table
-from opacc_ray.study.target import Target, Truth, truth_of, truths_of
+from opacc_ray.study.target import Target, Truth, srs_deviation, truth_of, truths_of
 from opacc_ray.study.trials import Block, Cell, Trial, decode, encode, run_block
 
 Report = Callable[[int, int], None]
 """Called with the blocks done so far and in all."""
 
 PACKAGES = ("numpy", "scipy", "ray")
-
-
-class Subject(NamedTuple):
-    """What the study keeps of a case after reading it."""
-
-    source: Source
-    truths: dict[str, Truth]  # by slice
-    facts: CaseFacts
 
 
 def study(arguments: Sequence[str], options: Mapping[str, Any], progress: Report) -> tuple[StudyResults, str]:
@@ -81,88 +73,87 @@ def read_options(arguments: Sequence[str], options: Mapping[str, Any]) -> StudyS
     return validated(StudySpec, content, source)
 
 
-def run_study(
-    spec: StudySpec,
-    progress: Report = lambda done, total: None,
-    command: str | None = None,
-) -> StudyResults:
+def run_study(spec: StudySpec, progress: Report = lambda done, total: None, command: str | None = None) -> StudyResults:
     """Run the missing blocks of a study, and write its results.
 
-    Parameters
-    ----------
-    spec : what to study
-    progress : called with the number of blocks done and in all
-    command : recorded with the results
-
-    Returns
-    -------
-    StudyResults
-        The document results.json. Except for times it depends only on the spec and the cases.
-
-    Raises
-    ------
-    SpecError, DataError
-        A method, a budget or a case that cannot be used.
-    OpaccError
-        A block failed: case, method, budget and the repetition's seed are named. Finished blocks are kept.
+    Returns the document results.json, which records the ``command``. Except for times it depends only on the spec and
+    the cases. Raises SpecError or DataError for a method, a budget or a case that cannot be used; OpaccError if a block
+    failed, with case, method, budget and the repetition's seed: finished blocks are kept.
     """
+    facts: dict[Source, CaseFacts] = {}
+    truths: dict[Source, dict[str, Truth]] = {}
     slices = [] if spec.by is None else [name.strip() for name in spec.by.split(CROSSING)]
-    sources = find_cases(spec.cases, spec.columns, spec.error_scale, spec.shuffle, slices)
-    subjects = [_subject(read_case(source), spec) for source in sources]
-    cells, impossible = _plan(spec, subjects)
+    for source in find_cases(spec.cases, spec.columns, spec.error_scale, spec.shuffle, slices):
+        case = read_case(source)
+        truths[case.source] = _truths_of(case, spec)
+        facts[case.source] = _facts_of(case, spec, truths[case.source])
+    cells, impossible = _plan(spec, facts)
     store = open_store(spec.output)
     trials = _all_trials(store, cells, spec.workers, progress)
-    truths = {subject.source.name: subject.truths for subject in subjects}
     results = StudyResults(
         command=command,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         versions={"opacc_ray": __version__, "python": platform.python_version()}
         | {name: version(name) for name in PACKAGES},
         spec=spec,
-        cases=[subject.facts for subject in subjects],
+        cases=list(facts.values()),
         methods=[method.name for method in spec.methods],
-        cells=[_measured(cell, trials[cell.key], truths[cell.source.name]) for cell in cells],
+        cells=[
+            CellMeasures(
+                case=cell.source.name,
+                method=cell.method.name,
+                design=cell.method.design,
+                budget=cell.budget,
+                **measure_slices(trials[cell.key], truths[cell.source]),
+            )
+            for cell in cells
+        ],
         not_possible=impossible,
     )
     _write(store, results)
     return results
 
 
-def _subject(case: Case, spec: StudySpec) -> Subject:
-    source, truth, target = case.source, truth_of(case.outcome), Target(spec.metric, spec.by)
+def _truths_of(case: Case, spec: StudySpec) -> dict[str, Truth]:
+    """Return the true numbers of a case by slice; raises DataError or SpecError if it cannot be studied."""
+    name, truth, target = case.source.name, truth_of(case.outcome), Target(spec.metric, spec.by)
     if not truth.variance:
-        raise DataError(
-            f"case {source.name}: every outcome is {truth.value:g}, so methods cannot differ; leave the case out"
-        )
+        raise DataError(f"case {name}: every outcome is {truth.value:g}, so methods cannot differ; leave the case out")
     if max(spec.budgets) >= truth.size:
         raise SpecError(
-            f"budget={max(spec.budgets)}: case {source.name} holds {truth.size} examples; "
+            f"budget={max(spec.budgets)}: case {name} holds {truth.size} examples; "
             "give a smaller budget, because nothing is left to estimate once all are labelled"
         )
     truths = truths_of(case, target)
     if not any(own.variance for own in truths.values()):
-        raise DataError(f"case {source.name}: {target} is the same whatever is labelled; leave the case out")
+        raise DataError(f"case {name}: {target} is the same whatever is labelled; leave the case out")
+    return truths
+
+
+def _facts_of(case: Case, spec: StudySpec, truths: Mapping[str, Truth]) -> CaseFacts:
+    """Describe a case; raises DataError if its features cannot be read."""
+    source, size, target = case.source, len(case.outcome), Target(spec.metric, spec.by)
+    variance = sum(own.variance for own in truths.values()) / len(truths)
     try:
         bound = least_variance(case.view, case.outcome, spec.budgets) if target.is_accuracy else {}
     except DataError as error:
         raise DataError(f"case {source.name} ({source.uri}): {error}") from None
-    facts = CaseFacts(
+    return CaseFacts(
         case=source.name,
         uri=source.uri,
         sha256=source.digest,
-        size=truth.size,
-        accuracy=truth.value,
-        variance=sum(own.variance for own in truths.values()) / len(truths),
+        size=size,
+        accuracy=float(case.outcome.mean()),
+        variance=variance,
         number=str(target),
         truth={name: own.value for name, own in truths.items()},
         outcome=case.outcome_rule,
-        binary=truth.binary,
+        binary=is_binary(case.outcome),
         features=sorted(case.view.fields),
         shuffled=list(source.shuffle),
         without_labels=_guesses(case) if target.is_accuracy else {},
-        bound={str(n): least / truth.srs_deviation(n) ** 2 for n, least in bound.items()},
+        bound={str(n): least / srs_deviation(size, variance, n) ** 2 for n, least in bound.items()},
     )
-    return Subject(source, truths, facts)
 
 
 def _guesses(case: Case) -> dict[str, float]:
@@ -177,19 +168,19 @@ def _guesses(case: Case) -> dict[str, float]:
     return label_free_accuracy(confidence, reference.view.column("confidence"), reference.outcome)
 
 
-def _plan(spec: StudySpec, subjects: Sequence[Subject]) -> tuple[list[Cell], list[NotPossible]]:
+def _plan(spec: StudySpec, cases: Mapping[Source, CaseFacts]) -> tuple[list[Cell], list[NotPossible]]:
     """Return the possible cells, and the impossible pairs of case and method with the reason."""
     cells, impossible, target = [], [], Target(spec.metric, spec.by)
-    for subject in subjects:
+    for source, facts in cases.items():
         for method in spec.methods:
-            reason = _obstacle(method, subject.facts.features, target)
+            reason = _obstacle(method, facts.features, target)
             if reason:
-                impossible.append(NotPossible(case=subject.source.name, method=method.name, reason=reason))
+                impossible.append(NotPossible(case=source.name, method=method.name, reason=reason))
                 continue
             for budget in spec.budgets:
                 method.batches(budget)
                 repetitions = method.repetitions or spec.repetitions
-                cells.append(Cell(subject.source, method, budget, spec.seed, spec.level, repetitions, target))
+                cells.append(Cell(source, method, budget, spec.seed, spec.level, repetitions, target))
     if not cells:
         reasons = "; ".join(f"{item.method} {item.reason} of {item.case}" for item in impossible)
         raise DataError(f"no method is possible on any case: {reasons}")
@@ -232,16 +223,6 @@ def _run(missing: Sequence[Block], workers: int | None) -> Iterator[tuple[Block,
         from opacc_ray.cluster import tasks  # imports Ray, which reads its token mode then
 
         yield from tasks.map_tasks(run_block, sorted(missing, key=lambda block: block.start > 0), workers)
-
-
-def _measured(cell: Cell, trials: list[Trial], truths: dict[str, Truth]) -> CellMeasures:
-    return CellMeasures(
-        case=cell.source.name,
-        method=cell.method.name,
-        design=cell.method.design,
-        budget=cell.budget,
-        **measure_slices(trials, truths),
-    )
 
 
 def _write(store: Store, results: StudyResults) -> None:

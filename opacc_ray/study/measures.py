@@ -21,20 +21,18 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from opacc_ray.documents import Document, Part
+from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.estimators import intervals
 from opacc_ray.estimators.rounds import Outcome
 from opacc_ray.study.study_spec import StudySpec
-from opacc_ray.study.target import Truth
+from opacc_ray.study.target import Truth, srs_deviation
 from opacc_ray.study.trials import Trial
 
-CERTAINTY = 0.95
-"""Level of the intervals for E and coverage, whatever the level under study."""
+CERTAINTY = 0.95  # level of the intervals for E and coverage, whatever the level under study
 
 ROUNDING = 1e-12
 
-MEANS = ("mean", "standard_deviation", "bias", "mse", "efficiency", "width")
-"""Measures whose mean over slices is stated."""
+MEANS = ("mean", "standard_deviation", "bias", "mse", "efficiency", "width")  # stated as means over slices
 
 
 def measure(trials: Sequence[Trial], truth: Truth) -> dict[str, Any]:
@@ -43,7 +41,7 @@ def measure(trials: Sequence[Trial], truth: Truth) -> dict[str, Any]:
     value = np.array([trial.value for trial in trials])  # (R,)
     error = value - truth.value
     draws = float(np.mean([trial.draws for trial in trials]))
-    deviation = truth.srs_deviation(draws) or math.nan
+    deviation = srs_deviation(truth.size, truth.variance, draws) or math.nan
     mse = float((error**2).mean())
     varies = R > 1 and float(np.ptp(value)) > 0
     covered = sum(trial.low - ROUNDING <= truth.value <= trial.high + ROUNDING for trial in trials)
@@ -161,7 +159,7 @@ class NotPossible(Part):
 class StudyResults(Document):
     """Every method at every budget on every case."""
 
-    format: Literal["opacc-study/1"] = Field(default="opacc-study/1", description="name and version of this form")
+    format: Literal["opacc-study/1"] = format_field("opacc-study/1")
     command: str | None = Field(description="the command that ran the study, if it was one")
     created: str = Field(description="when it ended: ISO 8601, UTC")
     versions: dict[str, str] = Field(description="version of Python and of each package that matters")

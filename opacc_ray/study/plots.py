@@ -60,7 +60,8 @@ def draw_case(results: dict[str, Any], case: str) -> bytes:
     right = len(panels) * (LEFT + PANEL) + 16
     width = right + 44 + CHARACTER * max(map(len, names))
     height = max(HEIGHT, TOP + LEGEND_LINE * len(legend) + 10)
-    parts = [Markup("<style>{}</style>").format(Markup(STYLE + _method_style(results["methods"])))]
+    style = STYLE + "".join(map(_method_style, range(len(results["methods"]))))
+    parts = [Markup("<style>{}</style>").format(Markup(style))]
     parts.append(Markup('<rect width="100%" height="100%" fill="#fff"/>'))
     parts += [text(8, 20, case, "case"), text(8, 38, describe_case(facts), "small")]
     for place, panel in enumerate(panels):
@@ -114,12 +115,9 @@ def _methods(
     return curves
 
 
-def _method_style(methods: Sequence[str]) -> str:
-    rules = []
-    for place in range(len(methods)):
-        colour, dash = COLOURS[place % len(COLOURS)], DASHES[place // len(COLOURS) % len(DASHES)]
-        rules.append(f".m{place}{{stroke:{colour};stroke-dasharray:{dash}}}.k{place}{{fill:{colour}}}")
-    return "".join(rules)
+def _method_style(place: int) -> str:
+    colour, dash = COLOURS[place % len(COLOURS)], DASHES[place // len(COLOURS) % len(DASHES)]
+    return f".m{place}{{stroke:{colour};stroke-dasharray:{dash}}}.k{place}{{fill:{colour}}}"
 
 
 def _draw_panel(panel: Panel, left: float) -> list[Markup]:

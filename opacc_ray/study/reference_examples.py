@@ -19,8 +19,7 @@ from opacc_ray.parts.view import View, view_of
 from opacc_ray.spec.model_spec import plain_name
 from opacc_ray.study.cases import UNKNOWN, Source, are_numbers, open_table, pool_of
 
-MOST_NAMES = 20
-"""Classes that a message lists."""
+MOST_NAMES = 20  # classes that a message lists
 
 
 class Labelled(NamedTuple):
@@ -39,13 +38,7 @@ class ClassList(NamedTuple):
 
 
 def read_labelled(uri: str, classes: ClassList) -> Labelled:
-    """Read one file.
-
-    Raises
-    ------
-    DataError
-        The file cannot be read, has no predictions, or has a class that the model does not have.
-    """
+    """Read one file; raises DataError if it is not readable, lacks predictions, or has a class that the model lacks."""
     try:
         table, _ = open_table(Source("reference", uri))
         given = table.get("prediction")
@@ -73,23 +66,17 @@ def numbers_of(column: str, values: NDArray[Any], classes: ClassList) -> NDArray
     """Return the number of each class of ``values`` (N,), -1 for none; raise DataError for other values."""
     if values.ndim != 1:
         raise DataError(f"{column} has the shape {values.shape}; give one class per example: (N,)")
-    if values.dtype.kind in "biuf":
-        _refuse_booleans(column, values, classes)
-        return _places(column, values, np.isnan(values.astype(np.float64)), classes)
     missing = np.array([value is None or value != value for value in values.tolist()], dtype=bool)
     if are_numbers(values[~missing]):
-        _refuse_booleans(column, np.array(values[~missing].tolist()), classes)
+        if classes.named and np.array(values[~missing].tolist()).dtype.kind == "b":
+            raise DataError(
+                f"{column} holds true and false, and the model's classes have names; write the names as text, or "
+                "numbers"
+            )
         return _places(column, np.where(missing, np.nan, values).astype(np.float64), missing, classes)
     texts, first, code = np.unique(np.where(missing, "", values).astype(str), return_index=True, return_inverse=True)
     found = np.array([_number_of_name(column, text, row, classes) for text, row in zip(texts, first, strict=True)])
     return found[code]
-
-
-def _refuse_booleans(column: str, values: NDArray[Any], classes: ClassList) -> None:
-    if classes.named and values.dtype.kind == "b":
-        raise DataError(
-            f"{column} holds true and false, and the model's classes have names; write the names as text, or numbers"
-        )
 
 
 def _number_of_name(column: str, text: str, row: int, classes: ClassList) -> int:
@@ -106,8 +93,9 @@ def _number_of_name(column: str, text: str, row: int, classes: ClassList) -> int
     )
 
 
-def _places(column: str, values: NDArray[Any], missing: NDArray[np.bool_], classes: ClassList) -> NDArray[np.int64]:
-    """Return numbers (N,) as numbers of classes."""
+def _places(
+    column: str, values: NDArray[np.float64], missing: NDArray[np.bool_], classes: ClassList
+) -> NDArray[np.int64]:
     plain = [plain_name(name) for name in classes.names]
     other = next((name for i, name in enumerate(plain) if name.isdecimal() and name != str(i)), None)
     if other is not None:
@@ -115,7 +103,7 @@ def _places(column: str, values: NDArray[Any], missing: NDArray[np.bool_], class
             f"{column} holds numbers, and a class has the number {other!r} for a name, so it is not clear whether "
             "numbers are names or places; write the names as text"
         )
-    known = np.where(missing, 0, values).astype(np.float64)
+    known = np.where(missing, 0, values)
     bad = np.flatnonzero((known != np.floor(known)) | (known < 0) | (known >= len(classes.names)))
     if len(bad):
         raise DataError(

@@ -216,15 +216,11 @@ def parse_method(text: str) -> dict[str, Any]:
         if not separator:
             raise SpecError(f"method {text!r}: write METHOD:NAME=VALUE,NAME=VALUE, such as neyman:rounds=4")
         try:
-            content[name.strip()] = _value(value)
+            is_power = re.fullmatch(r"\s*[-+]?\d+e[-+]?\d+\s*", value)  # such as 1e-3, which YAML reads as text
+            content[name.strip()] = float(value) if is_power else yaml.safe_load(value)
         except yaml.YAMLError:
             raise SpecError(f"method {text!r}: the value {value!r} of {name.strip()!r} is not YAML") from None
     return content
-
-
-def _value(text: str) -> Any:
-    """Read YAML, and numbers such as 1e-3, which YAML reads as text."""
-    return float(text) if re.fullmatch(r"\s*[-+]?\d+e[-+]?\d+\s*", text) else yaml.safe_load(text)
 
 
 def _plain(value: Any) -> str:

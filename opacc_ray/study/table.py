@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from opacc_ray.estimators.intervals import normal_quantile
+from opacc_ray.study.target import srs_deviation
 
 LEGEND = """\
 **n** is the budget, **labels** the distinct examples chosen. **E** is the mean squared error of the estimate over that
@@ -50,7 +51,6 @@ def describe_case(case: dict[str, Any]) -> str:
 
 
 def _comparison(results: dict[str, Any], budget: int) -> str:
-    """Return a table of methods by cases."""
     cases = [case["case"] for case in results["cases"]]
     cells = {(cell["method"], cell["case"]): _efficiency(cell) for cell in results["cells"] if cell["budget"] == budget}
     cells |= {(item["method"], item["case"]): item["reason"] for item in results["not_possible"]}
@@ -68,12 +68,11 @@ def _facts(case: dict[str, Any]) -> str:
     stated = ", ".join(
         f"{name} {value:.4f} ({value - case['accuracy']:+.4f})" for name, value in case["without_labels"].items()
     )
-    deviation = (case["variance"] * (1 / 50 - 1 / case["size"])) ** 0.5 if case["size"] > 50 else 0.0
+    deviation = srs_deviation(case["size"], case["variance"], 50) if case["size"] > 50 else 0.0
     return f"{text} Without labels: {stated}. 50 labels of a simple random sample: ± {1.96 * deviation:.4f}."
 
 
 def _details(results: dict[str, Any], case: str) -> str:
-    """Return a table of methods and budgets by measures."""
     reasons = {item["method"]: item["reason"] for item in results["not_possible"] if item["case"] == case}
     rows = []
     for method in results["methods"]:

@@ -69,9 +69,10 @@ class Truth(NamedTuple):
     variance: float  # S² of u
     binary: bool  # whether the case's outcomes are 0 or 1
 
-    def srs_deviation(self, n: float) -> float:
-        """Return s, the standard deviation of the estimate by a simple random sample without replacement."""
-        return math.sqrt(self.variance * (1 / n - 1 / self.size))
+
+def srs_deviation(size: int, variance: float, n: float) -> float:
+    """Return s, the standard deviation of the estimate by a simple random sample without replacement."""
+    return math.sqrt(variance * (1 / n - 1 / size))
 
 
 def truth_of(outcome: Outcome) -> Truth:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from opacc_ray.errors import OpaccError
 from opacc_ray.estimators.rounds import Outcome
@@ -24,8 +25,7 @@ from opacc_ray.study.questions import question
 from opacc_ray.study.study_spec import MethodSpec
 from opacc_ray.study.target import ALL, Target, estimates, serving, slices_of
 
-BLOCK_SIZE = 100
-"""Repetitions per block: the unit of parallel work and of resume."""
+BLOCK_SIZE = 100  # repetitions per block: the unit of parallel work and of resume
 
 DECISIVE = (
     *("characterize", "designs", "estimators", "neurons", "parts", "samplers", "study"),
@@ -111,13 +111,7 @@ class Block(NamedTuple):
 
 
 def run_block(block: Block) -> list[Trial]:
-    """Run all repetitions of a block, in their order: a trial for each slice.
-
-    Raises
-    ------
-    OpaccError
-        A repetition failed: case, method, budget and seed are named.
-    """
+    """Run all repetitions of a block, in their order, a trial for each slice; an error names case, method and seed."""
     case = _case(block.cell.source)
     return [
         trial for repetition in range(block.start, block.stop) for trial in _run_named(case, block.cell, repetition)
@@ -151,9 +145,7 @@ def _run(case: Case, cell: Cell, seed: int) -> list[Trial]:
     selections, outcomes = [chosen for chosen, _ in rounds], [outcome for _, outcome in rounds]
     prediction = case.view.column("confidence") if method.assist else None
     found = estimates(case, cell.target, (selections, outcomes), cell.level, prediction)
-    index = np.concatenate([chosen.index for chosen in selections])
-    labels = np.unique(index)
-    counts = len(index), len(labels), float((1 - case.outcome[labels]).sum()), seconds
+    counts = *_counts(case, np.concatenate([chosen.index for chosen in selections])), seconds
     return [
         Trial(one.value, one.low, one.high, *counts, one.interval, one.design_based, name)
         for name, one in found.items()
@@ -161,21 +153,23 @@ def _run(case: Case, cell: Cell, seed: int) -> list[Trial]:
 
 
 def _run_peer(case: Case, cell: Cell, seed: int) -> list[Trial]:
-    """Draw and estimate by a peer; its draws count as one choice."""
+    """Draw and estimate by a peer; the whole is timed as one choice."""
     asked = question(case, cell.target)
     begun = time.perf_counter()
     found = PEERS[cell.method.method].estimate(asked, cell.budget, np.random.default_rng(seed), cell.level)
-    seconds, num = time.perf_counter() - begun, len(found.chosen)
-    counts = num, num, float((1 - case.outcome[found.chosen]).sum()), seconds
+    counts = *_counts(case, found.chosen), time.perf_counter() - begun
     values, lows, highs = (np.atleast_1d(own).tolist() for own in found[:3])
     rows = zip(slices_of(case, cell.target).names, values, lows, highs, strict=True)
     return [Trial(value, low, high, *counts, "of the peer", True, name) for name, value, low, high in rows]
 
 
-@lru_cache(maxsize=2)
-def _case(source: Source) -> Case:
-    """Read a case once per worker, and keep it for the next blocks."""
-    return read_case(source)
+def _counts(case: Case, index: NDArray[np.int64]) -> tuple[int, int, float]:
+    """Return the number of draws, of distinct examples, and of failures among these."""
+    labels = np.unique(index)
+    return len(index), len(labels), float((1 - case.outcome[labels]).sum())
+
+
+_case = lru_cache(maxsize=2)(read_case)  # once per worker, and kept for the next blocks
 
 
 def encode(trials: list[Trial]) -> bytes:

@@ -34,6 +34,7 @@ def test_images_that_features_tell_are_decoded_and_the_error_is_of_images_not_le
     assert decoder.error < 0.35 * decoder.baseline
 
 
+@pytest.mark.slow
 def test_training_ends_when_nothing_is_learned_any_more() -> None:
     hidden, images = stripes(300, 1)
     seen: list[tuple[int, int | None]] = []

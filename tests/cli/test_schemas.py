@@ -17,44 +17,50 @@ from opacc_ray.runs.run import Run
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.fixture(scope="module", name="made")
+def made_schemas() -> dict[str, bytes]:
+    return schemas()
+
+
 @pytest.mark.parametrize("name", ["opacc-spec.json", "opacc-fleet-spec.json"])
-def test_committed_schemas_are_current(name: str) -> None:
+def test_committed_schemas_are_current(name: str, made: dict[str, bytes]) -> None:
     """Editors read them from the repository; `make docs-site` generates the others."""
     committed = (ROOT / "docs" / "schemas" / name).read_bytes()
-    assert committed == schemas()[name], "write them again: make docs-pages"
+    assert committed == made[name], "write them again: make docs-pages"
 
 
-def test_command_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_writes_them(made: dict[str, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schemas", str(tmp_path), "--json"]) == 0
     written = json.loads(capsys.readouterr().out)
-    assert sorted(Path(uri).name for uri in written["files"]) == sorted(schemas())
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == schemas()
+    assert sorted(Path(uri).name for uri in written["files"]) == sorted(made)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == made
 
 
 def test_every_kind_of_document_has_a_schema() -> None:
     """Also of modules that the command does not import: every class that declares a format is known."""
     texts = [path.read_text() for path in (ROOT / "opacc_ray").rglob("*.py")]
-    declared = {found for text in texts for found in re.findall(r'default="(opacc-[a-z-]+/\d+)"', text)}
+    form = re.compile(r'(?:default=|format_field\()"(opacc-[a-z-]+/\d+)"')
+    declared = {found for text in texts for found in form.findall(text)}
     assert declared == {kind.model_fields["format"].default for kind in kinds()}
     assert len(declared) > 40
 
 
-def test_every_key_is_described() -> None:
+def test_every_key_is_described(made: dict[str, bytes]) -> None:
     def undescribed(schema: dict, place: str) -> list[str]:
         found = [f"{place}.{name}" for name, item in schema.get("properties", {}).items() if "description" not in item]
         for name, part in schema.get("$defs", {}).items():
             found += undescribed(part, f"{place}.{name}")
         return found
 
-    documents = {name: json.loads(data) for name, data in schemas().items() if "spec" not in name}
+    documents = {name: json.loads(data) for name, data in made.items() if "spec" not in name}
     ours = [item for name, schema in documents.items() for item in undescribed(schema, name)]
     assert [item for item in ours if "Spec." not in item] == []
 
 
-def test_documents_fit_their_schemas(tmp_path: Path) -> None:
+def test_documents_fit_their_schemas(made: dict[str, bytes], tmp_path: Path) -> None:
     run = Run.open(str(copy_golden_run(tmp_path)))
     index = run.read_index()
     assert index is not None
     for document in (run.header, index, accuracy.estimate(run), status(run)):
         name = document.format.replace("/", "-")
-        jsonschema.validate(json.loads(document.to_bytes()), json.loads(schemas()[f"{name}.json"]))
+        jsonschema.validate(json.loads(document.to_bytes()), json.loads(made[f"{name}.json"]))

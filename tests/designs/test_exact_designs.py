@@ -32,7 +32,7 @@ def groupings(examples: frozenset[int], sizes: tuple[int, ...]) -> Iterator[list
             yield [group, *rest]
 
 
-@pytest.mark.parametrize(("size", "num", "seed"), POOLS)
+@pytest.mark.parametrize(("size", "num", "seed"), [(6, 2, 1), (7, 3, 2), (6, 3, 4)])
 def test_rao_hartley_cochran_is_unbiased_and_so_is_its_variance(size: int, num: int, seed: int) -> None:
     p, x = make_pool(size, seed)
     sizes = tuple(size // num + (g < size % num) for g in range(num))

@@ -16,7 +16,7 @@ from small_pictures import picture
 from opacc_ray.errors import DataError
 from opacc_ray.extract import extractor
 from opacc_ray.extract.extractor import Extraction, Extractor
-from opacc_ray.extract.inference import in_halves
+from opacc_ray.extract.inference import run_that_fits
 from opacc_ray.extract.shards import ShardReport, encode_shard, read_table
 from opacc_ray.extract.torch_model import Activations, Model
 from opacc_ray.lake.arrow_columns import to_numpy
@@ -143,7 +143,7 @@ def test_features_with_channels_last_are_close(tmp_path: Path) -> None:
     np.testing.assert_allclose(tables[0], tables[1], atol=1e-5)
 
 
-def test_a_batch_for_which_memory_is_short_runs_in_halves(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_batch_for_which_memory_is_short_runs_run_that_fits(caplog: pytest.LogCaptureFixture) -> None:
     given: list[int] = []
 
     def run(batch: np.ndarray) -> Activations:
@@ -153,7 +153,7 @@ def test_a_batch_for_which_memory_is_short_runs_in_halves(caplog: pytest.LogCapt
         return Activations(batch, 2 * batch, (batch[:, :1],))
 
     batch = np.arange(20, dtype=np.float32).reshape(10, 2)
-    found = in_halves(run, batch)
+    found = run_that_fits(run, batch)
     assert given == [10, 5, 2, 3, 5, 2, 3]
     np.testing.assert_array_equal(found.hidden, batch)
     np.testing.assert_array_equal(found.output, 2 * batch)
@@ -166,4 +166,4 @@ def test_one_example_for_which_memory_is_short_is_an_error() -> None:
         raise MemoryError("CUDA out of memory")
 
     with pytest.raises(MemoryError):
-        in_halves(run, np.zeros((4, 2), dtype=np.float32))
+        run_that_fits(run, np.zeros((4, 2), dtype=np.float32))

@@ -152,6 +152,7 @@ def test_a_sequence_decides_a_drop_by_two_sequences_that_share_its_error(home: H
     assert isinstance(written.failure, AlertError)
 
 
+@pytest.mark.slow
 def test_a_pool_that_changed_is_another_sample(home: Home, weeks: Weeks) -> None:
     home.label(home.run())
     weeks.next()

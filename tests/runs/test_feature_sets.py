@@ -99,15 +99,22 @@ OTHERS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def stored(lake: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run, dict[str, bytes]]:
+    """An output with one run, which only gets further runs, and what was extracted for it."""
+    home = tmp_path_factory.mktemp("stored")
+    first, made = run_spec(content(lake, home))
+    assert len(made) == 4
+    return home, first, features_of(first)
+
+
 @pytest.mark.parametrize("kind", OTHERS)
 def test_run_that_differs_in_nothing_that_decides_features_reuses_them(
-    kind: str, spec: Any, monkeypatch: pytest.MonkeyPatch
+    kind: str, stored: tuple[Path, Run, dict[str, bytes]], lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, made = run_spec(spec())
-    assert len(made) == 4
-    before = features_of(first)
+    home, first, before = stored
     monkeypatch.setattr(verbs, "check_model", None)  # no example is tried
-    second, again = run_spec(spec(**OTHERS[kind]))
+    second, again = run_spec(content(lake, home, **OTHERS[kind]))
     assert again == []
     assert second.rounds() == [1]
     assert second.features.uri == first.features.uri
@@ -197,6 +204,7 @@ def test_classes_too_few_for_stored_features_are_refused_before_a_run_is_made(sp
 # -- added -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_surprise_is_added_from_the_stored_hidden_layer_with_the_same_bits(
     spec: Any, lake: Path, tmp_path: Path
 ) -> None:
@@ -290,6 +298,7 @@ def _pixels(number: int) -> Any:
     return to_input(np.asarray(Image.open(io.BytesIO(picture(number)))))
 
 
+@pytest.mark.slow
 def test_example_without_an_added_feature_is_left_out_of_its_runs_alone(spec: Any, lake: Path, tmp_path: Path) -> None:
     """Training data of one predicted class short: dsa cannot be had of that class."""
     first, _ = run_spec(spec())

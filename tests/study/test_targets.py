@@ -18,7 +18,7 @@ from opacc_ray.study.peers.oasis import strata
 from opacc_ray.study.peers.peer import F_MEASURES, Positives, Question
 from opacc_ray.study.peers.structured import design, lasso, predict
 from opacc_ray.study.questions import question
-from opacc_ray.study.target import ALL, Target, truths_of
+from opacc_ray.study.target import ALL, Target, srs_deviation, truths_of
 
 PREDICTED = np.array([1, 1, 1, 1, 0, 0, 0, 0, 0, 0])
 TRUTH = np.array([1, 1, 1, 0, 1, 0, 0, 0, 0, 0])
@@ -86,7 +86,7 @@ class TestTruth:
             tn, tp = (both[c].sum() * (1 - miss[c]) for c in (0, 1))
             f = [2 * tn / (2 * tn + fn + fp), 2 * tp / (2 * tp + fn + fp)]
             found.append({"f1@1": f[1], "recall@0": tn / (tn + fp), "macro_f1": sum(f) / 2}[metric])
-        assert np.std(found) == pytest.approx(truth.srs_deviation(1000), rel=0.2)
+        assert np.std(found) == pytest.approx(srs_deviation(3000, truth.variance, 1000), rel=0.2)
 
     def test_names_of_classes(self, tmp_path: Path) -> None:
         names = np.array(["no", "yes"])
@@ -231,7 +231,7 @@ class TestPeersForF:
         truth, asked = truths_of(case, Target(metric))[ALL], question(case, Target(metric))
         found = [PEERS[name].estimate(asked, 100, np.random.default_rng(seed), 0.95) for seed in range(4)]
         error = np.array([one.value for one in found]) - truth.value
-        assert np.sqrt(np.mean(error**2)) < 1.3 * truth.srs_deviation(100)
+        assert np.sqrt(np.mean(error**2)) < 1.3 * srs_deviation(3000, truth.variance, 100)
         assert all(len(np.unique(one.chosen)) == len(one.chosen) <= 100 for one in found)
         assert np.mean([one.low <= truth.value <= one.high for one in found]) >= 0.25
 

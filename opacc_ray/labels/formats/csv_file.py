@@ -15,6 +15,8 @@ from contextlib import suppress
 from opacc_ray.errors import LabelError
 from opacc_ray.labels.label_rows import COLUMNS, Context, Label, LabelFile, Task, label_of, quoted
 
+IMAGES = ("addresses", "links", "copies")
+
 FORMULA_STARTS = tuple("=+-@\t\r\n＝＋－＠")  # East Asian locales read the wide ones as formulas
 
 

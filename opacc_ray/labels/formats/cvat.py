@@ -15,6 +15,8 @@ from xml.parsers import expat
 from opacc_ray.errors import LabelError
 from opacc_ray.labels.label_rows import Context, Label, LabelFile, Task, id_of_copy, is_cant_tell, label_of, quoted
 
+IMAGES = ("copies",)
+
 UNSURE, VALUE = "can't tell", "value"
 
 CHUNK = 1 << 16
@@ -88,17 +90,13 @@ class _Reader:
             self.num_images += 1
             self._image, self._answers = attributes.get("name", ""), []
         elif element == "tag" and self._image is not None:
-            self._add_tag(attributes)
+            if attributes.get("source") == "auto":
+                what = f"has a tag of {quoted(self._image)} that a model gave: import answers of people"
+                raise LabelError(f"{self._place()} {what}")
+            self._answers.append(attributes.get("label", ""))
             self._is_value = attributes.get("label") == VALUE
         elif element == "attribute" and attributes.get("name") == VALUE and self._is_value:
             self._text = []
-
-    def _add_tag(self, attributes: dict[str, str]) -> None:
-        if attributes.get("source") == "auto":
-            raise LabelError(
-                f"{self._place()} has a tag of {quoted(self._image or '')} that a model gave: import answers of people"
-            )
-        self._answers.append(attributes.get("label", ""))
 
     def _characters(self, text: str) -> None:
         if self._text is not None:

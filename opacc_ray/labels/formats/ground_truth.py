@@ -12,6 +12,8 @@ from typing import Any
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.labels.label_rows import Context, Label, LabelFile, Task, label_of, quoted
 
+IMAGES = ("addresses",)
+
 ID, RUN, ROUND = "opacc-id", "opacc-run", "opacc-round"
 
 
@@ -31,16 +33,11 @@ def looks_like(head: str) -> bool:
 
 def parse(file: LabelFile) -> Iterator[Label]:
     """Yield the labels of an output manifest; a line without a label is not answered yet."""
-    for number, line in enumerate(file.lines("\n"), start=1):
-        if not line.isspace():
-            yield _label_of_line(line, f"{file.name} line {number}")
+    lines = file.json_lines("import the output manifest as the job wrote it")
+    return (_label_of_line(found, place) for place, found in lines)
 
 
-def _label_of_line(line: str, place: str) -> Label:
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        raise LabelError(f"{place} is not valid JSON: import the output manifest as the job wrote it") from None
+def _label_of_line(found: Any, place: str) -> Label:
     if not isinstance(found, dict) or not isinstance(found.get(ID), str):
         raise LabelError(f"{place} has no {ID}: start the job with the manifest that `opacc manifest` wrote")
     fields = {key: str(found[name]) for key, name in (("id", ID), ("run", RUN), ("round", ROUND)) if name in found}

@@ -7,6 +7,8 @@ from typing import Any
 from opacc_ray.errors import LabelError
 from opacc_ray.labels.label_rows import COLUMNS, Context, Label, LabelFile, Task, label_of
 
+IMAGES = ("addresses", "links", "copies", "thumbnails")
+
 TASK_KEYS = frozenset({"opacc_id", "data", "annotations", "annotation_id", "result"})
 """Keys that a task of Label Studio has, and a row of labels has not."""
 
@@ -43,16 +45,8 @@ def parse(file: LabelFile) -> Iterator[Label]:
     if is_array_of_rows(file.head()):
         rows = enumerate(file.json(), start=1)
         return (_label_of_row(row, f"{file.name} item {number}") for number, row in rows)
-    lines = enumerate(file.lines("\n"), start=1)  # other ends of lines may be inside a string
-    return (_label_of_json(line, f"{file.name} line {number}") for number, line in lines if not line.isspace())
-
-
-def _label_of_json(line: str, place: str) -> Label:
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        raise LabelError(f"{place} is not valid JSON: write one JSON object per line") from None
-    return _label_of_row(found, place, ": write one per line")
+    lines = file.json_lines("write one JSON object per line")
+    return (_label_of_row(found, place, ": write one per line") for place, found in lines)
 
 
 def _is_row(found: Any) -> bool:

@@ -8,46 +8,31 @@ reason: they reveal how sure the model is. The bytes depend on the rows alone: t
 **Labels** come back days later: in part, twice, by several people, edited in a spreadsheet. A file is recognised by its
 content when it is imported, and the label log keeps its format.
 
-**A new format** is a file with ``looks_like(head)``, ``parse(file)`` and ``write(tasks, context)``, and one line in
-`FORMATS`.
+**A new format** is a module of this package and one line in `FORMATS`. Its module defines
+
+``looks_like(head)`` : recognise a file by its first characters
+``parse(file)`` : yield the labels of a ``LabelFile``
+``write(tasks, context)`` : return the files of some tasks, by name
+``IMAGES`` : the ways in which images can be given to it, the preferred one first
+``COPIES`` : if not ``images/``, the prefix of a copied image in a task; {folder} is the name of the tasks' folder
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal
 from urllib.parse import quote
 
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.labels.formats import csv_file, cvat, ground_truth, jsonl_file, label_studio
-from opacc_ray.labels.label_rows import Context, FormatName, Label, LabelFile, Task, Way, quoted
+from opacc_ray.labels.label_rows import Context, FormatName, Label, LabelFile, Task, quoted
 
-
-class Format(NamedTuple):
-    """A file format or a labelling tool."""
-
-    looks_like: Callable[[str], bool]  # recognises a file by its first characters
-    parse: Callable[[LabelFile], Iterator[Label]]
-    write: Callable[[Sequence[Task], Context], dict[str, bytes]]  # the files of some tasks, by name
-    images: tuple[Way, ...]  # ways in which images can be given to it, the preferred one first
-    copies: str = "images/"  # prefix of a copied image in a task; {folder} is the name of the tasks' folder
-
-
-FORMATS: dict[FormatName, Format] = {
-    "label-studio": Format(
-        label_studio.looks_like,
-        label_studio.parse,
-        label_studio.write,
-        ("links", "thumbnails", "copies"),
-        copies="/data/local-files/?d={folder}/images/",
-    ),
-    "cvat": Format(cvat.looks_like, cvat.parse, cvat.write, ("copies",)),
-    "ground-truth": Format(ground_truth.looks_like, ground_truth.parse, ground_truth.write, ("addresses",)),
-    "jsonl": Format(
-        jsonl_file.looks_like, jsonl_file.parse, jsonl_file.write, ("addresses", "links", "copies", "thumbnails")
-    ),
-    # the last: it accepts every text
-    "csv": Format(csv_file.looks_like, csv_file.parse, csv_file.write, ("addresses", "links", "copies")),
+FORMATS: dict[FormatName, Any] = {
+    "label-studio": label_studio,
+    "cvat": cvat,
+    "ground-truth": ground_truth,
+    "jsonl": jsonl_file,
+    "csv": csv_file,  # the last: it accepts every text
 }
 
 NOTES = {

@@ -20,14 +20,14 @@ from opacc_ray.labels.formats.csv_file import read_table
 from opacc_ray.labels.formats.jsonl_file import is_array_of_rows
 from opacc_ray.labels.label_rows import Context, Label, LabelFile, Task, is_cant_tell, label_of, quoted
 
+IMAGES = ("links", "thumbnails", "copies")
+COPIES = "/data/local-files/?d={folder}/images/"
+
 ID, RUN, ROUND = "opacc_id", "opacc_run", "opacc_round"
 UNSURE = "can't tell"
 
-MANY_CLASSES = 30
-"""With more classes, the config has a list with a search field instead of buttons."""
-
-VALUES = ("choices", "number", "text")
-"""Keys of an answer in the controls of our config."""
+MANY_CLASSES = 30  # with more classes, the config has a list with a search field instead of buttons
+VALUES = ("choices", "number", "text")  # keys of an answer in the controls of our config
 
 Json = Mapping[str, Any]
 

@@ -29,14 +29,9 @@ from opacc_ray.labels.labelled_rounds import canonical_form
 from opacc_ray.labels.labelling_tasks import doubled, waiting_ids
 from opacc_ray.runs.run import Run, name_of_labels
 
-SOURCE = "opacc label"
-"""Name of the page's files in the log."""
-
-RESERVED, LOOK = 900.0, 3.0
-"""Seconds for which an example is reserved, and between looks at the run."""
-
-FAR = 100
-"""Factor over all predictions and labels above which a number must be confirmed."""
+SOURCE = "opacc label"  # name of the page's files in the log
+RESERVED, LOOK = 900.0, 3.0  # seconds for which an example is reserved, and between looks at the run
+FAR = 100  # factor over all predictions and labels above which a number must be confirmed
 
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 """Numbers whose comma may be a decimal point or a thousands separator."""
@@ -92,7 +87,6 @@ class LabelQueue:
         self._load()
 
     def _load(self) -> None:
-        """Read the current state of the run."""
         log = read_log(self._run)
         share = log.overlap if self._overlap is None else self._overlap
         needed, twice = set[str](), set[str]()
@@ -178,16 +172,9 @@ class LabelQueue:
 
         ``text`` None is "can't tell"; ``over`` and ``sure`` are what the annotator confirmed, see :class:`UnsureError`.
 
-        Raises
-        ------
-        LabelError
-            The text is no label.
-        UnsureError
-            The annotator gave another answer on another page; or the number is far from all others.
-        TakenError
-            Enough others have answered, or the example was given up.
-        StorageError
-            It could not be written; nothing has changed, and it can be tried again.
+        Raises LabelError if the text is no label; UnsureError if the annotator gave another answer on another page, or
+        the number is far from all others; TakenError if enough others have answered, or the example was given up;
+        StorageError if it could not be written: nothing has changed, and it can be tried again.
         """
         with self._lock:
             id, given = self.ids[number], self._given[number]
@@ -233,10 +220,12 @@ class LabelQueue:
             raise UnsureError(f"{text} is over {FAR} times larger than expected here.", sure=text)
 
     def _write(self, annotator: str, id: str, label: str | None) -> str:
-        time = self._now()
+        time, written, classes = self._now(), label, self._run.spec.model.classes or ()
+        if label is not None and label in classes and is_cant_tell(label):  # a class called "unsure": by its index
+            written = str(classes.index(label))
         fields = {
             "id": id,
-            "label": self._written(label),
+            "label": written,
             "status": "unsure" if label is None else "labelled",
             "annotator": annotator,
             "labelled_at": time,
@@ -245,14 +234,10 @@ class LabelQueue:
         }
         data = json.dumps(fields, ensure_ascii=False).encode() + b"\n"
         name = name_of_labels("page.jsonl", data)
-        self._act(LabelAction(action="import", at=time, file=name, file_format="jsonl", source=SOURCE))
+        action = LabelAction(action="import", at=time, file=name, file_format="jsonl", source=SOURCE)
+        self._known.add(write_action(self._run, action))
         keep_file(self._run, self._round_of[id], "page.jsonl", data)
         return name
-
-    def _written(self, label: str | None) -> str | None:
-        """Return the label as written in a file; a class called "unsure" is written as its index."""
-        classes = self._run.spec.model.classes
-        return str(classes.index(label)) if label is not None and classes and is_cant_tell(label) else label
 
     def undo(self, annotator: str) -> tuple[int, Given] | None:
         """Withdraw an annotator's last answer on this page, and reserve its example; None if there is none."""
@@ -264,7 +249,8 @@ class LabelQueue:
                 if given is None or given.file != file:  # answered again, or withdrawn by somebody
                     history.pop()
                     continue
-                self._act(LabelAction(action="withdraw", at=self._now(), file=file))
+                action = LabelAction(action="withdraw", at=self._now(), file=file)
+                self._known.add(write_action(self._run, action))
                 history.pop()
                 del self._given[number][annotator]
                 self._reserved[annotator] = (number, self._clock() + RESERVED)
@@ -275,9 +261,6 @@ class LabelQueue:
         """Return the current time, later than that of every action so far."""
         self._last = max(datetime.now(UTC), self._last + timedelta(microseconds=1))
         return self._last.isoformat(timespec="microseconds")
-
-    def _act(self, action: LabelAction) -> None:
-        self._known.add(write_action(self._run, action))
 
     def progress(self, annotator: str) -> Progress:
         """Return the progress of all annotators and of one."""

@@ -14,8 +14,7 @@ from opacc_ray.labels.label_rows import checked_annotator
 from opacc_ray.labels.page.label_queue import LabelQueue
 from opacc_ray.runs.run import Run
 
-TOKEN = "OPACC_LABEL_TOKEN"
-"""Environment variable for a token that stays the same from one start to the next."""
+TOKEN = "OPACC_LABEL_TOKEN"  # environment variable for a token that stays the same from one start to the next
 
 SHORTEST_TOKEN = 16
 

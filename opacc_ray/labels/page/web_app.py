@@ -42,8 +42,7 @@ from opacc_ray.runs.run import Run
 
 log = logging.getLogger(__name__)
 
-MAX_BODY, LONGEST_PATH = 16_384, 100
-"""Most bytes of a request, and most characters of its path after the token."""
+MAX_BODY, LONGEST_PATH = 16_384, 100  # most bytes of a request, and most characters of its path after the token
 
 FILES = {
     "": ("page.html", "text/html"),
@@ -127,7 +126,6 @@ class WebApp:
         return self._state(name) | {"saved": {"label": kept.label}}
 
     def _state(self, name: str, undone: Given | None = None) -> dict[str, Any]:
-        """Return the state of the page for an annotator."""
         self._queue.look()
         number = self._queue.next(name)
         if number is None:

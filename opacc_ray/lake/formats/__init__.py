@@ -1,9 +1,10 @@
 """Formats of pools: one module each, and the keys of a spec that each one supports.
 
-A format is a module of this package and a line of :data:`FORMATS`. Its module defines ``TRAITS``, ``find``, ``cut``,
-and ``read`` or ``batches``; the other functions are optional:
+A format is a module of this package and a line of :data:`FORMATS`. Its module defines ``TRAITS``, ``SUFFIXES`` of its
+files or ``find``, ``cut``, and ``read`` or ``batches``; the other functions are optional:
 
-``find(store, rules, what)`` : return the pool's files in their order, as ``Found``; errors call the pool ``what``
+``find(store, rules, what)`` : return the pool's files in their order, as ``Found``; errors call the pool ``what``; the
+    default finds all files with the suffixes below the prefix
 ``cut(store, found, rules, limits, what)`` : return the files of each shard, or pieces of files, by the listing and the
     files' metadata alone, as ``Cut``
 ``read(store, shard, rules)`` : yield the examples of a shard one by one, in the order of its files, with a bad item in
@@ -40,11 +41,8 @@ if TYPE_CHECKING:
 else:
     FormatName = Literal[FORMATS]
 
-FEATURE_COLUMNS = (*LAYERS, *COLUMNS)
-"""Columns of a pool that hold what a model computed."""
-
-ROW_COLUMNS = ("id", "uri", "image", "array", "prior")
-"""Columns of a table whose rows are examples for a model."""
+FEATURE_COLUMNS = (*LAYERS, *COLUMNS)  # columns of a pool that hold what a model computed
+ROW_COLUMNS = ("id", "uri", "image", "array", "prior")  # columns of a table whose rows are examples for a model
 
 OPTIONAL_KEYS = ("filter", "split", "version", "timestamp", "catalog", "table")
 """Keys of a pool that only some formats support."""

@@ -45,7 +45,6 @@ def newest(store: Store, rules: Rules, what: str) -> str:
 
 
 def _open(store: Store, rules: Rules, what: str) -> Any:
-    """Open the table at the version in the rules."""
     deltalake = import_package("deltalake", "delta", what)
     exceptions = import_package("deltalake.exceptions", "delta", what)
     try:

@@ -122,7 +122,6 @@ class _Truncated(Exception):
 
 
 def _opened(store: Store, entry: Entry) -> Any:
-    """Open the record batches of a stream."""
     import pyarrow as pa
 
     with unless_valid(f"{store.uri_of(entry.key)} is not a valid Arrow stream"):

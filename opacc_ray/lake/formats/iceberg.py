@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from opacc_ray.errors import DataError, shortened
+from opacc_ray.lake.arrow_columns import unless_valid
 from opacc_ray.lake.examples import Constants, Found, Rules
 from opacc_ray.lake.filters import parse_filter
 from opacc_ray.lake.formats import FEATURE_COLUMNS, ROW_COLUMNS, Traits, parquet
@@ -75,19 +76,16 @@ def newest(store: Store, rules: Rules, what: str) -> str:
 def _open(store: Store, rules: Rules, what: str) -> Any:
     tables = import_package("pyiceberg.table", "iceberg", what)
     exceptions = import_package("pyiceberg.exceptions", "iceberg", what)
-    try:
-        options = access(store, S3_OPTIONS)
-        if rules.catalog is not None:
-            catalog, name = rules.catalog
-            load = import_package("pyiceberg.catalog", "iceberg", what).load_catalog
-            return load(catalog, **options).load_table(name)
-        return tables.StaticTable.from_metadata(rules.file or _newest_metadata(store, what), options)
-    except DataError:
-        raise
-    except (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError, FileNotFoundError) as error:
-        raise DataError(f"there is no Iceberg table: {shortened(str(error), 200)}; check {what}.uri") from None
-    except Exception as error:  # catalogs and damaged metadata raise many kinds
-        raise DataError(f"the Iceberg table {store.uri} cannot be opened ({shortened(str(error), 200)})") from None
+    with unless_valid(f"the Iceberg table {store.uri} cannot be opened"):
+        try:
+            options = access(store, S3_OPTIONS)
+            if rules.catalog is not None:
+                catalog, name = rules.catalog
+                load = import_package("pyiceberg.catalog", "iceberg", what).load_catalog
+                return load(catalog, **options).load_table(name)
+            return tables.StaticTable.from_metadata(rules.file or _newest_metadata(store, what), options)
+        except (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError, FileNotFoundError) as error:
+            raise DataError(f"there is no Iceberg table: {shortened(str(error), 200)}; check {what}.uri") from None
 
 
 def _newest_metadata(store: Store, what: str) -> str:

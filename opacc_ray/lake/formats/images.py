@@ -2,10 +2,10 @@
 
 from functools import partial
 
-from opacc_ray.lake.decode import ImageError, decode_image, decoded_bytes
+from opacc_ray.lake.decode import decoded_bytes
 from opacc_ray.lake.examples import BadItem, Cut, Example, Found, Items, Limits, Rules, Shard
 from opacc_ray.lake.formats import Traits
-from opacc_ray.lake.listing import find_files
+from opacc_ray.lake.row_examples import decoded
 from opacc_ray.lake.store import Entry, Store, in_order
 
 TRAITS = Traits()
@@ -15,11 +15,6 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif")
 READERS = 16  # files that are read at a time
 
 READ_BYTES = DECODED_BYTES = 64 << 20  # bytes of files, and of pixels, that one shard may read ahead
-
-
-def find(store: Store, rules: Rules, what: str) -> Found:
-    """Return all images below the prefix."""
-    return find_files(store, SUFFIXES, what)
 
 
 def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> Cut:
@@ -59,8 +54,5 @@ def _decoded(store: Store, rules: Rules, pair: tuple[Entry, bytes | None]) -> Ex
     entry, content = pair
     if content is None:
         return BadItem(entry.key, f"{entry.size} bytes, and pool.max_bytes is {rules.max_bytes}")
-    try:
-        array = decode_image(content, alpha=rules.alpha, max_pixels=rules.max_pixels)
-    except ImageError as error:
-        return BadItem(entry.key, str(error))
-    return Example(entry.key, store.uri_of(entry.key), array)
+    found = decoded(content, rules)
+    return BadItem(entry.key, found) if isinstance(found, str) else Example(entry.key, store.uri_of(entry.key), found)

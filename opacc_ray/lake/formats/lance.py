@@ -102,7 +102,6 @@ def _paths(fragment: Any) -> list[str]:
 
 
 def _open(store: Store, rules: Rules, what: str) -> Any:
-    """Open the table at the version in the rules."""
     lance = import_package("lance", "lance", what)
     options = {name.lower(): value for name, value in storage_options(store).items()}
     try:
@@ -122,7 +121,6 @@ def _open(store: Store, rules: Rules, what: str) -> Any:
 
 
 def _at_time(table: Any, store: Store, timestamp: str, what: str) -> Any:
-    """Return the table at the newest version at a time."""
     wanted = moment(timestamp, what)
     times = [(each["timestamp"].astimezone(UTC), each["version"]) for each in table.versions()]
     before = [number for time, number in times if time <= wanted]
@@ -138,7 +136,6 @@ def _message(error: Exception) -> str:
 
 
 def _at(constants: Sequence[tuple[str, Any]], rules: Rules) -> Rules:
-    """Return the rules with the planned version."""
     return rules._replace(version=dict(constants)[VERSION], timestamp=None)
 
 

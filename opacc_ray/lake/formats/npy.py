@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError, shortened
 from opacc_ray.lake.examples import BadItem, Cut, Example, Found, Items, Limits, Piece, Rules, Shard, fault_of_id
 from opacc_ray.lake.formats import Traits
-from opacc_ray.lake.listing import find_files
 from opacc_ray.lake.store import Entry, Store, in_order
 
 TRAITS = Traits()
+
+SUFFIXES = (".npy", ".npz")
 
 THREADS = 16  # headers that are read at a time
 
@@ -36,11 +37,6 @@ _FREE_BYTES = 64 << 20  # any ratio is harmless up to here
 _MAX_HEADER = 10_000
 _MAX_ITEM = 1024  # bytes of one item: numbers have at most 16, text has 4 per character
 _HEAD_BYTES = _MAX_HEADER + 16  # at the beginning of an .npy file contain its header in any version
-
-
-def find(store: Store, rules: Rules, what: str) -> Found:
-    """Return all NumPy files below the prefix."""
-    return find_files(store, (".npy", ".npz"), what)
 
 
 def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> Cut:
@@ -84,7 +80,6 @@ def read(store: Store, shard: Shard, rules: Rules) -> Items:
 
 
 def _slice(store: Store, piece: Piece) -> Iterator[Example]:
-    """Yield the rows of a piece, reading no others."""
     entry = piece.entry
     found = _locate(store, entry)
     assert found is not None  # the file is that of the plan, or reading it raises

@@ -28,7 +28,7 @@ from opacc_ray.lake.filters import ALL, Condition, check_filter, columns_of, kee
 from opacc_ray.lake.formats import ROW_COLUMNS, Traits
 from opacc_ray.lake.listing import find_files
 from opacc_ray.lake.object_file import ObjectFile
-from opacc_ray.lake.parquet_io import Footer, footer_at, group_bytes, read_group
+from opacc_ray.lake.parquet_io import Footer, chunks_of, footer_at, read_group
 from opacc_ray.lake.store import Entry, Store, in_order
 
 TRAITS = Traits(columns=ROW_COLUMNS, needs=("image", "array", "uri"), keys=("filter",))
@@ -172,14 +172,15 @@ def _describe(store: Store, entry: Entry, wanted: Sequence[str], found: Found) -
         types = {name: value.type for name, value in constants}
         types |= {name: schema.field(each).type for name, each in called.items()}
         renamed = (name for name in wanted if called.get(name) != name and name in (*called, *schema.names))
-        groups = range(metadata.num_row_groups)
+        chunks = [list(chunks_of(metadata, own, group)) for group in range(metadata.num_row_groups)]
+        num_bytes = [sum(chunk.total_compressed_size for chunk, _ in held) for held in chunks]
         return _File(
             entry,
             source,
             types,
             [*schema.names, *(name for name, _ in constants)],
             tuple((name, called.get(name)) for name in renamed),
-            [(metadata.row_group(group).num_rows, group_bytes(metadata, group, own)) for group in groups],
+            [(metadata.row_group(group).num_rows, num) for group, num in enumerate(num_bytes)],
         )
 
 
@@ -225,7 +226,6 @@ def _check_schema(files: Sequence[_File], found: Found, wanted: Sequence[str], c
 
 
 def _is_constant(condition: Condition, constants: Constants) -> bool:
-    """Return whether all columns of a condition are constants of the file."""
     return set(columns_of(condition)) <= {name for name, _ in constants}
 
 

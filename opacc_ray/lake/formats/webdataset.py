@@ -20,11 +20,12 @@ from opacc_ray.lake.decode import ImageError, decode_image
 from opacc_ray.lake.examples import BadItem, Cut, Example, Found, Items, Limits, Rules, Shard
 from opacc_ray.lake.formats import Traits, images
 from opacc_ray.lake.formats.npy import read_npy
-from opacc_ray.lake.listing import find_files
 from opacc_ray.lake.object_file import ObjectFile
-from opacc_ray.lake.store import Entry, Store
+from opacc_ray.lake.store import Store
 
 TRAITS = Traits(columns=("image", "array"))
+
+SUFFIXES = (".tar",)
 
 CHUNK_BYTES = 8 << 20  # bytes of one request
 
@@ -37,11 +38,6 @@ class _Member(NamedTuple):
     size: int
 
 
-def find(store: Store, rules: Rules, what: str) -> Found:
-    """Return all tar files below the prefix."""
-    return find_files(store, (".tar",), what)
-
-
 def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> Cut:
     """Return one file for each shard."""
     return Cut([(entry,) for entry in found.entries])
@@ -52,17 +48,12 @@ def read(store: Store, shard: Shard, rules: Rules) -> Items:
     for entry in shard.entries:
         count = 0
         try:
-            for item in _examples(store, entry, rules):
+            for _, members in groupby(_members(store.open_entry(entry), rules), key=lambda member: member.key):
+                yield _example(entry.key, store.uri_of(entry.key), list(members), rules)
                 count += 1
-                yield item
         except (tarfile.TarError, EOFError, DataError) as error:
             reason = shortened(str(error), 200)
             yield BadItem(entry.key, f"the tar file is cut short after {count} examples ({reason}); write it again")
-
-
-def _examples(store: Store, entry: Entry, rules: Rules) -> Items:
-    for _, members in groupby(_members(store.open_entry(entry), rules), key=lambda member: member.key):
-        yield _example(entry.key, store.uri_of(entry.key), list(members), rules)
 
 
 def _members(file: ObjectFile, rules: Rules) -> Iterator[_Member]:
@@ -90,7 +81,6 @@ def _members(file: ObjectFile, rules: Rules) -> Iterator[_Member]:
 
 
 def _extensions(rules: Rules) -> tuple[str, ...]:
-    """Return the extensions of possible inputs."""
     columns = rules.columns
     if columns.image is not None:
         return tuple(columns.image.lower().split(";"))
@@ -98,7 +88,6 @@ def _extensions(rules: Rules) -> tuple[str, ...]:
 
 
 def _example(tar: str, uri: str, members: list[_Member], rules: Rules) -> Example | BadItem:
-    """Return the example of the members with one key."""
     wanted = _extensions(rules)
     name = f"{tar}/{members[0].key}"
     found = next((member for member in members if member.extension in wanted), None)

@@ -40,9 +40,19 @@ from numpy.typing import NDArray
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.loops import in_threads
 from opacc_ray.parts.view import View
-from opacc_ray.samplers.neyman.signals import GIVEN, HALF_RANGE, Signals, pool_signals, signals_of_others, spread_ranks
+from opacc_ray.samplers.neyman.signals import (
+    GIVEN,
+    HALF_RANGE,
+    LEAST_STATED,
+    STATED,
+    Signals,
+    pool_signals,
+    signals_of_others,
+    spread_ranks,
+    with_stated,
+)
 
-_LOWEST = 1e-6  # p stays inside [_LOWEST, 1 - _LOWEST]
+_LOWEST = 1e-6  # p stays inside [_LOWEST, 1 - _LOWEST], or as far as the stated confidence goes
 _LEAST_SHARE = 1e-6  # of an expert that is used
 _BLOCK = 1 << 13
 _VALUES_PER_EXPERT = 4  # what p of one example costs, in values that are added
@@ -93,6 +103,12 @@ EXPERTS = (
     Expert(2.0, _HISTORY | _HINTS),
 )
 
+STATED_EXPERTS = (
+    Expert(1e-9, {}),
+    Expert(1.0, {STATED: Coefficient(1.0, 0.3), "prediction": Coefficient(0.0, 1.0)}),
+)
+"""Where rare classes are served: the stated confidence, with a level for each predicted class."""
+
 
 class Fit(NamedTuple):
     """One expert, fitted."""
@@ -123,7 +139,8 @@ class Mixture(NamedTuple):
                 self._add([own[rows] for own in signals.values], classes, average[rows])
 
         in_threads(over, signals.size, len(self.weight) * _VALUES_PER_EXPERT)
-        return np.clip(average, _LOWEST, 1 - _LOWEST, out=average)
+        lowest = LEAST_STATED if STATED in signals.kinds else _LOWEST
+        return np.clip(average, lowest, 1 - lowest, out=average)
 
     def _add(
         self, values: list[NDArray[np.float64]], classes: NDArray[np.integer] | None, average: NDArray[np.float64]
@@ -211,7 +228,7 @@ def distinct_experts(present: frozenset[str]) -> list[Expert]:
     that is GIVEN where it is absent.
     """
     merged: dict[tuple[tuple[str, Coefficient], ...], Expert] = {}
-    for expert in EXPERTS:
+    for expert in STATED_EXPERTS if STATED in present else EXPERTS:
         there = {kind: prior for kind, prior in expert.coefficient.items() if kind in present}
         if expert.coefficient and (not there or GIVEN & (expert.coefficient.keys() - there.keys())):
             continue
@@ -273,7 +290,7 @@ def _intercept(expert: Expert, seen: Signals) -> Coefficient:
     does not change that: in the middle it is HALF_RANGE below its top, and so is a surprise.
     """
     prior = HALF_RANGE * expert.coefficient.get("prior", Coefficient(0.0, 0.0)).mean * ("prior" in seen.kinds)
-    if not expert.coefficient.keys().isdisjoint(("confidence", "rank", "history")):
+    if not expert.coefficient.keys().isdisjoint(("confidence", "rank", "history", STATED)):
         return Coefficient(prior, 1.0)
     surprise = expert.coefficient.get("surprise", Coefficient(0.0, 1.0)).mean * seen.kinds.count("surprise")
     return Coefficient(seen.expected_logit + prior + HALF_RANGE * surprise, 1.5 if "confidence" in seen.kinds else 3.0)
@@ -287,15 +304,18 @@ def _dispersion(failure: NDArray[np.float64]) -> float:
     return float(np.clip(failure.var() / (mean * (1 - mean)), 0.01, 1.0))
 
 
-def read_signals(view: View, num_directions: int, history: History = NO_HISTORY) -> Signals:
+def read_signals(view: View, num_directions: int, history: History = NO_HISTORY, *, stated: bool = False) -> Signals:
     """Return the signals of a pool, with a history's ``prior`` and what its labels predict; made once per view.
+
+    With ``stated`` the confidence itself is one more, and the only one that experts use.
 
     The model is fitted to the labels of other examples as to labels of the pool. As they are many, it also learns what
     the signals mean in each predicted class. The logit of its p is one more signal of the pool: two experts start from
     it, and the other experts do not use it. So labels of the pool decide whether it holds, and a few correct its level
     and its slope. Raises DataError if a feature of the pool or the history cannot be, or the hidden layers differ.
     """
-    return view.once("signals", (num_directions, history), lambda: _with_history(view, num_directions, history))
+    found = view.once("signals", (num_directions, history), lambda: _with_history(view, num_directions, history))
+    return view.once("stated signals", (num_directions, history), lambda: with_stated(view, found)) if stated else found
 
 
 def _with_history(view: View, num_directions: int, history: History) -> Signals:

@@ -47,7 +47,8 @@ from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import neyman, parse_parameters
 from opacc_ray.samplers.base import Previous, Task
-from opacc_ray.samplers.neyman.failure_model import Forecast, predict_failure, read_signals
+from opacc_ray.samplers.neyman.failure_model import Forecast, predict_failure
+from opacc_ray.samplers.neyman.sampling import signals_for
 from opacc_ray.selection import Selection
 
 Array = NDArray[np.float64]
@@ -142,7 +143,7 @@ def fit(view: View, selections: Sequence[Selection], outcomes: Sequence[Outcome]
     before = labelled_before(selections)
     labelled, outcome = np.concatenate([part.index for part in selections]), np.concatenate(outcomes)
     parameters = parse_parameters("neyman", selections[0].parameters)
-    forecast = predict_failure(read_signals(view, parameters.directions, history), labelled, 1 - outcome)
+    forecast = predict_failure(signals_for(view, parameters, history), labelled, 1 - outcome)
     share = trusted_share(len(labelled))
     leverages = np.split(forecast.leverage, np.cumsum([len(part) for part in selections])[:-1])
 

@@ -70,10 +70,13 @@ from numpy.typing import NDArray
 from opacc_ray.designs.drawing import draw_along
 from opacc_ray.designs.inclusion_probability import SURE, InclusionProbability, inclusion_probabilities
 from opacc_ray.errors import SpecError
+from opacc_ray.estimators.metrics import ACCURACY, is_of_class, parse_metric
 from opacc_ray.estimators.plausibility import FORESEEN_FROM
+from opacc_ray.history import History
 from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import Draw, MethodParameters, OtherModel, Task, parameter
 from opacc_ray.samplers.neyman.failure_model import Forecast, predict_failure, read_signals
+from opacc_ray.samplers.neyman.serving import Pieces, is_rare, serve
 from opacc_ray.samplers.neyman.signals import Signals
 
 Array = NDArray[np.float64]
@@ -85,6 +88,9 @@ CREDIT = 3.0
 
 KEPT_PER_LABEL, LEAST_KEPT = 25, 1000
 """Examples that the walk starts from, for each to draw and in all."""
+
+CHEAP = 0.1
+"""Share of all labels that a part may take to be labelled wholly."""
 
 _GIVEN = {"confidence": "confidence", "history": "labelled reference", "prior": "prior"}
 """Signals that claim to know how likely failures are, and what users call them."""
@@ -109,6 +115,11 @@ class Parameters(MethodParameters):
         "labels: the estimate predicts by a fit to all labels; rounds: each round by the labels before it, exactly "
         "unbiased",
     )
+    serve: tuple[str, ...] = parameter(
+        (ACCURACY,),
+        "numbers that the draw serves: accuracy, metrics such as macro_f1 or recall@3, the name of slices, prediction "
+        "or truth (all classes)",
+    )
     predicts_failures = learns_from_history = serves_several = True
 
     @property
@@ -116,6 +127,9 @@ class Parameters(MethodParameters):
         return ("prediction", "confidence", "dsa", "lsa", *(["hidden"] if self.directions else []))
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "serve", tuple(self.serve))
+        for name in filter(is_of_class, self.serve):
+            parse_metric(name)
         if not 0 < self.floor <= 1:
             raise SpecError(
                 f"floor={self.floor}: give a share above 0, so that every example can be drawn, "
@@ -226,10 +240,22 @@ def plan(view: View, task: Task) -> Plan:
     forecasts, labelled = foresee(view, task), task.previous.chosen
     free = _without(np.arange(view.size), labelled)
     failure = tuple(_without(own.failure, labelled) for own in forecasts)
-    size = relative_deviation(failure)
-    share = uniform_share(size, price_of(task, min(own.bayes_factor for own in forecasts)), task.parameters.floor)
+    models = [OtherModel(view, task.previous.outcome), *task.others]
+    served = [
+        own
+        for model, forecast, p in zip(models, forecasts, failure, strict=True)
+        for own in serve(
+            task.parameters.serve, Pieces(model.view, forecast.signals, labelled, 1 - model.outcome, free, p)
+        )
+    ]
+    size = relative_deviation([own.deviation for own in served])
+    price = price_of(task, min(own.bayes_factor for own in forecasts))
+    share = max(uniform_share(size, price, task.parameters.floor, own.effect) for own in served)
     size *= 1 - share
     size += share
+    most = CHEAP * (task.budget + len(labelled))
+    for part in [own.part for own in served if own.part is not None and own.part.sum() <= min(most, task.budget - 1)]:
+        size[part] = size.max() / SURE * task.budget
     probability = inclusion_probabilities(size, task.budget)
     return Plan(forecasts[0].signals, labelled, free, failure, size, probability)
 
@@ -250,31 +276,41 @@ def price_of(task: Task, bayes_factor: float = 1.0) -> float:
 def foresee(view: View, task: Task) -> list[Forecast]:
     """Return what the labels so far predict for every model, that of the view first."""
     labelled, outcome = task.previous
+    models = (OtherModel(view, outcome, task.history), *task.others)
     return [
-        predict_failure(
-            read_signals(model.view, task.parameters.directions, model.history), labelled, 1 - model.outcome
-        )
-        for model in (OtherModel(view, outcome, task.history), *task.others)
+        predict_failure(signals_for(model.view, task.parameters, model.history), labelled, 1 - model.outcome)
+        for model in models
     ]
 
 
-def relative_deviation(failure: Sequence[Array]) -> Array:
-    """Return σ over its mean, (n,), from p (n,) of each model; of several, what they make together over its mean."""
-    own = [np.sqrt(p * (1 - p)) for p in failure]
-    for deviation in own:
-        deviation /= deviation.mean()
+def signals_for(view: View, parameters: Parameters, history: History) -> Signals:
+    """Return the signals of a pool that predict its failures."""
+    return read_signals(view, parameters.directions, history, stated=is_rare(parameters.serve, view))
+
+
+def relative_deviation(deviations: Sequence[Array]) -> Array:
+    """Return σ over its mean, (n,), from that of each number; of several, what they make together over its mean."""
+    own = [deviation / max(float(deviation.mean()), 1e-300) for deviation in deviations]
     if len(own) == 1:
         return own[0]
     joint: Array = np.sqrt(np.mean(np.square(own), axis=0))
     return joint / joint.mean()
 
 
-def uniform_share(deviation: Array, price: float, floor: float) -> float:
-    """Return φ: the least share, not below ``floor``, at which a worthless p costs no more than ``price``."""
+def uniform_share(deviation: Array, price: float, floor: float, effect: Array | None = None) -> float:
+    """Return φ: the least share, not below ``floor``, at which a worthless p costs no more than ``price``.
+
+    The mean in A is weighted by the square of the ``effect`` (n,) that an outcome has on the number.
+    """
+    square = None if effect is None else np.square(effect)
+    total = len(deviation) if square is None else float(square.sum())
 
     def is_cheap(share: float) -> bool:  # A(φ) <= 1 + price; A is the mean of 1/size, added up block by block
-        blocks = (deviation[start : start + _BLOCK] for start in range(0, len(deviation), _BLOCK))
-        return sum(float((1 / (share + (1 - share) * own)).sum()) for own in blocks) <= (1 + price) * len(deviation)
+        found = 0.0
+        for start in range(0, len(deviation), _BLOCK):
+            size = share + (1 - share) * deviation[start : start + _BLOCK]
+            found += float(((1 if square is None else square[start : start + _BLOCK]) / size).sum())
+        return found <= (1 + price) * total
 
     return least_share(is_cheap, floor)
 

@@ -7,6 +7,7 @@
     direction    the first few principal directions of the hidden layer, standard deviation 1
     prior        ranks of the user's own columns likewise, 0 for the example most likely to fail
     history      logit of p by a history's labels (:func:`opacc_ray.samplers.neyman.failure_model.read_signals`)
+    stated       logit(1 - c) as it is, c kept within 1e-9: only where a rare class is served
 
 Ranks, because surprise has no natural unit and long tails, and because softmax saturates: of two examples that get
 0.9999 and 0.9998 one may fail ten times as often, which the logit hardly shows and the rank does. They end at 0, so
@@ -41,6 +42,8 @@ LEAST_DOUBT, MOST_DOUBT = 1e-5, 1 - 1e-3
 _SHARE_WITHOUT_CONFIDENCE = 0.1
 HALF_RANGE = float(np.sqrt(3.0))
 """Half the range of ranks with standard deviation 1."""
+
+STATED, LEAST_STATED = "stated", 1e-9
 
 GIVEN = frozenset({"prior", "history"})
 """Kinds that are made of no feature: they are known of the pool alone."""
@@ -112,6 +115,13 @@ def _make(view: View, num_directions: int) -> Signals:
         kinds += ["direction"] * len(coordinates)
         values += coordinates
     return Signals(tuple(kinds), tuple(values), classes, names, float(logit(share)), view.size)
+
+
+def with_stated(view: View, signals: Signals) -> Signals:
+    """Return the signals with the stated confidence."""
+    from scipy.special import logit
+
+    return signals.add(STATED, logit(np.clip(1 - view.column("confidence"), LEAST_STATED, 1 - LEAST_STATED)))
 
 
 def signals_of_others(view: View, own: Signals, num_directions: int, other: Pool) -> Signals:

@@ -14,8 +14,7 @@ import numpy as np
 
 from opacc_ray.study.peers.peer import Array, PeerEstimate, Question, normal
 
-MIX = 0.5
-"""τ."""
+MIX = 0.5  # τ
 
 
 def estimate(asked: Question, budget: int, rng: np.random.Generator, level: float) -> PeerEstimate:

@@ -1,0 +1,100 @@
+"""Draws that serve a metric, a class or slices: probabilities follow its standard deviation, at a bounded price."""
+
+import numpy as np
+import pytest
+
+import opacc_ray as opacc
+from opacc_ray.errors import SpecError
+from opacc_ray.parts.view import view_of
+from opacc_ray.samplers.base import NO_PREVIOUS, Task
+from opacc_ray.samplers.neyman import Parameters, plan
+from opacc_ray.samplers.neyman.serving import is_rare
+
+N = 4000
+PREDICTED = np.repeat([1, 0], [400, N - 400])
+SHARE = np.where(PREDICTED == 1, 0.8, 0.95)  # confidence, the same for all of a class
+
+
+def pool(size: int = N, **more: object) -> opacc.Pool:
+    return opacc.Pool(prediction=PREDICTED[:size], confidence=SHARE[:size], **more)
+
+
+def mean_probability(serve: str, parts: np.ndarray, own: opacc.Pool | None = None) -> list[float]:
+    found = plan(view_of(own or pool()), Task(200, Parameters(serve=(serve,)), NO_PREVIOUS))
+    return [float(found.probability[parts == part].mean()) for part in np.unique(parts)]
+
+
+def ratio_of_f1() -> float:
+    """(2 - F)σ in A over Fσ elsewhere, from the forecasts of the plan without labels."""
+    ready = plan(view_of(pool()), Task(200, Parameters(), NO_PREVIOUS))
+    p = ready.failure[0]
+    inside = PREDICTED == 1
+    tp, fn = (1 - p)[inside].sum(), p[~inside].sum()
+    f = 2 * tp / (inside.sum() + tp + fn)
+    deviation = np.sqrt(p * (1 - p))
+    return float((2 - f) * deviation[inside][0] / (f * deviation[~inside][0]))
+
+
+def test_f1_draws_by_its_factors() -> None:
+    elsewhere, inside = mean_probability("f1@1", PREDICTED)
+    floor = 0.1  # of the mean probability: the uniform share
+    served = [(own / (200 / N) - floor) / (1 - floor) for own in (elsewhere, inside)]
+    assert served[1] / served[0] == pytest.approx(ratio_of_f1(), rel=1e-4)
+
+
+@pytest.mark.parametrize(("serve", "more"), [("precision@1", 1), ("prevalence@1", 0), ("accuracy", None)])
+def test_labels_go_where_the_number_is_decided(serve: str, more: int | None) -> None:
+    by_accuracy, found = mean_probability("accuracy", PREDICTED), mean_probability(serve, PREDICTED)
+    if more is None:
+        assert found == by_accuracy
+    else:
+        assert found[more] > by_accuracy[more] * 0.999
+        assert serve != "precision@1" or found[0] < 0.2 * by_accuracy[0]
+
+
+@pytest.mark.parametrize("serve", ["prediction", "camera"])
+def test_every_slice_has_as_many_labels(serve: str) -> None:
+    camera = np.arange(N) % 4 == 0
+    parts = PREDICTED if serve == "prediction" else camera
+    own = pool(slices={"camera": camera})
+    found = np.array(mean_probability(serve, parts, own)) * np.bincount(parts)
+    uniform = np.bincount(parts) * 200 / N * 0.1
+    assert found - uniform == pytest.approx([90, 90], abs=1)
+
+
+def test_a_worthless_prediction_costs_no_more_than_its_price() -> None:
+    """Of the number that is served: the variance is that of a simple random sample times 1.07 at most."""
+    rng = np.random.default_rng(3)
+    own = opacc.Pool(prediction=PREDICTED, confidence=rng.uniform(0.3, 1, N))
+    for serve in ("f1@1", "recall@1", "macro_f1", "prediction", "accuracy"):
+        found = plan(view_of(own), Task(200, Parameters(serve=(serve,)), NO_PREVIOUS))
+        worst = [np.mean(200 / N / found.probability[c == PREDICTED]) for c in (0, 1)]
+        assert min(worst) <= 1.07 + 1e-3, serve
+
+
+def test_a_rare_class_is_predicted_by_the_stated_confidence_alone() -> None:
+    rare = opacc.Pool(prediction=np.arange(N) < 5, confidence=np.full(N, 0.9999))
+    assert [is_rare((name,), view_of(rare)) for name in ("f1@1", "f1@0", "accuracy")] == [True, False, False]
+    ready = plan(view_of(rare), Task(200, Parameters(serve=("f1@1",)), NO_PREVIOUS))
+    assert ready.failure[0][5:] == pytest.approx(1e-4, rel=0.02)  # as stated, which is below what experts would say
+
+
+def test_served_numbers_are_named_by_class_and_kept_with_the_selection(tmp_path: object) -> None:
+    own = opacc.Pool(prediction=np.array(["cat", "dog"])[PREDICTED], confidence=SHARE)
+    chosen = opacc.select(own, budget=50, serve=["accuracy", "recall@dog"])
+    assert list(chosen.parameters["serve"]) == ["accuracy", "recall@1"]
+    assert list(opacc.select(own, budget=50, serve="f1").parameters["serve"]) == ["f1@1"]
+
+
+@pytest.mark.parametrize(
+    ("serve", "words"),
+    [
+        ("recall@cow", 'metric recall@cow has the class "cow"; give one of cat, dog'),
+        ("rocall@dog", "metric 'rocall@dog': choose one of accuracy"),
+        ("lens", "the pool has no slices 'lens'"),
+    ],
+)
+def test_a_number_that_there_is_not(serve: str, words: str) -> None:
+    own = opacc.Pool(prediction=np.array(["cat", "dog"])[PREDICTED], confidence=SHARE)
+    with pytest.raises(SpecError, match=words):
+        opacc.select(own, budget=50, serve=[serve])
