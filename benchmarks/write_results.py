@@ -63,7 +63,7 @@ ALL = {
     "characterize_scale": "--actors 1 2 4",
     "chaos": "100 0",
 }
-"""Documents that `all` writes, with their arguments; the others need data that make_cases.py does not make."""
+"""Documents that `all` writes, with their arguments; the others need other data."""
 
 REGRESSION = "digits_angle"
 """The case without a confidence."""

@@ -146,6 +146,16 @@ def test_numbers_are_stated_for_every_case_and_method_that_estimates_them() -> N
         assert [row[:2] for row in table[1:]] == [[case, method] for case in cases for method in methods]
 
 
+def test_a_number_is_stated_with_error_coverage_and_width() -> None:
+    cell = {"case": "a_b", "method": "srs", "budget": 50, "mse": 0.0004, "coverage": 0.955, "width": 0.0784}
+    case = {"case": "a_b", "truth": {"": 0.8}}
+    spec = {"budgets": [50], "level": 0.95, "repetitions": 1000}
+    results = {"cases": [case], "methods": ["srs", "oasis"], "cells": [cell], "spec": spec}
+    *_, row, truth = number_tables.table(results)
+    assert row == "| a b | srs | 0.0200, 96, 1.00 |"
+    assert truth == "\nTrue: a b 0.8000. 1,000 repetitions."
+
+
 def test_every_aid_of_neyman_is_measured() -> None:
     [table] = tables("misled")
     assert tuple(table[0]) == misled.COLUMNS

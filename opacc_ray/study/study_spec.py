@@ -16,9 +16,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from opacc_ray.errors import SpecError
-from opacc_ray.estimators.metrics import ACCURACY, parse_metric
+from opacc_ray.estimators.metrics import ACCURACY, AVERAGES, CLASS_METRICS, parse_metric
 from opacc_ray.samplers import find_method, parse_parameters
-from opacc_ray.study.peers import PEERS
+from opacc_ray.study.peers import PEERS, weight_of
 
 
 class CaseSpec(BaseModel):
@@ -190,7 +190,10 @@ class StudySpec(BaseModel):
     @field_validator("metric")
     @classmethod
     def _is_known(cls, value: str) -> str:
-        return str(parse_metric(value))
+        metric = parse_metric(value)
+        if metric.name not in (ACCURACY, *AVERAGES, *CLASS_METRICS) and weight_of(metric.name) is None:
+            raise ValueError(f"a study knows no true {metric.name}; give accuracy, macro_f1 or f1@CLASS")
+        return str(metric)
 
     @model_validator(mode="after")
     def _assists_the_accuracy(self) -> "StudySpec":

@@ -8,8 +8,9 @@ import pytest
 from small_study import cell_of, results_of, run_here, spec_of
 
 from opacc_ray.errors import DataError, SpecError
+from opacc_ray.estimators.metrics import Metric
 from opacc_ray.slices import Slicing
-from opacc_ray.study import experiment, target
+from opacc_ray.study import experiment, study_spec, target
 from opacc_ray.study.cases import Case, Source, read_case
 from opacc_ray.study.peers import PEERS
 from opacc_ray.study.peers.activeeval import DEPTH, spread
@@ -169,6 +170,12 @@ class TestStudy:
         methods = [{"method": "srs", "assist": True}]
         with pytest.raises(SpecError, match="assist=true of method 'srs:assist=true' is for the accuracy of the pool"):
             spec_of("x", tmp_path, methods=methods, metric="f1@1")
+
+    def test_metric_whose_truth_is_not_known_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(study_spec, "parse_metric", Metric)
+        with pytest.raises(SpecError, match="metric: a study knows no true auc"):
+            spec_of("x", tmp_path, metric="auc")
+        assert spec_of("x", tmp_path, metric="f0.5").metric == "f0.5"
 
     def test_unknown_metric_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(SpecError, match="metric 'f1score': choose one of accuracy"):

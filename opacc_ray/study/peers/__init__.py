@@ -19,7 +19,7 @@ from opacc_ray.study.peers import (
     structured,
     two_phase,
 )
-from opacc_ray.study.peers.peer import F_MEASURES, SLICES, Peer, PeerEstimate, Question, kind_of
+from opacc_ray.study.peers.peer import F_MEASURES, SLICES, Peer, PeerEstimate, Question, kind_of, weight_of
 
 PEERS: dict[str, Peer] = {
     "ppi++": Peer(ppi.estimate, least=2),
@@ -38,4 +38,4 @@ PEERS: dict[str, Peer] = {
 }
 """By name: the function, the least number of labels for its variance, and what it estimates."""
 
-__all__ = ["PEERS", "Peer", "PeerEstimate", "Question", "kind_of"]
+__all__ = ["PEERS", "Peer", "PeerEstimate", "Question", "kind_of", "weight_of"]
