@@ -63,6 +63,18 @@ mean squared error over that of a simple random sample of the same size. *Worst*
 part by chance where several are close. *Covers* is the least share, over the cases, of 95 % intervals that contain the
 truth, in percent. The number after ± is one standard error.""",
     ),
+    "numbers": Document(
+        "Other numbers than the accuracy",
+        ("number_tables.py",),
+        """\
+F1 and recall of class 1, the mean F1 over classes, the accuracy, and the accuracy of slices: three numbers for each
+number of labels. First, the root mean squared error of the estimate. Second, the share of 95 % intervals that contain
+the truth, in percent. Third, the width of the intervals over that of a normal interval with this error, so that 1 is as
+narrow as a normal distribution allows. For slices, error and width are means over the slices, and the share is the
+least of a slice. `sawade` to `two-phase` are published methods, each for the numbers that its paper is about
+(`opacc_ray/study/peers`). The cases are tables of predictions that others have published
+(`benchmarks/public_tables.py`).""",
+    ),
     "gap": Document(
         "Where neyman loses to its bound",
         ("bound_gap.py",),

@@ -1,8 +1,10 @@
 """Make the labelled cases that the tables of docs/results are measured on, from data that anyone can get.
 
     python benchmarks/make_cases.py FOLDER [--fashion FASHION.npz] [--deepest FOLDER]
+    python benchmarks/make_cases.py FOLDER --numbers [--downloads FOLDER]       # those of docs/results/numbers.md
 
-Six classifiers and one regression are trained here, with fixed seeds:
+The second command writes tables that others have published: see public_tables.py. By the first,
+six classifiers and one regression are trained here, with fixed seeds:
 
     digits_field     a CNN on scikit-learn's handwritten digits; the pool is 10,000 distorted scans of other digits
     digits_swapped   the same network, trained with the labels 7 and 1 exchanged: it fails with confidence
@@ -23,12 +25,13 @@ import gzip
 import hashlib
 import io
 import shutil
-import urllib.request
 from pathlib import Path
 
 import numpy as np
+import public_tables
 import torch
 from numpy.typing import NDArray
+from public_tables import download
 from scipy import ndimage
 from torch import Tensor, nn
 from torch.nn import functional
@@ -75,8 +78,12 @@ def main() -> None:
     found.add_argument("folder", type=Path)
     found.add_argument("--fashion", type=Path, help="an .npz with x_train, y_train, x_test and y_test")
     found.add_argument("--deepest", type=Path, help="a folder with the five files of DeepEST")
+    found.add_argument("--numbers", action="store_true", help="make the cases of docs/results/numbers.md instead")
+    found.add_argument("--downloads", type=Path, help="a folder with the files of public_tables.py")
     given = found.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
+    if given.numbers:
+        return public_tables.make_tables(given.folder, given.downloads)
     torch.set_num_threads(1)
     for make in (make_digits, make_angle):
         make(given.folder)
@@ -208,16 +215,6 @@ def read_fashion(path: Path | None) -> dict[str, NDArray[np.uint8]]:
         found[name] = np.frombuffer(raw, np.uint8, offset=16 if name.startswith("x") else 8)
         found[name] = found[name].reshape(-1, 28, 28) if name.startswith("x") else found[name]
     return found
-
-
-def download(url: str) -> bytes:
-    try:
-        with urllib.request.urlopen(url, timeout=60) as answer:
-            return bytes(answer.read())
-    except OSError as error:
-        raise SystemExit(
-            f"{url} was not downloaded ({error}); get the file by hand and give --fashion or --deepest"
-        ) from None
 
 
 if __name__ == "__main__":

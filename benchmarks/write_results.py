@@ -10,6 +10,7 @@ CASES is a folder that benchmarks/make_cases.py wrote.
     methods     study_tables.py, `opacc study`          CASES… [--repetitions R]: fully labelled .npz, .csv, .parquet
     neyman      study_tables.py, a study of its own     as before
     control     study_tables.py, a study of its own     CASES… which have a confidence
+    numbers     number_tables.py, studies of its own    FOLDER of make_cases.py --numbers [OPTIONS of opacc study]
     misled      misled.py                               CASES… which have a confidence [--minutes M]
     gap         bound_gap.py                            CASES… which have a confidence [--budget N] [--repetitions R]
     prices      prices.py                               as before [--prices P…]
@@ -62,7 +63,7 @@ ALL = {
     "characterize_scale": "--actors 1 2 4",
     "chaos": "100 0",
 }
-"""Documents that `all` writes, with their arguments; the others need data that make_cases.py does not make."""
+"""Documents that `all` writes, with their arguments; the others need other data."""
 
 REGRESSION = "digits_angle"
 """The case without a confidence."""

@@ -99,7 +99,7 @@ def methods_page() -> str:
 
 def study_page() -> str:
     fields = [(f"`{field}`", ", ".join(names)) for field, names in ALIASES.items()]
-    peers = [(f"`{name}`", _first_paragraph(peer)) for name, peer in PEERS.items()]
+    peers = [(f"`{name}`", _first_paragraph(peer.estimate)) for name, peer in PEERS.items()]
     tables = _tables(StudySpec, "methods")
     return "\n".join(
         [STUDY, *tables, FIELDS, _table(("field", "columns"), fields), OTHERS, _table(("method", "paper"), peers)]

@@ -23,6 +23,7 @@ import fashion_job
 import intervals_coverage
 import many_models
 import misled
+import number_tables
 import numpy as np
 import prices
 import pytest
@@ -33,7 +34,7 @@ import yaml
 
 from opacc_ray.samplers import METHODS
 from opacc_ray.samplers.neyman import Parameters
-from opacc_ray.study.peers import PEERS
+from opacc_ray.study.peers import PEERS, kind_of
 from opacc_ray.study.study_spec import MethodSpec, parse_method
 
 ROOT = documents.ROOT
@@ -131,6 +132,28 @@ def test_the_control_has_every_method_and_budget_of_its_study() -> None:
     spec = study_tables.TABLES["control"].spec
     assert table[0][:2] == ["method", "n"]
     assert [row[:2] for row in table[1:]] == [[label, n] for label in labels_of(spec) for n in budgets_of(spec)]
+
+
+def test_numbers_are_stated_for_every_case_and_method_that_estimates_them() -> None:
+    found = tables("numbers")
+    assert len(found) == len(number_tables.NUMBERS)
+    known = labels_of(str(number_tables.SPEC.relative_to(ROOT)))
+    for table, number in zip(found, number_tables.NUMBERS, strict=True):
+        assert table[0][:2] == ["case", "method"]
+        kind = kind_of(number.metric, number.by)
+        methods = [name for name in known if name not in PEERS or PEERS[name].kind == kind]
+        cases = [case.replace("_", " ") for case in number.cases]
+        assert [row[:2] for row in table[1:]] == [[case, method] for case in cases for method in methods]
+
+
+def test_a_number_is_stated_with_error_coverage_and_width() -> None:
+    cell = {"case": "a_b", "method": "srs", "budget": 50, "mse": 0.0004, "coverage": 0.955, "width": 0.0784}
+    case = {"case": "a_b", "truth": {"": 0.8}}
+    spec = {"budgets": [50], "level": 0.95, "repetitions": 1000}
+    results = {"cases": [case], "methods": ["srs", "oasis"], "cells": [cell], "spec": spec}
+    *_, row, truth = number_tables.table(results)
+    assert row == "| a b | srs | 0.0200, 96, 1.00 |"
+    assert truth == "\nTrue: a b 0.8000. 1,000 repetitions."
 
 
 def test_every_aid_of_neyman_is_measured() -> None:

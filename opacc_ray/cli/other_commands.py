@@ -34,6 +34,8 @@ def spec(method: str | None, template: bool) -> Answer:
 @click.argument("cases", metavar="CASE|SPEC.yaml...", nargs=-1, required=True)
 @click.option("--method", "methods", multiple=True, help="Method, such as ces or neyman:rounds=4; repeatable.")
 @click.option("--budget", "budgets", type=int, metavar="N", multiple=True, help="Number of labels; repeatable.")
+@click.option("--metric", metavar="METRIC", help="What is estimated, such as macro_f1 or f1@CLASS (default: accuracy).")
+@click.option("--by", metavar="COLUMN", help="The metric in each slice of this column of the cases.")
 @click.option("--repetitions", type=int, metavar="R", help="Repetitions (default: 1000).")
 @click.option("--seed", type=int, help="Seed (default: 0).")
 @click.option("--level", type=LEVEL, help="Confidence level of the intervals (default: 0.95).")

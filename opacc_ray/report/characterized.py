@@ -13,7 +13,7 @@ from opacc_ray.report.coverage_page import page, summary
 from opacc_ray.report.report_documents import WrittenCharacterization
 from opacc_ray.runs.identity import versions
 from opacc_ray.runs.run import Run
-from opacc_ray.study.cases import READERS
+from opacc_ray.study.case_files import READERS
 from opacc_ray.study.reference_examples import ClassList, read_labelled
 
 OF_TEST = "characterized-test"

@@ -3,35 +3,33 @@
 A column is found by its name. Upper case and a bracket after the name are ignored ("Outcome(Pass/Fail)"):
 
     hidden · output, logits · prediction, pred, sut · confidence · dsa · lsa · coverage      features, as in opacc.Pool
+    probability           of class 1, where the classes are 0 and 1: a confidence, if there is none
     outcome, correct      1 or 0, true or false, pass or fail, or a score in [0, 1]
     squared_error         of a regression: outcome = 1 - squared_error / scale², not below 0
     label                 class: outcome = (prediction == label); both are numbers, or both are names
     target                value: squared_error = (prediction - target)²
 
 The first of the last four that exists defines the outcome. Shuffled features are put in a random order, always the
-same one. A regression without an output layer uses its prediction as its output. Workers get the URI of the file with a
-digest, and each reads it once.
+same one. A regression without an output layer uses its prediction as its output. Any column that says nothing of the
+truth can name slices. Workers get the URI of the file with a digest, and each reads it once.
 """
 
 import hashlib
-import io
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import partial
 from numbers import Number
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError, shortened, shown
-from opacc_ray.lake.arrow_columns import is_list
-from opacc_ray.lake.parquet_io import arrow_owned, read_bytes
+from opacc_ray.errors import DataError, shown
 from opacc_ray.lake.store_uris import absolute, open_store, read_uri
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import FEATURES, Pool
+from opacc_ray.study.case_files import READERS, suffix_of
 from opacc_ray.study.study_spec import CaseSpec
 
 ALIASES: dict[str, tuple[str, ...]] = {
@@ -42,6 +40,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "dsa": ("dsa",),
     "lsa": ("lsa",),
     "coverage": ("coverage",),
+    "probability": ("probability",),
     "outcome": ("outcome", "correct"),
     "squared_error": ("squared_error",),
     "label": ("label",),
@@ -49,7 +48,9 @@ ALIASES: dict[str, tuple[str, ...]] = {
 }
 """Names a column may have, per field."""
 
-OUTCOMES = tuple(name for name in ALIASES if name not in FEATURES)
+OUTCOMES = tuple(name for name in ALIASES if name not in (*FEATURES, "probability"))
+MOST_CLASSES = 9999  # largest number of a class
+
 UNKNOWN = frozenset(("?", "nan", "n/a", "null"))
 """Texts that mean no class, unless the model predicts a class of that name."""
 
@@ -67,6 +68,7 @@ class Source:
     digest: str | None = None  # sha256 of the file
     shuffle: tuple[str, ...] = ()  # features to put in random order
     reference: str | None = None  # URI of labelled examples of the same model
+    slices: tuple[str, ...] = ()  # columns that name slices
 
 
 class Case(NamedTuple):
@@ -76,12 +78,18 @@ class Case(NamedTuple):
     view: View
     outcome: NDArray[np.float64]  # (N,)
     outcome_rule: str  # rule that defined the outcomes
+    truth: NDArray[np.int64] | None = None  # (N,) true classes, as `prediction` numbers them; None: they are not known
+    classes: tuple[str, ...] = ()  # their names
 
 
 def find_cases(
-    specs: Sequence[CaseSpec], columns: Mapping[str, str], error_scale: float | None, shuffle: Sequence[str] = ()
+    specs: Sequence[CaseSpec],
+    columns: Mapping[str, str],
+    error_scale: float | None,
+    shuffle: Sequence[str] = (),
+    slices: Sequence[str] = (),
 ) -> list[Source]:
-    """Return the files of all cases; the other arguments are defaults for cases without their own.
+    """Return the files of all cases, which all have ``slices``; the others are defaults of cases without their own.
 
     Raises DataError if a folder has no cases, a field does not exist, or two cases have the same name.
     """
@@ -96,7 +104,8 @@ def find_cases(
         for uri in uris:
             stem = uri.rpartition("/")[2].rpartition(".")[0]
             name = (spec.name or stem) if len(uris) == 1 else f"{spec.name}-{stem}" if spec.name else stem
-            found.append(Source(name, uri, tuple(sorted(mapping.items())), scale, None, mixed, spec.reference))
+            mapped = tuple(sorted(mapping.items()))
+            found.append(Source(name, uri, mapped, scale, None, mixed, spec.reference, tuple(slices)))
     names = [source.name for source in found]
     twice = next((source for source in found if names.count(source.name) > 1), None)
     if twice:
@@ -109,12 +118,14 @@ def read_case(source: Source) -> Case:
     try:
         table, digest = open_table(source)
         outcome, rule = _outcome(table, source.error_scale)
-        pool = pool_of(table, source.shuffle)
+        truth, classes = _classes(table)
+        pool = pool_of(table, source.shuffle, slices={name: table.slice_column(name) for name in source.slices})
         if len(outcome) != pool.size:
             raise DataError(f"there are {len(outcome)} outcomes and {pool.size} examples")
     except DataError as error:
         raise DataError(f"case {source.name} ({source.uri}): {error}") from None
-    return Case(replace(source, digest=digest), view_of(pool), outcome, rule)
+    known = truth is not None and np.array_equal(outcome, pool.prediction == truth)
+    return Case(replace(source, digest=digest), view_of(pool), outcome, rule, truth if known else None, classes)
 
 
 def open_table(source: Source) -> tuple["Table", str]:
@@ -123,7 +134,7 @@ def open_table(source: Source) -> tuple["Table", str]:
     digest = hashlib.sha256(data).hexdigest()
     if source.digest not in (None, digest):
         raise DataError("it has changed since the study began; start it again")
-    return Table(READERS[_suffix(source.uri)](data), dict(source.columns)), digest
+    return Table(READERS[suffix_of(source.uri)](data), dict(source.columns)), digest
 
 
 class Table:
@@ -141,12 +152,21 @@ class Table:
     def get(self, field: str) -> NDArray[Any] | None:
         found = (self._known[alias] for alias in ALIASES[field] if alias in self._known)
         name = self._columns.get(field, next(found, None))
-        if name is None:
-            return None
+        return None if name is None else self._read(name, f"which columns of the spec names for {field}")
+
+    def slice_column(self, name: str) -> NDArray[Any]:
+        """Return the column that names slices; raises DataError if there is none, or if it says what is to be found."""
+        values, field_of = self._read(name, "which names slices"), {column: f for f, column in self._columns.items()}
+        names = {alias: field for field in ALIASES for alias in ALIASES[field] if field not in self._columns}
+        if field_of.get(name, names.get(_plain(name))) in OUTCOMES:
+            raise DataError(f"slices by {name!r}: it is known only for labelled examples; give another column")
+        return values
+
+    def _read(self, name: str, why: str) -> NDArray[Any]:
         if name not in self._arrays:
             near = get_close_matches(name, self.names, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"its columns are {', '.join(self.names)}"
-            raise DataError(f"there is no column {name!r}, which columns of the spec names for {field}; {hint}")
+            raise DataError(f"there is no column {name!r}, {why}; {hint}")
         try:
             return np.asarray(self._arrays[name])
         except ValueError as error:  # pickled objects
@@ -157,9 +177,17 @@ def _plain(name: str) -> str:
     return re.sub(r"\(.*\)", "", name.lstrip("\ufeff")).strip().lower()
 
 
-def pool_of(table: Table, shuffle: Sequence[str], classes: NDArray[np.int64] | None = None) -> Pool:
+def pool_of(
+    table: Table,
+    shuffle: Sequence[str],
+    classes: NDArray[np.int64] | None = None,
+    slices: Mapping[str, NDArray[Any]] | None = None,
+) -> Pool:
     """Return the features of a table; ``classes`` (N,) replaces its predictions by numbers of classes."""
     features = {name: values for name in FEATURES if (values := table.get(name)) is not None}
+    probability = table.get("probability")
+    if probability is not None and "confidence" not in features:
+        features["confidence"] = _of_prediction(_real("probability", probability), features.get("prediction"))
     if classes is not None:
         features["prediction"] = classes
     if not features:
@@ -178,7 +206,34 @@ def pool_of(table: Table, shuffle: Sequence[str], classes: NDArray[np.int64] | N
         if name not in features:
             raise DataError(f"shuffle: it has no {name}; its features are {', '.join(features)}")
         features[name] = features[name][np.random.default_rng(number).permutation(size)]
-    return Pool([str(row) for row in range(size)], **features)  # type: ignore[arg-type]
+    return Pool([str(row) for row in range(size)], **features, slices=slices)
+
+
+def _of_prediction(probability: NDArray[np.float64], prediction: NDArray[Any] | None) -> NDArray[np.float64]:
+    """Return the probability (N,) that a prediction of class 0 or 1 is right, from that of class 1."""
+    if prediction is None or not np.isin(prediction, (0, 1)).all():
+        raise DataError(
+            "probability is that of class 1, and the predictions are not 0 and 1; give confidence instead: the "
+            "probability of the predicted class"
+        )
+    return np.where(prediction == 1, probability, 1 - probability)
+
+
+def _classes(table: Table) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
+    """Return true classes (N,) as the pool numbers its predictions, and the names of all; None if they are unknown."""
+    prediction, label = table.get("prediction"), table.get("label")
+    if prediction is None or label is None:
+        return None, ()
+    if are_numbers(prediction):
+        found = label.astype(np.float64) if are_numbers(label) else np.array([-1.0])
+        last = max(found.max(), prediction.max())
+        if not np.array_equal(found, np.rint(found)) or min(found.min(), prediction.min()) < 0 or last > MOST_CLASSES:
+            return None, ()
+        return found.astype(np.int64), tuple(map(str, range(int(last) + 1)))
+    predicted = np.unique(prediction.astype(str))
+    names = [*predicted, *np.setdiff1d(label.astype(str), predicted)]
+    number = {name: place for place, name in enumerate(names)}
+    return np.array([number[name] for name in label.astype(str)]), tuple(map(str, names))
 
 
 def _outcome(table: Table, error_scale: float | None) -> tuple[NDArray[np.float64], str]:
@@ -270,52 +325,12 @@ def _checked(outcome: NDArray[np.float64]) -> NDArray[np.float64]:
     return outcome
 
 
-def _read_npz(data: bytes) -> Mapping[str, Any]:
-    try:
-        return np.load(io.BytesIO(data), allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise DataError(f"it is not a .npz file: {error}") from None
-
-
-def _read_table(data: bytes, kind: str) -> Mapping[str, Any]:
-    import pyarrow as pa
-    from pyarrow import csv
-
-    try:
-        return _columns_of(read_bytes(data) if kind == "Parquet" else csv.read_csv(pa.BufferReader(arrow_owned(data))))
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"it is not a {kind} file: {shortened(str(error))}") from None
-
-
-def _columns_of(table: Any) -> dict[str, NDArray[Any]]:
-    """Return Arrow columns as arrays: numbers (N,), lists of numbers (N, length)."""
-    arrays = {}
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        listed = is_list(column.type)
-        rows = column.to_numpy(zero_copy_only=False)
-        if listed and len({None if row is None else len(row) for row in rows}) > 1:
-            raise DataError(f"the lists of column {name} differ in length")
-        arrays[name] = np.stack(rows) if listed else rows
-    return arrays
-
-
-READERS: dict[str, Callable[[bytes], Mapping[str, Any]]] = {
-    "npz": _read_npz,
-    "csv": partial(_read_table, kind="CSV"),
-    "parquet": partial(_read_table, kind="Parquet"),
-}
-
-
-def _suffix(uri: str) -> str:
-    return uri.rpartition(".")[2].lower()
-
-
 def _files(path: str) -> list[str]:
     """Return the URI of a file, or those of a folder's cases."""
-    if _suffix(path) in READERS:
+    if suffix_of(path) in READERS:
         return [absolute(path)]
     store = open_store(path)
-    found = [store.uri_of(entry.key) for entry in store.list() if _suffix(entry.key) in READERS]
+    found = [store.uri_of(entry.key) for entry in store.list() if suffix_of(entry.key) in READERS]
     if not found:
         raise DataError(f"there is no case at {store.uri}; give a .npz, .csv or .parquet file, or a folder of them")
     return found

@@ -26,14 +26,16 @@ from opacc_ray.estimators.prediction_powered import label_free_accuracy
 from opacc_ray.estimators.rounds import is_binary
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.samplers import find_method, parse_parameters
+from opacc_ray.slices import CROSSING
 from opacc_ray.spec import read_yaml, validated
 from opacc_ray.study.bound import least_variance
 from opacc_ray.study.cases import Case, Source, find_cases, read_case
-from opacc_ray.study.measures import CaseFacts, CellMeasures, NotPossible, StudyResults, measure, srs_deviation
-from opacc_ray.study.peers import PEERS
+from opacc_ray.study.measures import CaseFacts, CellMeasures, NotPossible, StudyResults, measure_slices
+from opacc_ray.study.peers import PEERS, kind_of
 from opacc_ray.study.plots import draw_case
 from opacc_ray.study.study_spec import MethodSpec, StudySpec
 from opacc_ray.study.table import write_table
+from opacc_ray.study.target import Target, Truth, srs_deviation, truth_of, truths_of
 from opacc_ray.study.trials import Block, Cell, Trial, decode, encode, run_block
 
 Report = Callable[[int, int], None]
@@ -79,9 +81,12 @@ def run_study(spec: StudySpec, progress: Report = lambda done, total: None, comm
     failed, with case, method, budget and the repetition's seed: finished blocks are kept.
     """
     facts: dict[Source, CaseFacts] = {}
-    for source in find_cases(spec.cases, spec.columns, spec.error_scale, spec.shuffle):
+    truths: dict[Source, dict[str, Truth]] = {}
+    slices = [] if spec.by is None else [name.strip() for name in spec.by.split(CROSSING)]
+    for source in find_cases(spec.cases, spec.columns, spec.error_scale, spec.shuffle, slices):
         case = read_case(source)
-        facts[case.source] = _facts_of(case, spec)
+        truths[case.source] = _truths_of(case, spec)
+        facts[case.source] = _facts_of(case, spec, truths[case.source])
     cells, impossible = _plan(spec, facts)
     store = open_store(spec.output)
     trials = _all_trials(store, cells, spec.workers, progress)
@@ -99,7 +104,7 @@ def run_study(spec: StudySpec, progress: Report = lambda done, total: None, comm
                 method=cell.method.name,
                 design=cell.method.design,
                 budget=cell.budget,
-                **measure(trials[cell.key], facts[cell.source]),
+                **measure_slices(trials[cell.key], truths[cell.source]),
             )
             for cell in cells
         ],
@@ -109,21 +114,28 @@ def run_study(spec: StudySpec, progress: Report = lambda done, total: None, comm
     return results
 
 
-def _facts_of(case: Case, spec: StudySpec) -> CaseFacts:
-    """Describe a case; raises DataError or SpecError if it cannot be studied."""
-    source, size, accuracy = case.source, len(case.outcome), float(case.outcome.mean())
-    variance = float(case.outcome.var(ddof=1)) if size > 1 else 0.0
-    if not variance:
-        raise DataError(
-            f"case {source.name}: every outcome is {accuracy:g}, so methods cannot differ; leave the case out"
-        )
-    if max(spec.budgets) >= size:
+def _truths_of(case: Case, spec: StudySpec) -> dict[str, Truth]:
+    """Return the true numbers of a case by slice; raises DataError or SpecError if it cannot be studied."""
+    name, truth, target = case.source.name, truth_of(case.outcome), Target(spec.metric, spec.by)
+    if not truth.variance:
+        raise DataError(f"case {name}: every outcome is {truth.value:g}, so methods cannot differ; leave the case out")
+    if max(spec.budgets) >= truth.size:
         raise SpecError(
-            f"budget={max(spec.budgets)}: case {source.name} holds {size} examples; "
+            f"budget={max(spec.budgets)}: case {name} holds {truth.size} examples; "
             "give a smaller budget, because nothing is left to estimate once all are labelled"
         )
+    truths = truths_of(case, target)
+    if not any(own.variance for own in truths.values()):
+        raise DataError(f"case {name}: {target} is the same whatever is labelled; leave the case out")
+    return truths
+
+
+def _facts_of(case: Case, spec: StudySpec, truths: Mapping[str, Truth]) -> CaseFacts:
+    """Describe a case; raises DataError if its features cannot be read."""
+    source, size, target = case.source, len(case.outcome), Target(spec.metric, spec.by)
+    variance = sum(own.variance for own in truths.values()) / len(truths)
     try:
-        bound = least_variance(case.view, case.outcome, spec.budgets)
+        bound = least_variance(case.view, case.outcome, spec.budgets) if target.is_accuracy else {}
     except DataError as error:
         raise DataError(f"case {source.name} ({source.uri}): {error}") from None
     return CaseFacts(
@@ -131,13 +143,15 @@ def _facts_of(case: Case, spec: StudySpec) -> CaseFacts:
         uri=source.uri,
         sha256=source.digest,
         size=size,
-        accuracy=accuracy,
+        accuracy=float(case.outcome.mean()),
         variance=variance,
+        number=str(target),
+        truth={name: own.value for name, own in truths.items()},
         outcome=case.outcome_rule,
         binary=is_binary(case.outcome),
         features=sorted(case.view.fields),
         shuffled=list(source.shuffle),
-        without_labels=_guesses(case),
+        without_labels=_guesses(case) if target.is_accuracy else {},
         bound={str(n): least / srs_deviation(size, variance, n) ** 2 for n, least in bound.items()},
     )
 
@@ -156,29 +170,32 @@ def _guesses(case: Case) -> dict[str, float]:
 
 def _plan(spec: StudySpec, cases: Mapping[Source, CaseFacts]) -> tuple[list[Cell], list[NotPossible]]:
     """Return the possible cells, and the impossible pairs of case and method with the reason."""
-    cells, impossible = [], []
+    cells, impossible, target = [], [], Target(spec.metric, spec.by)
     for source, facts in cases.items():
         for method in spec.methods:
-            missing = _missing(method, facts.features)
-            if missing:
-                reason = f"needs {' and '.join(missing)}"
+            reason = _obstacle(method, facts.features, target)
+            if reason:
                 impossible.append(NotPossible(case=source.name, method=method.name, reason=reason))
                 continue
             for budget in spec.budgets:
                 method.batches(budget)
                 repetitions = method.repetitions or spec.repetitions
-                cells.append(Cell(source, method, budget, spec.seed, spec.level, repetitions))
+                cells.append(Cell(source, method, budget, spec.seed, spec.level, repetitions, target))
     if not cells:
         reasons = "; ".join(f"{item.method} {item.reason} of {item.case}" for item in impossible)
         raise DataError(f"no method is possible on any case: {reasons}")
     return cells, impossible
 
 
-def _missing(method: MethodSpec, features: Sequence[str]) -> list[str]:
+def _obstacle(method: MethodSpec, features: Sequence[str], target: Target) -> str | None:
+    """Return why a method is not possible; None if it is."""
+    if method.method in PEERS and PEERS[method.method].kind != kind_of(target.name, target.by):
+        return f"is for {PEERS[method.method].kind}"
     needs = ["confidence"] * (method.assist or method.method in PEERS)
     if method.method not in PEERS:
         needs = [*find_method(method.method).needs(parse_parameters(method.method, method.parameters)), *needs]
-    return [name for name in dict.fromkeys(needs) if name not in features]
+    missing = [name for name in dict.fromkeys(needs) if name not in features]
+    return f"needs {' and '.join(missing)}" if missing else None
 
 
 def _all_trials(store: Store, cells: Sequence[Cell], workers: int | None, progress: Report) -> dict[str, list[Trial]]:

@@ -1,19 +1,21 @@
 """Measure the trials of a cell, and define the documents of a study: results.json, and `opacc study --json`.
 
 The yardstick is a simple random sample without replacement of as many labels, whose estimate has the standard deviation
-s = √(S² · (1/n - 1/N)). With e = estimate - θ of R repetitions:
+s = √(S² · (1/n - 1/N)), see :mod:`opacc_ray.study.target`. With e = estimate - θ of R repetitions:
 
     bias         mean e / s,  standard error sd(e) / (s √R)
     E            mean e² / s², the relative efficiency: SRS needs about 1/E times the labels
                  interval E · exp(±z · sd(e²) / (mean e² · √R)), the delta method for log E
     coverage     share of intervals that hold θ, with Wilson's interval for a share of R
 
-n is the mean number of draws: the budget, unless a method stops earlier.
+n is the mean number of draws: the budget, unless a method stops earlier. Where each slice has a number, every measure
+is the mean over the slices, but the coverage is the least one. Slices where nothing varies have no bias and no E.
 
-Legend: N pool, n labels, θ accuracy of the pool, S² = Σ (y - θ)²/(N - 1), z normal quantile of 95 %.
+Legend: N pool, n labels, θ the true number, S² variance of what an example adds to it, z normal quantile of 95 %.
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -23,28 +25,26 @@ from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.estimators import intervals
 from opacc_ray.estimators.rounds import Outcome
 from opacc_ray.study.study_spec import StudySpec
+from opacc_ray.study.target import Truth, srs_deviation
 from opacc_ray.study.trials import Trial
 
 CERTAINTY = 0.95  # level of the intervals for E and coverage, whatever the level under study
 
 ROUNDING = 1e-12
 
-
-def srs_deviation(size: int, variance: float, n: float) -> float:
-    """Return s, the standard deviation of the mean of a simple random sample without replacement."""
-    return math.sqrt(variance * (1 / n - 1 / size))
+MEANS = ("mean", "standard_deviation", "bias", "mse", "efficiency", "width")  # stated as means over slices
 
 
-def measure(trials: list[Trial], case: "CaseFacts") -> dict[str, Any]:
+def measure(trials: Sequence[Trial], truth: Truth) -> dict[str, Any]:
     """Return the measures of a cell; None where they need several repetitions or a random method."""
     R = len(trials)
     value = np.array([trial.value for trial in trials])  # (R,)
-    error = value - case.accuracy
+    error = value - truth.value
     draws = float(np.mean([trial.draws for trial in trials]))
-    deviation = srs_deviation(case.size, case.variance, draws)
+    deviation = srs_deviation(truth.size, truth.variance, draws) or math.nan
     mse = float((error**2).mean())
     varies = R > 1 and float(np.ptp(value)) > 0
-    covered = sum(trial.low - ROUNDING <= case.accuracy <= trial.high + ROUNDING for trial in trials)
+    covered = sum(trial.low - ROUNDING <= truth.value <= trial.high + ROUNDING for trial in trials)
     return {
         "repetitions": R,
         "mean": float(value.mean()),
@@ -61,9 +61,27 @@ def measure(trials: list[Trial], case: "CaseFacts") -> dict[str, Any]:
         "design_based": all(trial.design_based for trial in trials),
         "draws": draws,
         "labels": float(np.mean([trial.labels for trial in trials])),
-        "failures": float(np.mean([trial.failures for trial in trials])) if case.binary else None,
+        "failures": float(np.mean([trial.failures for trial in trials])) if truth.binary else None,
         "milliseconds": 1000 * float(np.median([trial.seconds for trial in trials])),
     }
+
+
+def measure_slices(trials: Sequence[Trial], truths: Mapping[str, Truth]) -> dict[str, Any]:
+    """Return the measures of a cell: those of its number, or means over the numbers of all slices."""
+    own: dict[str, list[Trial]] = {name: [] for name in truths}
+    for trial in trials:
+        own[trial.slice].append(trial)
+    found = {name: measure(own[name], truth) for name, truth in truths.items()}
+    if len(found) == 1:
+        return found.popitem()[1]
+    worst = min(found, key=lambda name: float(found[name]["coverage"]))
+    means = {key: _mean([one[key] for one in found.values()]) for key in MEANS}
+    return found[worst] | means | {"bias_standard_error": None, "efficiency_interval": None, "worst_slice": worst}
+
+
+def _mean(values: Sequence[float | None]) -> float:
+    known = [value for value in values if value is not None and not math.isnan(value)]
+    return sum(known) / len(known) if known else 0.0
 
 
 def _efficiency_interval(error: Outcome, deviation: float) -> list[float]:
@@ -83,8 +101,14 @@ class CaseFacts(Part):
     uri: str = Field(description="where it lies")
     sha256: str | None = Field(description="digest of the file")
     size: int = Field(ge=1, description="N, examples in the pool")
-    accuracy: float = Field(ge=0, le=1, description="θ, the mean outcome of the pool")
-    variance: float = Field(ge=0, description="S², the variance of the outcomes")
+    accuracy: float = Field(ge=0, le=1, description="the mean outcome of the pool")
+    variance: float = Field(
+        ge=0,
+        description="S², so that S²(1/n - 1/N) is the variance by a simple random sample: that of the outcomes for "
+        "the accuracy; for slices their mean",
+    )
+    number: str = Field(default="accuracy", description="what is estimated")
+    truth: dict[str, float] = Field(default={}, description="the true number: of each slice, or of the pool by ''")
     outcome: str = Field(description="how outcomes were made")
     binary: bool = Field(description="whether every outcome is 0 or 1; else they are scores")
     features: list[str] = Field(description="features that the case has")
@@ -112,9 +136,10 @@ class CellMeasures(Part):
     mse: float = Field(ge=0, description="mean squared error")
     efficiency: float = Field(ge=0, description="E, mean squared error over the variance of SRS")
     efficiency_interval: list[float] | None = Field(description="95 % interval of E; null where nothing varies")
-    coverage: float = Field(ge=0, le=1, description="share of the intervals that hold the true accuracy")
+    coverage: float = Field(ge=0, le=1, description="share of the intervals that hold the true number")
     coverage_interval: list[float] | None = Field(description="95 % interval of it; null where nothing varies")
     width: float = Field(ge=0, description="mean width of the intervals")
+    worst_slice: str | None = Field(default=None, description="slice of the least coverage; null without slices")
     interval: str = Field(description="name of the interval")
     design_based: bool = Field(description="whether the interval holds by the sampling design alone")
     draws: float = Field(ge=0, description="mean number of draws; an example drawn twice counts twice")
@@ -124,7 +149,7 @@ class CellMeasures(Part):
 
 
 class NotPossible(Part):
-    """A method that a case lacks features for."""
+    """A method that a case lacks features for, or that does not estimate the number."""
 
     case: str = Field(description="name of the case")
     method: str = Field(description="name of the method in this study")

@@ -16,8 +16,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from opacc_ray.errors import SpecError
+from opacc_ray.estimators.metrics import ACCURACY, AVERAGES, CLASS_METRICS, parse_metric
 from opacc_ray.samplers import find_method, parse_parameters
-from opacc_ray.study.peers import LEAST_BUDGETS, PEERS
+from opacc_ray.study.peers import PEERS, weight_of
 
 
 class CaseSpec(BaseModel):
@@ -79,7 +80,7 @@ class MethodSpec(BaseModel):
 
     def batches(self, budget: int) -> list[int]:
         """Split the budget in rounds; raise SpecError if a round gets no label, or a peer fewer than it needs."""
-        least = LEAST_BUDGETS.get(self.method, 1)
+        least = PEERS[self.method].least if self.method in PEERS else 1
         if budget < least:
             raise SpecError(
                 f"budget={budget} of method {self.name!r}: its variance needs {least} labels; "
@@ -134,6 +135,16 @@ class StudySpec(BaseModel):
         description="what is compared: lines such as neyman:rounds=4, or mappings with the keys of a method",
     )
     budgets: list[int] = Field(min_length=1, description="numbers of labels, each tried with every method")
+    metric: str = Field(
+        default=ACCURACY,
+        description="what is estimated: accuracy, macro_f1, macro_recall, macro_precision, or a metric of one class "
+        "such as f1@CLASS, precision@CLASS or recall@CLASS; all but the accuracy need label and prediction",
+    )
+    by: str | None = Field(
+        default=None,
+        description="column of the cases, or several crossed as sex*race: the metric in each slice. Then measures are "
+        "means over the slices, and the coverage is the least of a slice",
+    )
     repetitions: int = Field(default=1000, ge=1, description="draws of each method at each budget on each case")
     seed: int = Field(default=0, ge=0, description="of every random draw: the same seed, the same results")
     level: float = Field(default=0.95, gt=0, lt=1, description="confidence level of the intervals that are checked")
@@ -175,6 +186,21 @@ class StudySpec(BaseModel):
         if again:
             raise ValueError(f"two methods are called {again!r}; give one of them another label")
         return value
+
+    @field_validator("metric")
+    @classmethod
+    def _is_known(cls, value: str) -> str:
+        metric = parse_metric(value)
+        if metric.name not in (ACCURACY, *AVERAGES, *CLASS_METRICS) and weight_of(metric.name) is None:
+            raise ValueError(f"a study knows no true {metric.name}; give accuracy, macro_f1 or f1@CLASS")
+        return str(metric)
+
+    @model_validator(mode="after")
+    def _assists_the_accuracy(self) -> "StudySpec":
+        assisted = next((method.name for method in self.methods if method.assist), None)
+        if assisted and (self.metric != ACCURACY or self.by is not None):
+            raise ValueError(f"assist=true of method {assisted!r} is for the accuracy of the pool; remove assist")
+        return self
 
     @field_validator("budgets")
     @classmethod

@@ -3,17 +3,23 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from opacc_ray.study.measures import srs_deviation
+from opacc_ray.estimators.intervals import normal_quantile
+from opacc_ray.study.target import srs_deviation
 
 LEGEND = """\
 **n** is the budget, **labels** the distinct examples chosen. **E** is the mean squared error of the estimate over that
 of a simple random sample (SRS) with as many labels: 0.5 halves the labels, above 1 needs more of them; in brackets its
 95 % interval. **bias** is in standard deviations of SRS, ± its standard error. **coverage** is the share of
-{percent:g}% intervals that contain the true accuracy, in brackets its 95 % interval, **width** their mean width.
+{percent:g}% intervals that contain the true number, in brackets its 95 % interval, **width** their mean width.
 **failures** are the mispredictions among the chosen examples, **ms** the median time to choose them. All are means over
-the repetitions. **rmse** is the root of the mean squared error in percentage points. The **bound** is the least E of an
+the repetitions. **rmse** is the root of the mean squared error in percentage points, and **ratio** the width over that
+of a normal interval with this error: at 1 the interval is as wide as it must be. The **bound** is the least E of an
 unbiased method with the features of `neyman` that knew all outcomes beforehand (Godambe and Joshi).
 † marks an interval that is not design-based but that of SRS."""
+
+SLICES = """\
+Every measure is the mean over the slices, but **coverage** is the least of a slice. For SRS, the number of examples in
+each slice is known, and for metrics of classes that of each predicted class."""
 
 
 def write_table(results: dict[str, Any]) -> str:
@@ -26,6 +32,8 @@ def write_table(results: dict[str, Any]) -> str:
     if results["command"]:
         parts.append(f"    {results['command']}")
     parts.append(LEGEND.format(percent=100 * spec["level"]))
+    if spec["by"]:
+        parts.append(SLICES)
     for budget in spec["budgets"]:
         parts += [f"## E with {budget} labels", _comparison(results, budget)]
     for case in results["cases"]:
@@ -35,9 +43,11 @@ def write_table(results: dict[str, Any]) -> str:
 
 def describe_case(case: dict[str, Any]) -> str:
     """Describe the size and accuracy of a case, and whether it is a control, for table and figure."""
-    kind = "accuracy" if case["binary"] else "mean score"
+    kind = case["number"] if case["binary"] or case["number"] != "accuracy" else "mean score"
     mixed = f"; {' and '.join(case['shuffled'])} in random order" if case["shuffled"] else ""
-    return f"{case['size']:,} examples, {kind} {case['accuracy']:.4f}{mixed}"
+    truth = list(case["truth"].values())
+    value = f"{truth[0]:.4f}" if len(truth) == 1 else f"{min(truth):.4f} to {max(truth):.4f} in {len(truth)} slices"
+    return f"{case['size']:,} examples, {kind} {value}{mixed}"
 
 
 def _comparison(results: dict[str, Any], budget: int) -> str:
@@ -68,9 +78,19 @@ def _details(results: dict[str, Any], case: str) -> str:
     for method in results["methods"]:
         if method in reasons:
             rows.append([_plain(method), "", "", reasons[method], *[""] * (len(COLUMNS) - 2)])
-        mine = [cell for cell in results["cells"] if (cell["case"], cell["method"]) == (case, method)]
+        mine = [
+            cell | {"ratio": width_ratio(cell, results["spec"]["level"])}
+            for cell in results["cells"]
+            if (cell["case"], cell["method"]) == (case, method)
+        ]
         rows += [[_plain(method), str(cell["budget"]), *(show(cell) for show in COLUMNS.values())] for cell in mine]
     return _markdown(["method", "n", *COLUMNS], rows)
+
+
+def width_ratio(cell: dict[str, Any], level: float) -> float | None:
+    """Return the width of the intervals over that of a normal one with the error; None without an error."""
+    error = cell["mse"] ** 0.5
+    return cell["width"] / (2 * normal_quantile(level) * error) if error else None
 
 
 def _efficiency(cell: dict[str, Any]) -> str:
@@ -104,6 +124,7 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "mean": lambda cell: f"{cell['mean']:.4f}",
     "coverage": _coverage,
     "width": lambda cell: f"{cell['width']:.3f}",
+    "ratio": lambda cell: "–" if cell["ratio"] is None else _number(cell["ratio"]),
     "failures": _failures,
     "ms": lambda cell: f"{cell['milliseconds']:.1f}",
 }

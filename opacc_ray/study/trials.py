@@ -17,18 +17,19 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import OpaccError
 from opacc_ray.estimators.rounds import Outcome
-from opacc_ray.samplers.estimate import estimate
 from opacc_ray.samplers.select import select
 from opacc_ray.selection import Selection
 from opacc_ray.study.cases import Case, Source, read_case
 from opacc_ray.study.peers import PEERS
+from opacc_ray.study.questions import question
 from opacc_ray.study.study_spec import MethodSpec
+from opacc_ray.study.target import ALL, Target, estimates, serving, slices_of
 
 BLOCK_SIZE = 100  # repetitions per block: the unit of parallel work and of resume
 
 DECISIVE = (
     *("characterize", "designs", "estimators", "neurons", "parts", "samplers", "study"),
-    *("history.py", "pool.py", "selection.py"),
+    *("history.py", "pool.py", "selection.py", "slices.py"),
 )
 """The packages and modules whose code decides the result of a repetition."""
 
@@ -45,6 +46,7 @@ class Trial(NamedTuple):
     seconds: float  # to choose, all rounds
     interval: str
     design_based: bool
+    slice: str = ALL  # whose number it is
 
 
 class Cell(NamedTuple):
@@ -56,6 +58,7 @@ class Cell(NamedTuple):
     seed: int
     level: float
     repetitions: int
+    target: Target = Target()
 
     def __str__(self) -> str:
         return f"case {self.source.name}, method {self.method.name}, budget {self.budget}"
@@ -64,7 +67,7 @@ class Cell(NamedTuple):
     def key(self) -> str:
         """Digest of what decides a repetition: the code, the content of the case, the method and its place."""
         facts = [code_digest(), *self._place, self.level, self.source.digest, self.source.columns]
-        facts += [self.source.error_scale, *self.source.shuffle]
+        facts += [self.source.error_scale, *self.source.shuffle, *self.target]
         return hashlib.blake2b(json.dumps(facts).encode(), digest_size=12).hexdigest()
 
     @property
@@ -108,12 +111,14 @@ class Block(NamedTuple):
 
 
 def run_block(block: Block) -> list[Trial]:
-    """Run all repetitions of a block, in their order; an error names case, method, budget and seed."""
+    """Run all repetitions of a block, in their order, a trial for each slice; an error names case, method and seed."""
     case = _case(block.cell.source)
-    return [_run_named(case, block.cell, repetition) for repetition in range(block.start, block.stop)]
+    return [
+        trial for repetition in range(block.start, block.stop) for trial in _run_named(case, block.cell, repetition)
+    ]
 
 
-def _run_named(case: Case, cell: Cell, repetition: int) -> Trial:
+def _run_named(case: Case, cell: Cell, repetition: int) -> list[Trial]:
     seed = cell.seed_of(repetition)
     place = f"{cell}, repetition {repetition} (seed {seed})"
     try:
@@ -124,26 +129,38 @@ def _run_named(case: Case, cell: Cell, repetition: int) -> Trial:
         raise OpaccError(f"{place}: {type(error).__name__}: {error}") from error
 
 
-def _run(case: Case, cell: Cell, seed: int) -> Trial:
+def _run(case: Case, cell: Cell, seed: int) -> list[Trial]:
     """Choose, look the outcomes up, and choose again until the budget is spent; then estimate."""
-    if cell.method.method in PEERS:  # the whole is timed as one choice
-        begun = time.perf_counter()
-        confidence, rng = np.clip(case.view.column("confidence"), 0, 1), np.random.default_rng(seed)
-        peer = PEERS[cell.method.method](confidence, case.outcome, cell.budget, rng, cell.level)
-        seconds = time.perf_counter() - begun
-        return Trial(*peer[:3], *_counts(case, peer.chosen), seconds, "of the peer", True)
+    method = cell.method
+    if method.method in PEERS:
+        return _run_peer(case, cell, seed)
+    parameters = serving(method.method, method.parameters, case, cell.target)
     rounds: list[tuple[Selection, Outcome]] = []
     seconds = 0.0
-    for size in cell.method.batches(cell.budget):
+    for size in method.batches(cell.budget):
         begun = time.perf_counter()
-        chosen = select(case.view, cell.method.method, size, seed, previous=rounds, **cell.method.parameters)
+        chosen = select(case.view, method.method, size, seed, previous=rounds, **parameters)
         seconds += time.perf_counter() - begun
         rounds.append((chosen, case.outcome[chosen.index]))
     selections, outcomes = [chosen for chosen, _ in rounds], [outcome for _, outcome in rounds]
-    prediction = case.view.column("confidence") if cell.method.assist else None
-    found = estimate(selections, outcomes, cell.level, prediction=prediction, pool=case.view)
-    counts = _counts(case, np.concatenate([chosen.index for chosen in selections]))
-    return Trial(found.value, found.low, found.high, *counts, seconds, found.interval, found.design_based)
+    prediction = case.view.column("confidence") if method.assist else None
+    found = estimates(case, cell.target, (selections, outcomes), cell.level, prediction)
+    counts = *_counts(case, np.concatenate([chosen.index for chosen in selections])), seconds
+    return [
+        Trial(one.value, one.low, one.high, *counts, one.interval, one.design_based, name)
+        for name, one in found.items()
+    ]
+
+
+def _run_peer(case: Case, cell: Cell, seed: int) -> list[Trial]:
+    """Draw and estimate by a peer; the whole is timed as one choice."""
+    asked = question(case, cell.target)
+    begun = time.perf_counter()
+    found = PEERS[cell.method.method].estimate(asked, cell.budget, np.random.default_rng(seed), cell.level)
+    counts = *_counts(case, found.chosen), time.perf_counter() - begun
+    values, lows, highs = (np.atleast_1d(own).tolist() for own in found[:3])
+    rows = zip(slices_of(case, cell.target).names, values, lows, highs, strict=True)
+    return [Trial(value, low, high, *counts, "of the peer", True, name) for name, value, low, high in rows]
 
 
 def _counts(case: Case, index: NDArray[np.int64]) -> tuple[int, int, float]:

@@ -5,9 +5,9 @@ import pytest
 from pydantic import ValidationError
 
 from opacc_ray.errors import SpecError
-from opacc_ray.study.peers import LEAST_BUDGETS, PEERS
+from opacc_ray.study.peers import PEERS
 from opacc_ray.study.peers.lure import weights
-from opacc_ray.study.peers.peer import normal
+from opacc_ray.study.peers.peer import POOL, Question, normal
 from opacc_ray.study.peers.ppi import power_tuned
 from opacc_ray.study.peers.stratified import allocate, combined
 from opacc_ray.study.study_spec import MethodSpec
@@ -85,24 +85,32 @@ def test_lure_is_exactly_unbiased_over_all_draws() -> None:
     assert mean == pytest.approx(0.5, abs=1e-12)
 
 
-@pytest.mark.parametrize("name", PEERS)
+OF_POOL = [name for name, peer in PEERS.items() if peer.kind == POOL]
+
+
+TRAINED = ("cross-ppi", "active-refit")
+"""They take seconds here."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in TRAINED)) for name in OF_POOL])
 def test_peers_are_nearly_unbiased_and_cover(name: str) -> None:
     rng = np.random.default_rng(3)
     confidence = 1 - rng.beta(0.6, 3, 2000)
     outcome = (rng.random(2000) < confidence).astype(float)
-    found = [PEERS[name](confidence, outcome, 100, np.random.default_rng(seed), 0.95) for seed in range(150)]
+    asked = Question(confidence, outcome)
+    found = [PEERS[name].estimate(asked, 100, np.random.default_rng(seed), 0.95) for seed in range(150)]
     error = np.array([item.value for item in found]) - outcome.mean()
     assert abs(error.mean()) < 5 * error.std() / 12
     assert np.mean([item.low <= outcome.mean() <= item.high for item in found]) > 0.86
     assert np.mean([len(set(item.chosen.tolist())) for item in found]) == pytest.approx(100, abs=2)
 
 
-@pytest.mark.parametrize("name", PEERS)
+@pytest.mark.parametrize("name", OF_POOL)
 def test_the_least_budget_of_a_peer_is_enough_and_less_is_refused(name: str) -> None:
     confidence, outcome = make_case(60)
-    least = LEAST_BUDGETS.get(name, 1)
+    least, asked = PEERS[name].least, Question(confidence, outcome)
     with np.errstate(all="raise"):
-        found = [PEERS[name](confidence, outcome, least, np.random.default_rng(seed), 0.95) for seed in range(20)]
+        found = [PEERS[name].estimate(asked, least, np.random.default_rng(seed), 0.95) for seed in range(20)]
     assert np.isfinite([(item.value, item.low, item.high) for item in found]).all()
     assert MethodSpec(method=name).batches(least) == [least]
     if least > 1:
@@ -118,6 +126,6 @@ def test_a_peer_is_run_as_its_paper_has_it() -> None:
 
 def test_ppi_of_a_pool_that_is_labelled_in_full_is_its_accuracy() -> None:
     confidence, outcome = make_case(40)
-    found = PEERS["ppi++"](confidence, outcome, 40, np.random.default_rng(0), 0.95)
+    found = PEERS["ppi++"].estimate(Question(confidence, outcome), 40, np.random.default_rng(0), 0.95)
     assert found.value == outcome.mean()
     assert found.low < found.value < found.high

@@ -234,6 +234,6 @@ def test_what_confidence_says_without_labels_is_stated_beside_the_truth(tmp_path
     assert list(beside) == ["average confidence", "difference of confidences", "average thresholded confidence"]
     assert beside["average confidence"] == plain["average confidence"]
     case = {"without_labels": plain, "accuracy": 0.8, "variance": 0.16, "size": 500, "outcome": "as given"}
-    line = _facts(case | {"binary": True, "shuffled": []})
+    line = _facts(case | {"number": "accuracy", "truth": {"": 0.8}, "binary": True, "shuffled": []})
     assert f"average confidence {plain['average confidence']:.4f}" in line
     assert "50 labels of a simple random sample: ± 0.1052" in line

@@ -4,16 +4,38 @@ A peer gets the confidence of every example, draws, looks up the outcomes of its
 as in its paper.
 """
 
-from opacc_ray.study.peers import active, lure, ppi, robust, stratified
-from opacc_ray.study.peers.peer import Peer
+from opacc_ray.study.peers import (
+    active,
+    active_refit,
+    activeeval,
+    cross_ppi,
+    lure,
+    oasis,
+    ppi,
+    robust,
+    sawade,
+    strat_ppi,
+    stratified,
+    structured,
+    two_phase,
+)
+from opacc_ray.study.peers.peer import F_MEASURES, SLICES, Peer, PeerEstimate, Question, kind_of, weight_of
 
 PEERS: dict[str, Peer] = {
-    "ppi++": ppi.estimate,
-    "active": active.estimate,
-    "active-robust": robust.estimate,
-    "lure": lure.estimate,
-    "stratified-proxy": stratified.estimate,
+    "ppi++": Peer(ppi.estimate, least=2),
+    "cross-ppi": Peer(cross_ppi.estimate, least=10),
+    "strat-ppi": Peer(strat_ppi.estimate, least=2),
+    "active": Peer(active.estimate),
+    "active-refit": Peer(active_refit.estimate, least=2),
+    "active-robust": Peer(robust.estimate, least=3),
+    "lure": Peer(lure.estimate, least=2),
+    "stratified-proxy": Peer(stratified.estimate, least=2),
+    "two-phase": Peer(two_phase.estimate, least=4),
+    "sawade": Peer(sawade.estimate, least=2, kind=F_MEASURES),
+    "oasis": Peer(oasis.estimate, least=2, kind=F_MEASURES),
+    "structured": Peer(structured.estimate, least=2, kind=SLICES),
+    "activeeval": Peer(activeeval.estimate, least=2, kind=F_MEASURES),
 }
+"""By name: the function, the least number of labels for its variance, and what it estimates."""
 
-LEAST_BUDGETS = {"ppi++": 2, "active-robust": 3, "lure": 2, "stratified-proxy": 2}
-"""Least number of labels for a peer's variance, where it is more than one."""
+__all__ = ["PEERS", "Peer", "PeerEstimate", "Question", "kind_of", "weight_of"]

@@ -12,13 +12,14 @@ Legend: N pool, n labels, y outcome, c confidence, u uncertainty, π probability
 
 import numpy as np
 
-from opacc_ray.study.peers.peer import Array, PeerEstimate, normal
+from opacc_ray.study.peers.peer import Array, PeerEstimate, Question, normal
 
 MIX = 0.5  # τ
 
 
-def estimate(confidence: Array, outcome: Array, budget: int, rng: np.random.Generator, level: float) -> PeerEstimate:
+def estimate(asked: Question, budget: int, rng: np.random.Generator, level: float) -> PeerEstimate:
     """Draw each example with its own probability, and correct the confidence."""
+    confidence, outcome = asked.confidence, asked.outcome
     return inverse_weighted(confidence, outcome, mixed(active(confidence, budget), budget, MIX), rng, level)
 
 

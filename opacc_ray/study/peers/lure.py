@@ -12,13 +12,14 @@ Legend: N pool, n labels, f = 1 - outcome, c confidence, q probability of a draw
 
 import numpy as np
 
-from opacc_ray.study.peers.peer import Array, PeerEstimate, normal
+from opacc_ray.study.peers.peer import Array, PeerEstimate, Question, normal
 
 FLOOR = 0.1
 
 
-def estimate(confidence: Array, outcome: Array, budget: int, rng: np.random.Generator, level: float) -> PeerEstimate:
+def estimate(asked: Question, budget: int, rng: np.random.Generator, level: float) -> PeerEstimate:
     """Draw by expected loss, one after the other, and weight what was drawn."""
+    confidence, outcome = asked.confidence, asked.outcome
     size = np.maximum(1 - confidence, FLOOR * float((1 - confidence).mean()) + 1e-12)
     index = np.argsort(rng.exponential(size=len(size)) / size)[:budget]  # draws without replacement, in their order
     chosen = size[index]

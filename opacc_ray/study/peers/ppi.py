@@ -12,11 +12,12 @@ Legend: N pool, n labels, M = N - n, y outcome, c confidence.
 
 import numpy as np
 
-from opacc_ray.study.peers.peer import Array, PeerEstimate, normal
+from opacc_ray.study.peers.peer import Array, PeerEstimate, Question, normal
 
 
-def estimate(confidence: Array, outcome: Array, budget: int, rng: np.random.Generator, level: float) -> PeerEstimate:
+def estimate(asked: Question, budget: int, rng: np.random.Generator, level: float) -> PeerEstimate:
     """Draw at random, and assist by the tuned confidence."""
+    confidence, outcome = asked.confidence, asked.outcome
     index = rng.choice(len(outcome), budget, replace=False)
     rest = np.ones(len(outcome), dtype=bool)
     rest[index] = False

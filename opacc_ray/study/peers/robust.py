@@ -16,14 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.study.peers.active import active, inverse_weighted, mixed
-from opacc_ray.study.peers.peer import Array, PeerEstimate, normal
+from opacc_ray.study.peers.peer import Array, PeerEstimate, Question, normal
 from opacc_ray.study.peers.ppi import power_tuned
 
 BURN_IN = 0.2
 
 
-def estimate(confidence: Array, outcome: Array, budget: int, rng: np.random.Generator, level: float) -> PeerEstimate:
+def estimate(asked: Question, budget: int, rng: np.random.Generator, level: float) -> PeerEstimate:
     """Learn from a burn-in how far to go from the uniform draw, and draw the rest so."""
+    confidence, outcome = asked.confidence, asked.outcome
     first = rng.choice(len(outcome), max(round(BURN_IN * budget), 2), replace=False)
     rest = np.setdiff1d(np.arange(len(outcome)), first)
     probability = _mixed_best(confidence, outcome, first, rest, budget - len(first))

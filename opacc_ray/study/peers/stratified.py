@@ -15,14 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.samplers.strata import kmeans_1d
-from opacc_ray.study.peers.peer import Array, PeerEstimate, normal
+from opacc_ray.study.peers.peer import Array, PeerEstimate, Question, normal
 
 NUM_STRATA = 10
 
 
-def estimate(confidence: Array, outcome: Array, budget: int, rng: np.random.Generator, level: float) -> PeerEstimate:
+def estimate(asked: Question, budget: int, rng: np.random.Generator, level: float) -> PeerEstimate:
     """Draw at random in strata of like confidence."""
-    stratum = _strata(np.asarray(confidence, np.float64).tobytes(), min(NUM_STRATA, budget // 2))
+    confidence, outcome = asked.confidence, asked.outcome
+    stratum = strata_of(confidence, min(NUM_STRATA, budget // 2))
     size = np.bincount(stratum)
     mean = np.bincount(stratum, weights=confidence) / size
     sizes = allocate(size, np.sqrt(np.clip(mean * (1 - mean), 0, None)), budget)
@@ -30,6 +31,11 @@ def estimate(confidence: Array, outcome: Array, budget: int, rng: np.random.Gene
         [rng.choice(np.flatnonzero(stratum == h), num, replace=False) for h, num in enumerate(sizes)]
     )
     return normal(*combined(size, stratum[index], outcome[index]), index, level)
+
+
+def strata_of(confidence: Array, num: int) -> NDArray[np.int64]:
+    """Return at most ``num`` strata (N,) of like confidence."""
+    return _strata(np.asarray(confidence, np.float64).tobytes(), num)
 
 
 @lru_cache(maxsize=4)
@@ -48,9 +54,11 @@ def combined(size: NDArray[np.int64], stratum: NDArray[np.int64], y: Array) -> t
     return float(value), float(variance)
 
 
-def allocate(size: NDArray[np.int64], deviation: Array, budget: int) -> NDArray[np.int64]:
-    """n_h (strata,), ``budget`` in sum: two each, as far as there are, then one by one where it helps most."""
-    num = np.minimum(size, 2)
+def allocate(
+    size: NDArray[np.int64], deviation: Array, budget: int, least: NDArray[np.int64] | int = 2
+) -> NDArray[np.int64]:
+    """n_h (strata,), ``budget`` in sum: the ``least`` as far as there are, then one by one where it helps most."""
+    num = np.minimum(size, least)
     wanted = size * (deviation + 1e-9)
     while num.sum() < budget and (num < size).any():
         gain = np.where(num < size, wanted / np.sqrt(num * (num + 1.0)), -1.0)  # of one more label
