@@ -18,6 +18,18 @@ MOST = 1000
 CROSSING = "*"
 """Stands between the names of two slicings that are crossed."""
 
+FOLDER = "folder"
+"""Names the slices by the folder of each example."""
+
+
+class SliceRule(NamedTuple):
+    """How slices are made of one column of a pool."""
+
+    name: str
+    column: str  # FOLDER: the folder of each example, from its place below the pool
+    cuts: tuple[float, ...] | None = None  # of numbers
+    levels: int | None = None  # of a folder: the first ones that count; None: all
+
 
 class Slicing(NamedTuple):
     """A partition of N examples in S named slices."""
