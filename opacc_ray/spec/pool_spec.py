@@ -214,6 +214,7 @@ def rules_of(source: PoolSpec) -> Rules:
         place_of(source.format, source.uri)[1],
         None if source.catalog is None or source.table is None else (source.catalog, source.table),
         split=source.split,
+        slices=source.slice_columns,
     )
 
 
