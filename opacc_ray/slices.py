@@ -17,6 +17,8 @@ NOT_GIVEN = "(none)"
 MOST = 1000
 """Most slices that a column may have: more are names of examples, or numbers that should be cut."""
 
+_BLOCK = 1 << 18  # examples that are crossed at a time: NumPy makes 8 bytes of each index
+
 CROSSING = "*"
 """Stands between the names of two slicings that are crossed."""
 
@@ -77,15 +79,14 @@ class Slicing(NamedTuple):
 
     def cross(self, other: "Slicing") -> "Slicing":
         """Return a slice for each pair of slices that occurs."""
-        pair = self.codes.astype(np.int64)
-        pair *= len(other.names)
-        pair += other.codes
         most = len(self.names) * len(other.names)
-        seen = np.flatnonzero(np.bincount(pair)) if most <= len(pair) else np.unique(pair)
-        number = np.zeros(most, dtype=np.int32)
-        number[seen] = np.arange(len(seen))
+        if most <= len(self.codes):
+            seen, codes = _pairs(self.codes, other.codes, len(other.names), most)
+        else:
+            pair = self.codes.astype(np.int64) * len(other.names) + other.codes
+            seen, codes = np.unique(pair, return_inverse=True)
         rows = [divmod(one, len(other.names)) for one in seen.tolist()]
-        return Slicing(tuple(f"{self.names[a]}, {other.names[b]}" for a, b in rows), number[pair])
+        return Slicing(tuple(f"{self.names[a]}, {other.names[b]}" for a, b in rows), codes.astype(np.int32, copy=False))
 
     def packed(self) -> "Slicing":
         """Return the same slices with codes of the smallest type, for keeping; :func:`joined` unpacks them."""
@@ -106,6 +107,21 @@ def joined(parts: Iterable[Slicing]) -> Slicing:
         codes[start:stop] = np.array([number[name] for name in part.names], dtype=np.int32)[part.codes]
         start = stop
     return Slicing(names, codes)
+
+
+def _pairs(
+    first: NDArray[Any], second: NDArray[Any], width: int, most: int
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return the numbers ``first * width + second`` that occur, of ``most``, and the place of each pair, (N,)."""
+    pair, seen = np.empty(len(first), dtype=np.int32), np.zeros(most, dtype=np.bool_)
+    blocks = [slice(start, start + _BLOCK) for start in range(0, len(first), _BLOCK)]
+    for own in blocks:
+        pair[own] = first[own].astype(np.int32) * np.int32(width) + second[own]
+        seen[pair[own]] = True
+    place = np.cumsum(seen, dtype=np.int32) - 1
+    for own in blocks:
+        pair[own] = place[pair[own]]
+    return np.flatnonzero(seen), pair
 
 
 def refuse_many(name: str, values: Sequence[str]) -> None:

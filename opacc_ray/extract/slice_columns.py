@@ -155,7 +155,7 @@ def _aligned(pool: PoolSpec, shard: Shard, ids: Any) -> Any:
     if places is not None and places.null_count:
         lost = ids.filter(places.is_null())[0].as_py()
         raise DataError(f"{pool.uri} has no row of {lost!r} any more; restore the pool, or run the spec on it as it is")
-    whole = pa.concat_tables([table for _, table in found])
+    whole = pa.concat_tables([table for _, table in found], promote_options="default")
     return whole if places is None else whole.take(places)
 
 
