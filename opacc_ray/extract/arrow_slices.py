@@ -1,5 +1,6 @@
 """Slices from Arrow columns: each different value is named once, so memory is one small number per example."""
 
+import math
 from typing import Any
 
 from opacc_ray.errors import SpecError
@@ -13,7 +14,7 @@ def slicing_of(rule: SliceRule, column: Any) -> Slicing:
 
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if rule.cuts is not None:
-        return Slicing.of(rule.name, to_numpy(whole.cast(pa.float64())), rule.cuts).packed()
+        return Slicing.of(rule.name, to_numpy(whole.cast(pa.float64()).fill_null(math.nan)), rule.cuts).packed()
     encoded = whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
     values = encoded.dictionary.to_pylist()
     if rule.levels is not None:
