@@ -70,7 +70,6 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     if not store.exists(HEADER):
         if spec.has_history:
             check_history(spec, plan, compared)
-        try_slices(spec.pool, plan)
         there = read_sound(feature_set(store, header.features))
         if there is not None:
             feature_store.check_fit(spec, there.index)
@@ -81,6 +80,7 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
             log.info("reading the first rows of the pool" if read_only else "trying the model on some examples")
             found, doubts = check_model(spec, plan, compared)
             log.info("%s", found)
+    try_slices(spec.pool, plan)
     run = Run.create(uri, header)
     if doubts:
         note_trial(run, doubts)

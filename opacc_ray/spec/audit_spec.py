@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from opacc_ray.errors import SpecError
 from opacc_ray.lake.formats import FEATURE_COLUMNS
 from opacc_ray.samplers import find_method, parse_parameters
+from opacc_ray.slices import CROSSING
 from opacc_ray.spec.model_spec import PLACEMENT, WAYS, ExtractSpec, ModelSpec
 from opacc_ray.spec.pool_spec import PoolSpec, ReferenceSpec
 from opacc_ray.spec.validation import FunctionName, Section, read_yaml, validated
@@ -305,7 +306,8 @@ class Spec(Section):
     def identity(self) -> dict[str, Any]:
         """Return everything that determines features and selections.
 
-        Left out are placement and speed, keys that no feature uses, and how labels are read and scored.
+        Left out are placement and speed, keys that no feature uses, slices that the draw does not serve, and how labels
+        are read and scored.
         """
         left_out = {"extract": set(PLACEMENT), "model": {"error_scale"}}
         content = self.model_dump(exclude=left_out | dict.fromkeys(("output", "labels", "score", "population"), True))
@@ -321,7 +323,17 @@ class Spec(Section):
             for key in keys:
                 if not content[section][key]:
                     del content[section][key]
+        content["pool"] |= self._served_slices()
         return content
+
+    def _served_slices(self) -> dict[str, Any]:
+        """Return the slices that the draw serves: others can be added to a run that has labels."""
+        serve = self.sample.parameters.get("serve", [])
+        names = [
+            part.strip() for name in ([serve] if isinstance(serve, str) else serve) for part in name.split(CROSSING)
+        ]
+        rules = [rule._asdict() for rule in self.pool.slice_rules if rule.name in names]
+        return {"slices": rules} if rules else {}
 
 
 def _way_to_store(feature: str) -> str:

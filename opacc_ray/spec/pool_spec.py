@@ -158,8 +158,7 @@ class PoolSpec(Section):
     def identity(self) -> dict[str, Any]:
         """Return everything that determines which examples are read, and how."""
         prior = {} if self.columns.prior is None else {"prior": self.columns.prior}
-        slices = {} if self.slices is None else {"slices": self.slices}
-        return {"uri": self.uri, "follow_links": self.follow_links} | self.reading() | prior | slices
+        return {"uri": self.uri, "follow_links": self.follow_links} | self.reading() | prior
 
     def reading(self) -> dict[str, Any]:
         """Return everything but the place that determines the model's inputs; newer keys only where they are used."""

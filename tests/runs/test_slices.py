@@ -12,11 +12,12 @@ from safetensors.torch import save
 from small_model import trained
 from small_pictures import picture
 
-from opacc_ray.audit import verbs
+from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.checks import check
 from opacc_ray.audit.verify import verify
 from opacc_ray.errors import DataError, OpaccError, SpecError
 from opacc_ray.extract import slice_columns
+from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
@@ -231,14 +232,35 @@ def test_slices_that_are_added_later_need_no_new_features(tmp_path: Path) -> Non
         second = run_spec(given | {"pool": given["pool"] | {"slices": ["folder"]}})
         third = run_spec(given | {"pool": given["pool"] | {"slices": [{"folder": 1}]}})
         assert len(made) == num_made
-    assert first.features.uri == second.features.uri == third.features.uri
-    assert len({first.uri, second.uri, third.uri}) == 3
+    assert first.uri == second.uri == third.uri
+    assert Run.open(first.uri).header == third.header
+    assert third.header.spec.name == first.header.spec.name
+    assert third.rounds() == [1]
     assert stored_files(second) == stored_files(third)
     ids = sorted(str(path.relative_to(tmp_path / "pool")) for path in (tmp_path / "pool").rglob("*.png"))
     folders = [name.rpartition("/")[0] for name in ids]
     assert slices_of(second) == {"folder": [name or "(none)" for name in folders]}
     assert slices_of(third) == {"folder 1": [name.partition("/")[0] or "(none)" for name in folders]}
     assert slices_of(first) == {}
+
+
+def test_slices_are_added_to_a_run_with_labels_and_its_rounds_stay(pool: Path) -> None:
+    run = run_spec(content(pool, None))
+    selection, features = run.read_selection(1).to_dict(), run.complete_features().digest
+    labels = "\n".join(["id,label", *(f"{name},1" for name in selection["ids"])])
+    import_labels(run, "labels.csv", labels.encode())
+    sliced = run_spec(content(pool, ["camera", "age"]))
+    assert sliced.uri == run.uri
+    assert sliced.read_selection(1).to_dict() == selection
+    assert sliced.complete_features().digest == features
+    assert accuracy.estimate(sliced).n == 5
+    assert slices_of(sliced)["camera"] == CAMERAS
+    assert verify(run.uri).sound
+    with pytest.raises(OpaccError, match="no column 'ages'"):
+        run_spec(content(pool, ["camera", "ages"]))
+    with pytest.raises(SpecError, match=r"pool\.slices: 'tags' is list"):
+        run_spec(content(pool, ["tags"]))
+    assert Run.open(run.uri).spec.pool.slices == ["camera", "age"]
 
 
 def test_a_table_of_examples_has_slices_beside_what_the_model_reads(tmp_path: Path) -> None:

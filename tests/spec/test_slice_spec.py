@@ -41,11 +41,22 @@ def test_a_spec_without_slices_has_none() -> None:
     assert (pool.slice_names, pool.slice_rules, pool.slice_columns) == ([], (), ())
 
 
-def test_slices_decide_the_run_and_not_its_features() -> None:
-    without, given = spec_with(None).pool, spec_with([{"age": [18]}]).pool
-    assert "slices" not in without.identity()
-    assert given.identity() == without.identity() | {"slices": [{"age": [18]}]}
-    assert given.reading() == without.reading()
+def test_slices_decide_a_run_only_if_its_draw_serves_them_and_never_its_features() -> None:
+    without, given = spec_with(None), spec_with(["camera", {"age": [18]}, ["camera", "age"]])
+    assert given.identity() == without.identity()
+    assert given.pool.reading() == without.pool.reading()
+
+    def identity(slices: list[Any], serve: list[str]) -> dict[str, Any]:
+        sample = {"method": "neyman", "budget": 9, "serve": serve}
+        content = spec_with(slices).model_dump(exclude_unset=True) | {"sample": sample}
+        return parse_spec(content, "audit.yaml").identity()
+
+    ages, other = ([{"age": cuts}, "camera", ["age", "camera"]] for cuts in ([18], [30]))
+    assert identity(ages, ["camera"]) == identity(other, ["accuracy", "camera"]) | {
+        "sample": identity(ages, ["camera"])["sample"]
+    }
+    assert identity(ages, ["age"])["pool"] != identity(other, ["age"])["pool"]
+    assert identity(ages, ["age*camera"])["pool"] != identity(other, ["age*camera"])["pool"]
 
 
 def test_a_stored_spec_is_read_back() -> None:
