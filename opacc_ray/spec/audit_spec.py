@@ -10,7 +10,6 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from opacc_ray.errors import SpecError
 from opacc_ray.lake.formats import FEATURE_COLUMNS
 from opacc_ray.samplers import find_method, parse_parameters
-from opacc_ray.slices import CROSSING
 from opacc_ray.spec.model_spec import PLACEMENT, WAYS, ExtractSpec, ModelSpec
 from opacc_ray.spec.pool_spec import PoolSpec, ReferenceSpec
 from opacc_ray.spec.validation import FunctionName, Section, read_yaml, validated
@@ -323,17 +322,8 @@ class Spec(Section):
             for key in keys:
                 if not content[section][key]:
                     del content[section][key]
-        content["pool"] |= self._served_slices()
+        content["pool"] |= self.pool.slices_of(self.sample.parameters.get("serve", []))
         return content
-
-    def _served_slices(self) -> dict[str, Any]:
-        """Return the slices that the draw serves: others can be added to a run that has labels."""
-        serve = self.sample.parameters.get("serve", [])
-        names = [
-            part.strip() for name in ([serve] if isinstance(serve, str) else serve) for part in name.split(CROSSING)
-        ]
-        rules = [rule._asdict() for rule in self.pool.slice_rules if rule.name in names]
-        return {"slices": rules} if rules else {}
 
 
 def _way_to_store(feature: str) -> str:

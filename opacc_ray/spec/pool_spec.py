@@ -1,5 +1,6 @@
 """Location and format of the pool and of the reference: ``pool`` and ``reference``."""
 
+from collections.abc import Sequence
 from datetime import date
 from typing import Annotated, Any, Literal
 
@@ -9,7 +10,7 @@ from opacc_ray.lake.examples import Columns, Plan, Rules
 from opacc_ray.lake.formats import FEATURE_COLUMNS, OPTIONAL_KEYS, FormatName, find_format, formats_with, place_of
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.store_uris import Store, open_store
-from opacc_ray.slices import FOLDER, SliceRule
+from opacc_ray.slices import CROSSING, FOLDER, SliceRule
 from opacc_ray.spec.model_spec import ExtractSpec
 from opacc_ray.spec.slice_spec import Slices, names_in, rules_in
 from opacc_ray.spec.validation import Section
@@ -120,6 +121,13 @@ class PoolSpec(Section):
     def slice_columns(self) -> tuple[str, ...]:
         """Return the columns of the pool's own table that slices are made of, each once."""
         return tuple(dict.fromkeys(rule.column for rule in self.slice_rules if rule.column != FOLDER))
+
+    def slices_of(self, served: str | Sequence[str]) -> dict[str, Any]:
+        """Return the slices that a draw serves, alone or crossed, which decide it; empty without any."""
+        text = served if isinstance(served, str) else CROSSING.join(served)
+        names = [name.strip() for name in text.split(CROSSING)]
+        rules = [rule._asdict() for rule in self.slice_rules if rule.name in names]
+        return {"slices": rules} if rules else {}
 
     @model_validator(mode="after")
     def _fits_its_format(self) -> "PoolSpec":
