@@ -222,7 +222,8 @@ def _check_schema(files: Sequence[_File], found: Found, wanted: Sequence[str], c
         for name in wanted:
             kind = file.types.get(name)
             if kind is None and name not in found.optional:
-                raise _lacking(file.source, name, list(found.field_ids or file.every))
+                every = dict.fromkeys([*(found.field_ids or file.every), *sorted(found.optional)])
+                raise _lacking(file.source, name, [*every])
             if kind is None or pa.types.is_null(kind):
                 continue
             known, key = first.setdefault(name, (kind, file.entry.key))
