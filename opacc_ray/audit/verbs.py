@@ -25,6 +25,7 @@ from opacc_ray.audit.status import RunMetrics, failure_kept
 from opacc_ray.cluster import local
 from opacc_ray.errors import LabelError, OpaccError, SpecError, counted
 from opacc_ray.extract.feature_set import feature_set, read_sound
+from opacc_ray.extract.slice_columns import store_slices, try_slices
 from opacc_ray.history import NO_HISTORY
 from opacc_ray.labels.formats.label_formats import NOTES, link_to, write_manifest
 from opacc_ray.labels.label_log import adopt_rules, refuse_lost
@@ -69,6 +70,7 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     if not store.exists(HEADER):
         if spec.has_history:
             check_history(spec, plan, compared)
+        try_slices(spec.pool, plan)
         there = read_sound(feature_set(store, header.features))
         if there is not None:
             feature_store.check_fit(spec, there.index)
@@ -111,6 +113,7 @@ def run(
         metrics = RunMetrics(audit)
         with slot(stages):
             extract(stages, combine_progress(extracting, metrics.shards), metrics.extracted)
+        store_slices(audit.spec.pool, stages[-1].plan, audit.complete_features())
         note_predictions(audit)
         rounds = [(track, number) for track in audit.tracks() for number in track.rounds()]
         for uri in [uri for track, number in rounds for uri in track.restore_copies(number)]:

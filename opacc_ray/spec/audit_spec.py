@@ -191,7 +191,7 @@ class Spec(Section):
             return content
         pool, reference = content.get("pool"), content.get("reference")
         if isinstance(pool, dict) and "format" in pool and isinstance(reference, dict):
-            shared = {key: value for key, value in pool.items() if key not in ("uri", "split")}
+            shared = {key: value for key, value in pool.items() if key not in ("uri", "split", "slices")}
             return content | {"reference": shared | reference}
         return content
 
