@@ -36,13 +36,16 @@ class Labels(NamedTuple):
     failure: Array  # (n,) 1 - outcome
     truth: Codes | None = None  # (n,) 0 .. C - 1; None: only outcomes are known
 
-    def rivals(self, predicted: Codes, num_classes: int) -> Array:
-        """Return r (C true, C predicted), from the predicted class of each label (n,)."""
-        count = np.zeros((num_classes, num_classes))
+    def rivals(self, predicted: Codes, num_classes: int, classes: Codes) -> Array:
+        """Return r (k, C predicted) of some true ``classes`` (k,), from the predicted class of each label (n,)."""
+        count, failed = np.zeros((len(classes), num_classes)), np.zeros(num_classes)
         if self.truth is not None:
-            np.add.at(count, (self.truth, predicted), self.truth != predicted)
-        prior = (1 - np.eye(num_classes)) / max(num_classes - 1, 1)
-        return (PRIOR * prior + count) / (PRIOR + count.sum(axis=0))
+            wrong = self.truth != predicted
+            failed += np.bincount(predicted[wrong], minlength=num_classes)
+            for row, c in zip(count, classes.tolist(), strict=True):
+                row += np.bincount(predicted[wrong & (self.truth == c)], minlength=num_classes)
+        prior = (classes[:, None] != np.arange(num_classes)) / max(num_classes - 1, 1)
+        return (PRIOR * prior + count) / (PRIOR + failed)
 
 
 class ClassTotals:
@@ -54,7 +57,6 @@ class ClassTotals:
         self.num_classes, self.num_slices = groups.num_classes, groups.num_slices
         self.predicted = groups.predicted[evidence.index].astype(np.int64)  # (n,)
         self.slices, self.classes = np.divmod(np.arange(groups.num), groups.num_classes)  # (G,)
-        self.rivals = labels.rivals(self.predicted, groups.num_classes)
 
     def estimate(self, metric: Metric, c: int, level: float) -> list[Estimate]:
         """Return the metric of class ``c``, which averages and the accuracy do not use, in each slice."""
@@ -62,26 +64,39 @@ class ClassTotals:
             return [self._of_share(share, level) for share in self.failures(self.slices, self.num_slices)]
         if metric.name in AVERAGES:
             return self._averages(metric, level)
-        return [self._noted(own.estimate(metric, level)) for own in self._totals(c)]
+        return [self._noted(own.estimate(metric, level)) for own in self.of_class(c)]
 
     def by_prediction(self, level: float) -> list[Estimate]:
         """Return the accuracy among the examples predicted as each class."""
         return [self._of_share(share, level) for share in self.failures(self.classes, self.num_classes)]
 
-    def by_truth(self, level: float) -> list[Estimate]:
-        """Return the recall of each class, whose ``n`` counts the labels of that class."""
+    def by_truth(self, level: float, classes: Sequence[int] | None = None) -> list[Estimate]:
+        """Return the recall of each class, or of some ``classes``; its ``n`` counts the labels of that class."""
         own = np.bincount(self._truth, minlength=self.num_classes).tolist()
-        found = [self.estimate(Metric("recall"), c, level)[0] for c in range(self.num_classes)]
-        return [replace(one, n=num) for one, num in zip(found, own, strict=True)]
+        wanted = range(self.num_classes) if classes is None else classes
+        return [replace(self.estimate(Metric("recall"), c, level)[0], n=own[c]) for c in wanted]
 
-    def confusion(self) -> tuple[Array, Array]:
-        """Return the shares of the pool by true and predicted class, (C, C), and their standard errors."""
-        size = self.evidence.sizes.reshape(-1, self.num_classes).sum(axis=0) / self.evidence.sizes.sum()
-        cells = [self._missed(k, self.classes, self.num_classes) for k in range(self.num_classes)]
+    def confusion(self, classes: Sequence[int] | None = None) -> tuple[Array, Array]:
+        """Return the shares of the pool by true and predicted class, (k, k), and their standard errors.
+
+        Of some ``classes`` only, their predicted ones sum to their sizes, less what is foreseen of other true classes.
+        """
+        wanted = np.arange(self.num_classes) if classes is None else np.array(classes, dtype=np.int64)
+        domain = np.full(self.num_classes, -1)
+        domain[wanted] = np.arange(len(wanted))
+        size = self.evidence.sizes.reshape(-1, self.num_classes).sum(axis=0)[wanted] / self.evidence.sizes.sum()
+        places = domain[self.classes]
+        cells = [self._missed(k, places, len(wanted)) for k in wanted.tolist()]
+        rest = Variable.event(
+            ((self._truth != self.predicted) & ~np.isin(self._truth, wanted)).astype(np.float64),
+            np.clip(1 - self._rivals(wanted).sum(axis=0), 0, 1)[self.classes],
+        )
+        cells.append(self.evidence.shares(rest, places, len(wanted)))
         share = np.array([[max(own.value, 0.0) for own in row] for row in cells]) * size
-        error = np.array([[own.error for own in row] for row in cells]) * size
-        right = [own.error for own in self.failures(self.classes, self.num_classes)]
-        return share + np.diag(np.maximum(size - share.sum(axis=0), 0)), error + np.diag(right * size)
+        error = np.array([[own.error for own in row] for row in cells[:-1]]) * size
+        right = [own.error for own in self.failures(places, len(wanted))]
+        known = np.diag(np.maximum(size - share.sum(axis=0), 0)), np.diag(right * size)
+        return share[:-1] + known[0], error + known[1]
 
     def mean_cost(self, cost: Array, level: float) -> Estimate:
         """Return the mean ``cost`` (C true, C predicted) of errors, 0 on its diagonal, in units of the largest."""
@@ -89,7 +104,14 @@ class ClassTotals:
         mean, square = (self._expected(np.broadcast_to(own, (self.num_slices, *own.shape))) for own in (cost, cost**2))
         variable = Variable(cost[self._truth, self.predicted], mean, square)
         (share,) = self.evidence.shares(variable, np.zeros(self.evidence.groups.num, dtype=np.int64), 1)
-        return self._noted(estimate_of(share.value, *share.interval(level), level, share.num))
+        found = estimate_of(share.value, *share.interval(level), level, share.num)
+        return self._noted(replace(found, standard_error=share.error))
+
+    def of_class(self, c: int) -> list[Totals]:
+        """Return the totals of class ``c`` in every slice."""
+        inside, outside = (np.where(own, self.slices, -1) for own in (self.classes == c, self.classes != c))
+        pairs = zip(self.failures(inside, self.num_slices), self._missed(c, outside, self.num_slices), strict=True)
+        return [Totals(*pair) for pair in pairs]
 
     def linear(self, number: Linear, c: int, level: float) -> Estimate:
         """Return a number that is linear in failures, or in failures and misses of class ``c`` unless it is -1.
@@ -100,7 +122,7 @@ class ClassTotals:
         if c >= 0:
             inside = self.predicted == c
             values = np.where(inside, values, (self._truth == c) & ~inside)
-            mean = np.where(self.classes == c, 1.0, self.rivals[c][self.classes])
+            mean = np.where(self.classes == c, 1.0, self._rivals(np.array([c]))[0][self.classes])
         everything, variable = np.zeros(len(mean), dtype=np.int64), Variable.event(values, mean)
         (share,) = self.evidence.shares(variable, everything, 1)
         value = number.base + share.value
@@ -127,17 +149,12 @@ class ClassTotals:
     def _missed(self, c: int, domain: Codes, num: int) -> Sequence[Share]:
         """Return the share of missed examples of class ``c`` in each of ``num`` domains."""
         values = ((self._truth == c) & (self.predicted != c)).astype(np.float64)
-        return self.evidence.shares(Variable.event(values, self.rivals[c][self.classes]), domain, num)
-
-    def _totals(self, c: int) -> list[Totals]:
-        """Return the totals of class ``c`` in every slice."""
-        inside, outside = (np.where(own, self.slices, -1) for own in (self.classes == c, self.classes != c))
-        pairs = zip(self.failures(inside, self.num_slices), self._missed(c, outside, self.num_slices), strict=True)
-        return [Totals(*pair) for pair in pairs]
+        mean = self._rivals(np.array([c]))[0][self.classes]
+        return self.evidence.shares(Variable.event(values, mean), domain, num)
 
     def _averages(self, metric: Metric, level: float) -> list[Estimate]:
         """Return the mean of a metric over all classes in each slice."""
-        by_class = [self._totals(c) for c in range(self.num_classes)]
+        by_class = [self.of_class(c) for c in range(self.num_classes)]
         found = [average([own[s] for own in by_class], metric) for s in range(self.num_slices)]
         weight = np.stack([own for _, own in found])  # (S, C true, C predicted)
         mean, square = (self._expected(own) for own in (weight, weight**2))
@@ -152,7 +169,11 @@ class ClassTotals:
 
     def _expected(self, weight: Array) -> Array:
         """Return Σ_k r(k | ŷ)·W(k, ŷ) of each group, (G,), from ``weight`` (S, C, C)."""
-        return np.einsum("kc,skc->sc", self.rivals, weight).ravel()
+        return np.einsum("kc,skc->sc", self._rivals(np.arange(self.num_classes)), weight).ravel()
+
+    def _rivals(self, classes: Codes) -> Array:
+        """Return r (k, C) of some true classes."""
+        return self.labels.rivals(self.predicted, self.num_classes, classes)
 
     # -- estimates ------------------------------------------------------------------------------------------
 

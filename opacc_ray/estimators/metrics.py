@@ -10,7 +10,9 @@ known: TP, the examples of A that are of class c, and FN, those of class c in th
 Each total has an estimate and, at every level, an interval: a confidence distribution, represented by its quantiles.
 The interval of a metric has the quantiles of g(TP, FN) over all pairs of these, as if the two were independent: they
 come from different labels. It is never undefined, and agrees with the closed form of G. Y. Zou and A. Donner
-("Construction of confidence limits about effect measures", Statistics in Medicine 27, 2008) where that exists.
+("Construction of confidence limits about effect measures", Statistics in Medicine 27, 2008) where that exists. At
+levels beyond the outermost quantiles, such as those of many joint intervals, it is the range of g over the intervals of
+both totals, each with half of the error: g rises or falls in each of them throughout.
 
 Where a class is rare, no design can know how many of its examples hide among very many others: if fewer than one is
 foreseen among 950 labels of these, 3/950 of them may still be of the class, and only the confidence says otherwise. So
@@ -32,6 +34,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,7 +44,7 @@ from opacc_ray.errors import SpecError, shown
 from opacc_ray.estimators.accuracy_estimate import Estimate, IfPredicted, within_interval
 from opacc_ray.estimators.intervals import normal_quantile
 from opacc_ray.estimators.scores import AUC, OVERCONFIDENCE, SCORES
-from opacc_ray.estimators.totals import DomainShare, Share, quantiles
+from opacc_ray.estimators.totals import LEVELS, DomainShare, Share, quantiles
 
 Array = NDArray[np.float64]
 
@@ -50,7 +53,7 @@ INTERVAL = "two totals"
 """Name of the interval of a function of two totals."""
 
 FEWEST, WIDEST = 5, 0.25
-"""Effective labels, and half-width, from which on an interval says something."""
+"""Fewest labels, and largest half-width, of an interval that says something."""
 
 _MUCH = 1.5
 """How much narrower an interval by predictions is before it is stated too."""
@@ -148,8 +151,10 @@ def find_place(metric: Metric, classes: Sequence[str]) -> int:
         return 1
     if metric.positive not in classes:
         given = "names no class" if metric.positive is None else f"has the class {shown(metric.positive)}"
+        near = get_close_matches(str(metric.positive), classes, 1) if metric.positive is not None else []
         few = ", ".join(classes[:10]) + (", …" if len(classes) > 10 else "")
-        raise SpecError(f"metric {metric} {given}; give one of {few}, as in {metric.name}@CLASS")
+        hint = f"did you mean {near[0]!r}?" if near else f"give one of {few}, as in {metric.name}@CLASS"
+        raise SpecError(f"metric {metric} {given}; {hint}")
     return list(classes).index(str(metric.positive))
 
 
@@ -192,11 +197,11 @@ class Totals(NamedTuple):
         return float(metric.function(*self.point(), self._sizes()))
 
     def _interval(self, metric: Metric, level: float) -> tuple[float, float]:
-        """Return the quantiles of the metric over all pairs of the two totals' quantiles."""
-        size = self._sizes()
-        inside, outside = size.inside * (1 - quantiles(self.failures)), size.outside * quantiles(self.missed)
-        found = metric.function(inside[:, None], outside[None, :], size)
-        low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2]).tolist()
+        """Return the quantiles of the metric over all pairs of the totals' quantiles, or its range over their ends."""
+        size, beyond = self._sizes(), (1 - level) / 2 < 1 / LEVELS
+        failures, missed = (np.array(own.interval((1 + level) / 2)) if beyond else quantiles(own) for own in self)
+        found = metric.function(size.inside * (1 - failures)[:, None], size.outside * missed[None, :], size)
+        low, high = np.quantile(found, [0, 1] if beyond else [(1 - level) / 2, (1 + level) / 2]).tolist()
         return low, high
 
     def _sizes(self) -> Parts:
@@ -213,6 +218,11 @@ def estimate_of(value: float, low: float, high: float, level: float, num: int, l
     low, high = max(low, lowest), min(high, 1.0)
     error = (high - low) / (2 * normal_quantile(level))
     return within_interval(Estimate(value, error, low, high, level, INTERVAL, num, True))
+
+
+def tells(low: float, high: float, num: int) -> bool:
+    """Return whether ``num`` labels are enough for their interval to say something."""
+    return low == high or (num >= FEWEST and high - low <= 2 * WIDEST)
 
 
 def average(totals: Sequence[Totals], metric: Metric) -> tuple[float, Array]:
@@ -240,6 +250,7 @@ def average_interval(
     value: float, error: float, degrees: float, level: float, lowest: float = 0.0
 ) -> tuple[float, float]:
     """Return the interval of an average in [0, 1], normal on the scale of its log odds; normal from ``lowest`` < 0."""
+    from scipy.special import expit
     from scipy.stats import t
 
     half = float(t.ppf((1 + level) / 2, max(degrees, 1.0))) * error
@@ -247,4 +258,5 @@ def average_interval(
         return max(value - half, lowest), min(value + half, 1.0)
     width = half / (value * (1 - value))
     odds = math.log(value / (1 - value))
-    return 1 / (1 + math.exp(width - odds)), 1 / (1 + math.exp(-width - odds))
+    low, high = expit([odds - width, odds + width]).tolist()
+    return low, high

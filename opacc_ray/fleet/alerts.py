@@ -29,7 +29,6 @@ from opacc_ray.audit.accuracy import (
     sample_of,
     whenever_stopped,
     whole_rounds,
-    with_nonresponse,
 )
 from opacc_ray.audit.several_models import difference_by
 from opacc_ray.errors import DataError, SpecError
@@ -38,7 +37,7 @@ from opacc_ray.estimators.confidence_sequence import confidence_sequence
 from opacc_ray.estimators.model_comparison import independent_difference
 from opacc_ray.fleet.fleet_documents import AlertCheck, AlertRule
 from opacc_ray.fleet.fleet_spec import AlertLimits, AlertSpec
-from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
+from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds, with_nonresponse
 from opacc_ray.runs.run import Run
 
 

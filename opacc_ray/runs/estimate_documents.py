@@ -63,6 +63,46 @@ class StatedEstimate(Interval, Value):
         return as_text(self)
 
 
+class IfPredicted(Part):
+    """A second interval of a number, which trusts the confidence about the examples without a label."""
+
+    value: float = Field(description="the estimate")
+    low: float = Field(description="its lower end")
+    high: float = Field(description="its upper end")
+    factor: float = Field(
+        ge=0, description="it holds unless more than so many times as many hide among the examples without a label"
+    )
+    labels: int = Field(ge=0, description="labels drawn there at random that would settle it")
+
+
+class StatedMetric(StatedEstimate):
+    """A metric of the model on the pool, with its interval."""
+
+    if_predicted: IfPredicted | None = Field(
+        default=None, description="the interval if the confidence is right where no label is; null where it says little"
+    )
+
+
+class SliceEstimate(StatedMetric):
+    """A metric of one slice of the pool."""
+
+    size: int = Field(ge=0, description="examples of the pool in the slice")
+    low_together: float = Field(description="lower end of the interval that holds for all slices at once")
+    high_together: float = Field(description="its upper end")
+    tells: bool = Field(description="whether there are enough labels for the interval to say something")
+
+
+class SliceTable(Part):
+    """A metric of every slice."""
+
+    metric: str = Field(description="the metric, such as accuracy or f1@defect")
+    by: str = Field(description="the slices: a name of the spec, or prediction or truth for the classes")
+    level_together: float = Field(
+        gt=0, lt=1, description="confidence level at which the joint intervals of all slices hold at once"
+    )
+    slices: dict[str, SliceEstimate] = Field(description="slice -> the metric in it")
+
+
 class AssistedEstimate(StatedEstimate):
     """A prediction-powered estimate of the accuracy, by the confidences of the whole pool."""
 
@@ -184,4 +224,8 @@ class AccuracyEstimate(Basis, StatedEstimate, SealedDocument):
         description="accuracy among the examples whose true class it is; null for regressions"
     )
     confusion: ConfusionShares | None = Field(description="the confusion matrix; null for regressions")
+    metrics: dict[str, StatedMetric] = Field(
+        default={}, description="further metrics by name, such as f1@defect, in the order of the spec"
+    )
+    by_slice: list[SliceTable] = Field(default=[], description="metrics of the slices of the pool, a table for each")
     warnings: list[str] = Field(default=[], description="signs that this may be the wrong model")
