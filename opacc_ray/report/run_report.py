@@ -39,7 +39,7 @@ from opacc_ray.report.report_documents import (
     WrittenReport,
 )
 from opacc_ray.runs import feature_store
-from opacc_ray.runs.estimate_documents import ConfusionShares
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, ConfusionShares
 from opacc_ray.runs.identity import versions
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers import find_method
@@ -115,7 +115,7 @@ def gather(
         confusion=_cells(stated.confusion) if stated and stated.confusion else None,
         course=course_of(run, known, level),
         widths=width_course(run, level=level),
-        reliability=reliability_of(run, known, predictions, level) if predictions else None,
+        reliability=reliability_of(run, known, predictions, stated) if predictions else None,
         values=_values(known) if run.spec.model.task == "regression" else None,
         gallery=_with_notes(wrong, pictures) if wrong else None,
         excluded=[ExcludedExample(id=item.id, reason=item.reason) for item in index.bad[:LISTED]],
@@ -231,18 +231,19 @@ def read_predictions(run: Run) -> PoolPredictions | None:
     return PoolPredictions(np.clip(confidence, 0, 1), feature_store.read_column(run, "prediction").astype(np.int64))
 
 
-def reliability_of(run: Run, known: Sequence[LabelledRound], predictions: PoolPredictions, level: float) -> Reliability:
-    """Compare the model's confidence with the labels; without labels, return the confidence alone.
+def reliability_of(
+    run: Run, known: Sequence[LabelledRound], predictions: PoolPredictions, stated: AccuracyEstimate | None
+) -> Reliability:
+    """Compare the model's confidence with the labels; without labels, and so ``stated``, return the confidence alone.
 
-    A bin of confidence, like a predicted class, is a part of the pool whose size is known: its accuracy is a ratio of
-    two estimated means, calibrated with the pool's counts where the design bears it
-    (:mod:`opacc_ray.estimators.domain`).
+    A bin of confidence is a part of the pool whose size is known: its accuracy is a ratio of two estimated means,
+    calibrated with the pool's counts where the design bears it (:mod:`opacc_ray.estimators.domain`).
     """
     return Reliability(
         mean_confidence=float(predictions.confidence.mean()),
         without_labels=label_free_accuracy(predictions.confidence, *_of_reference(run)),
-        bins=_bins(known, predictions.confidence, level) if known else [],
-        classes=_classes(run, known, predictions, level),
+        bins=_bins(known, predictions.confidence, stated.level) if stated else [],
+        classes=_classes(run, predictions, stated),
     )
 
 
@@ -260,7 +261,7 @@ def _bins(known: Sequence[LabelledRound], confidence: NDArray[np.float64], level
     bin_of = np.searchsorted(edges[1:-1], confidence, side="right")  # (N,)
     pool = np.bincount(bin_of, minlength=len(edges) - 1)
     total = np.bincount(bin_of, weights=confidence, minlength=len(edges) - 1)
-    by_bin, found = _by_part(known, bin_of, pool, level), []
+    by_bin, found = _by_bin(known, bin_of, pool, level), []
     for b in np.flatnonzero(pool).tolist():
         own = by_bin.get(b)
         found.append(
@@ -289,17 +290,18 @@ def _edges(labelled: NDArray[np.float64], confidence: NDArray[np.float64]) -> ND
     return np.concatenate([[least], inner[(inner > least) & (inner < largest)], [largest]])
 
 
-def _classes(
-    run: Run, known: Sequence[LabelledRound], predictions: PoolPredictions, level: float
-) -> list[ClassFailures]:
+def _classes(run: Run, predictions: PoolPredictions, stated: AccuracyEstimate | None) -> list[ClassFailures]:
+    """Return the failures of each predicted class: those expected, and those of the estimate."""
     pool = np.bincount(predictions.prediction)
     doubt = np.bincount(predictions.prediction, weights=1 - predictions.confidence)
-    by_prediction, found = _by_part(known, predictions.prediction, pool, level) if known else {}, []
+    by_prediction = (stated.by_predicted_class if stated else None) or {}
+    found = []
     for c in sorted(np.flatnonzero(pool).tolist(), key=lambda c: (-doubt[c], c)):
-        own = by_prediction.get(c)
+        name = run.spec.model.name_of(c)
+        own = by_prediction.get(name)
         found.append(
             ClassFailures(
-                name=run.spec.model.name_of(c),
+                name=name,
                 pool=int(pool[c]),
                 expected=float(np.clip(doubt[c] / pool[c], 0, 1)),
                 labels=own.n if own else 0,
@@ -311,18 +313,18 @@ def _classes(
     return found
 
 
-def _by_part(
-    known: Sequence[LabelledRound], part: NDArray[Any], pool: NDArray[np.int64], level: float
+def _by_bin(
+    known: Sequence[LabelledRound], bin_of: NDArray[Any], pool: NDArray[np.int64], level: float
 ) -> dict[int, Estimate]:
-    """Return the accuracy in each part of the pool that has labels.
+    """Return the accuracy in each bin that has labels.
 
     Parameters
     ----------
-    part : (N,) the part of each example
-    pool : (parts,) how many examples each has
+    bin_of : (N,) the bin of each example
+    pool : (bins,) how many examples each has
     """
-    labelled = part[_places(known)]  # (n,)
-    counts = {c: num for c, num in enumerate(pool.tolist()) if num}
+    labelled = bin_of[_places(known)]  # (n,)
+    counts = {b: num for b, num in enumerate(pool.tolist()) if num}
     design = design_for_classes([item.known for item in known], labelled, counts)
     return by_class(design, np.concatenate([item.outcome for item in known]), labelled, level)
 
