@@ -35,13 +35,16 @@ class Labels(NamedTuple):
     failure: Array  # (n,) 1 - outcome
     truth: Codes | None = None  # (n,) 0 .. C - 1; None: only outcomes are known
 
-    def rivals(self, predicted: Codes, num_classes: int) -> Array:
-        """Return r (C true, C predicted), from the predicted class of each label (n,)."""
-        count = np.zeros((num_classes, num_classes))
+    def rivals(self, predicted: Codes, num_classes: int, classes: Codes) -> Array:
+        """Return r (k, C predicted) of some true ``classes`` (k,), from the predicted class of each label (n,)."""
+        count, failed = np.zeros((len(classes), num_classes)), np.zeros(num_classes)
         if self.truth is not None:
-            np.add.at(count, (self.truth, predicted), self.truth != predicted)
-        prior = (1 - np.eye(num_classes)) / max(num_classes - 1, 1)
-        return (PRIOR * prior + count) / (PRIOR + count.sum(axis=0))
+            wrong = self.truth != predicted
+            failed += np.bincount(predicted[wrong], minlength=num_classes)
+            for row, c in zip(count, classes.tolist(), strict=True):
+                row += np.bincount(predicted[wrong & (self.truth == c)], minlength=num_classes)
+        prior = (classes[:, None] != np.arange(num_classes)) / max(num_classes - 1, 1)
+        return (PRIOR * prior + count) / (PRIOR + failed)
 
 
 class ClassTotals:
@@ -53,7 +56,6 @@ class ClassTotals:
         self.num_classes, self.num_slices = groups.num_classes, groups.num_slices
         self.predicted = groups.predicted[evidence.index].astype(np.int64)  # (n,)
         self.slices, self.classes = np.divmod(np.arange(groups.num), groups.num_classes)  # (G,)
-        self.rivals = labels.rivals(self.predicted, groups.num_classes)
 
     def estimate(self, metric: Metric, c: int, level: float) -> list[Estimate]:
         """Return the metric of class ``c``, which averages and the accuracy do not use, in each slice."""
@@ -67,20 +69,30 @@ class ClassTotals:
         """Return the accuracy among the examples predicted as each class."""
         return [self._of_share(share, level) for share in self._failures(self.classes, self.num_classes)]
 
-    def by_truth(self, level: float) -> list[Estimate]:
-        """Return the recall of each class, whose ``n`` counts the labels of that class."""
+    def by_truth(self, level: float, classes: Sequence[int] | None = None) -> list[Estimate]:
+        """Return the recall of each class, or of some ``classes``; its ``n`` counts the labels of that class."""
         own = np.bincount(self._truth, minlength=self.num_classes).tolist()
-        found = [self.estimate(Metric("recall"), c, level)[0] for c in range(self.num_classes)]
-        return [replace(one, n=num) for one, num in zip(found, own, strict=True)]
+        wanted = range(self.num_classes) if classes is None else classes
+        return [replace(self.estimate(Metric("recall"), c, level)[0], n=own[c]) for c in wanted]
 
-    def confusion(self) -> tuple[Array, Array]:
-        """Return the shares of the pool by true and predicted class, (C, C), and their standard errors."""
-        size = self.evidence.sizes.reshape(-1, self.num_classes).sum(axis=0) / self.evidence.sizes.sum()
-        cells = [self._missed(k, self.classes, self.num_classes) for k in range(self.num_classes)]
+    def confusion(self, classes: Sequence[int] | None = None) -> tuple[Array, Array]:
+        """Return the shares of the pool by true and predicted class, (k, k), and their standard errors.
+
+        Of some ``classes`` only, their predicted ones sum to their sizes, less what is foreseen of other true classes.
+        """
+        wanted = np.arange(self.num_classes) if classes is None else np.array(classes, dtype=np.int64)
+        domain = np.full(self.num_classes, -1)
+        domain[wanted] = np.arange(len(wanted))
+        size = self.evidence.sizes.reshape(-1, self.num_classes).sum(axis=0)[wanted] / self.evidence.sizes.sum()
+        places = domain[self.classes]
+        cells = [self._missed(k, places, len(wanted)) for k in wanted.tolist()]
+        others = np.clip(1 - self._rivals(wanted).sum(axis=0), 0, 1)[self.classes]
+        cells.append(self.evidence.shares(Variable.event(np.zeros(len(self.predicted)), others), places, len(wanted)))
         share = np.array([[max(own.value, 0.0) for own in row] for row in cells]) * size
-        error = np.array([[own.error for own in row] for row in cells]) * size
-        right = [own.error for own in self._failures(self.classes, self.num_classes)]
-        return share + np.diag(np.maximum(size - share.sum(axis=0), 0)), error + np.diag(right * size)
+        error = np.array([[own.error for own in row] for row in cells[:-1]]) * size
+        right = [own.error for own in self._failures(places, len(wanted))]
+        known = np.diag(np.maximum(size - share.sum(axis=0), 0)), np.diag(right * size)
+        return share[:-1] + known[0], error + known[1]
 
     def mean_cost(self, cost: Array, level: float) -> Estimate:
         """Return the mean ``cost`` (C true, C predicted) of errors, 0 on its diagonal, in units of the largest."""
@@ -88,7 +100,8 @@ class ClassTotals:
         mean, square = (self._expected(np.broadcast_to(own, (self.num_slices, *own.shape))) for own in (cost, cost**2))
         variable = Variable(cost[self._truth, self.predicted], mean, square)
         (share,) = self.evidence.shares(variable, np.zeros(self.evidence.groups.num, dtype=np.int64), 1)
-        return self._noted(estimate_of(share.value, *share.interval(level), level, share.num))
+        found = estimate_of(share.value, *share.interval(level), level, share.num)
+        return self._noted(replace(found, standard_error=share.error))
 
     # -- totals ---------------------------------------------------------------------------------------------
 
@@ -109,7 +122,8 @@ class ClassTotals:
     def _missed(self, c: int, domain: Codes, num: int) -> Sequence[Share]:
         """Return the share of missed examples of class ``c`` in each of ``num`` domains."""
         values = ((self._truth == c) & (self.predicted != c)).astype(np.float64)
-        return self.evidence.shares(Variable.event(values, self.rivals[c][self.classes]), domain, num)
+        mean = self._rivals(np.array([c]))[0][self.classes]
+        return self.evidence.shares(Variable.event(values, mean), domain, num)
 
     def _totals(self, c: int) -> list[Totals]:
         """Return the totals of class ``c`` in every slice."""
@@ -134,7 +148,11 @@ class ClassTotals:
 
     def _expected(self, weight: Array) -> Array:
         """Return Σ_k r(k | ŷ)·W(k, ŷ) of each group, (G,), from ``weight`` (S, C, C)."""
-        return np.einsum("kc,skc->sc", self.rivals, weight).ravel()
+        return np.einsum("kc,skc->sc", self._rivals(np.arange(self.num_classes)), weight).ravel()
+
+    def _rivals(self, classes: Codes) -> Array:
+        """Return r (k, C) of some true classes."""
+        return self.labels.rivals(self.predicted, self.num_classes, classes)
 
     # -- estimates ------------------------------------------------------------------------------------------
 

@@ -90,10 +90,14 @@ class DesignEvidence:
 
     def _ratios(self, variable: Variable, where: Codes, num: int) -> tuple[Array, Array, Array]:
         """Return R, v(R) and d̂ of each domain; where no label is, R is the mean of all labels."""
-        member = (where[:, None] == np.arange(num)).astype(np.float64)  # (n, domains)
         values = self.groups.factor(self.index) * variable.values
-        found = self.design.mean(member)
-        there = found > 0
-        value = np.where(there, self.design.mean(member * values[:, None]) / np.where(there, found, 1), values.mean())
-        rest = member * (values[:, None] - value) / np.where(there, found, 1)
-        return value, self.design.variance(rest), np.where(there, found, 0)
+        value, variance, found = np.full(num, values.mean()), np.zeros(num), np.zeros(num)
+        with_labels = np.unique(where[where >= 0])
+        member = (where[:, None] == with_labels).astype(np.float64)  # (n, domains with labels)
+        size = self.design.mean(member)
+        there = size > 0
+        member, size, with_labels = member[:, there], size[there], with_labels[there]
+        value[with_labels] = self.design.mean(member * values[:, None]) / size
+        variance[with_labels] = self.design.variance(member * (values[:, None] - value[with_labels]) / size)
+        found[with_labels] = size
+        return value, variance, found

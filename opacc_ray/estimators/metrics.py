@@ -10,7 +10,9 @@ known: TP, the examples of A that are of class c, and FN, those of class c in th
 Each total has an estimate and, at every level, an interval: a confidence distribution, represented by its quantiles.
 The interval of a metric has the quantiles of g(TP, FN) over all pairs of these, as if the two were independent: they
 come from different labels. It is never undefined, and agrees with the closed form of G. Y. Zou and A. Donner
-("Construction of confidence limits about effect measures", Statistics in Medicine 27, 2008) where that exists.
+("Construction of confidence limits about effect measures", Statistics in Medicine 27, 2008) where that exists. At
+levels beyond the outermost quantiles, such as those of many joint intervals, it is the range of g over the intervals of
+both totals, each with half of the error: g rises or falls in each of them throughout.
 
 Where a class is rare, no design can know how many of its examples hide among very many others: if fewer than one is
 foreseen among 950 labels of these, 3/950 of them may still be of the class, and only the confidence says otherwise. So
@@ -40,7 +42,7 @@ from numpy.typing import NDArray
 from opacc_ray.errors import SpecError, shown
 from opacc_ray.estimators.accuracy_estimate import Estimate, IfPredicted, within_interval
 from opacc_ray.estimators.intervals import normal_quantile
-from opacc_ray.estimators.totals import DomainShare, Share, quantiles
+from opacc_ray.estimators.totals import LEVELS, DomainShare, Share, quantiles
 
 Array = NDArray[np.float64]
 
@@ -191,11 +193,13 @@ class Totals(NamedTuple):
         return float(metric.function(*self.point(), self._sizes()))
 
     def _interval(self, metric: Metric, level: float) -> tuple[float, float]:
-        """Return the quantiles of the metric over all pairs of the two totals' quantiles."""
-        size = self._sizes()
-        inside, outside = size.inside * (1 - quantiles(self.failures)), size.outside * quantiles(self.missed)
-        found = metric.function(inside[:, None], outside[None, :], size)
-        low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2]).tolist()
+        """Return the quantiles of the metric over all pairs of the two totals' quantiles, or the range of their ends."""
+        size, beyond = self._sizes(), (1 - level) / 2 < 1 / LEVELS
+        failures, missed = (
+            np.array(own.interval((1 + level) / 2)) if beyond else quantiles(own) for own in (self.failures, self.missed)
+        )
+        found = metric.function(size.inside * (1 - failures)[:, None], size.outside * missed[None, :], size)
+        low, high = np.quantile(found, [0, 1] if beyond else [(1 - level) / 2, (1 + level) / 2]).tolist()
         return low, high
 
     def _sizes(self) -> Parts:

@@ -83,6 +83,8 @@ class Share(Protocol):
 
 def quantiles(share: Share) -> Array:
     """Return as many quantiles (LEVELS,) as represent the distribution of a share, in order."""
+    if isinstance(share, PredictedShare):
+        return share.quantiles((2 * np.arange(LEVELS) + 1) / (2 * LEVELS))
     ends = [share.interval(1 - (2 * k + 1) / LEVELS) for k in range(LEVELS // 2)]
     return np.array([low for low, _ in ends] + [high for _, high in reversed(ends)])
 
@@ -349,13 +351,18 @@ class PredictedShare(NamedTuple):
 
     def interval(self, level: float) -> Interval:
         """Return both ends at a confidence level."""
+        low, high = self.quantiles(np.array([(1 - level) / 2, (1 + level) / 2])).tolist()
+        return low, high
+
+    def quantiles(self, chances: Array) -> Array:
+        """Return the quantiles (k,) at ``chances`` (k,)."""
         from scipy.stats import nbinom
 
         if self.num >= self.size or self.unseen <= 0:
-            return self.events / max(self.size, 1), self.events / max(self.size, 1)
-        chance = (self.expected + 0.5) / (self.expected + 0.5 + self.unseen)
-        low, high = nbinom.ppf([(1 - level) / 2, (1 + level) / 2], self.met + 0.5, chance).tolist()
-        return min((self.events + low) / self.size, 1.0), min((self.events + high) / self.size, 1.0)
+            return np.full(len(chances), self.events / max(self.size, 1))
+        share = (self.expected + 0.5) / (self.expected + 0.5 + self.unseen)
+        found: Array = nbinom.ppf(chances, self.met + 0.5, share)
+        return np.minimum((self.events + found) / self.size, 1.0)
 
 
 def _added(code: Codes, values: Array, num: int) -> Array:
