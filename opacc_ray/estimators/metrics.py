@@ -222,8 +222,18 @@ def average(totals: Sequence[Totals], metric: Metric) -> tuple[float, Array]:
     """Return the mean of a metric over C classes, and W (C true, C predicted): how a misprediction moves it."""
     points = np.array([own.point() for own in totals])
     size = Parts(*(np.array([getattr(own, name).size for own in totals]) for name in ("failures", "missed")))
+    value, by_tp, by_fn = slopes(metric, points[:, 0], points[:, 1], size)
+    weight = by_fn[:, None] - by_tp[None, :]
+    np.fill_diagonal(weight, 0.0)
+    return value, weight
+
+
+def slopes(metric: Metric, tp: Array, fn: Array, size: Parts) -> tuple[float, Array, Array]:
+    """Return the mean of a metric over k classes, and its derivatives by TP and by FN of each, (k,).
+
+    Classes that are neither predicted nor missed do not count.
+    """
     g = metric.function
-    tp, fn = points[:, 0], points[:, 1]
     there = (size.inside > 0) | (fn > 0)
     num = max(int(there.sum()), 1)
     step = 1e-6 * max(float(size.inside.sum()), 1.0)
@@ -234,9 +244,7 @@ def average(totals: Sequence[Totals], metric: Metric) -> tuple[float, Array]:
         return np.where(there, moved / np.maximum(width, 1e-300), 0.0) / num
 
     value = float(np.where(there, g(tp, fn, size), 0.0).sum() / num)
-    weight = slope(0.0, step)[:, None] - slope(step, 0.0)[None, :]
-    np.fill_diagonal(weight, 0.0)
-    return value, weight
+    return value, slope(step, 0.0), slope(0.0, step)
 
 
 def average_interval(value: float, error: float, degrees: float, level: float) -> tuple[float, float]:
