@@ -26,12 +26,14 @@ from numpy.typing import NDArray
 
 import opacc_ray as opacc
 from opacc_ray.estimators.accuracy_estimate import Estimate
+from opacc_ray.estimators.class_totals import ClassTotals
 from opacc_ray.estimators.confidence_sequence import confidence_sequence
+from opacc_ray.estimators.costs import scaled
 from opacc_ray.estimators.design_based import combine_rounds
-from opacc_ray.estimators.domain import by_class, calibrate, mean_cost
 from opacc_ray.estimators.prediction_powered import assisted_estimate
-from opacc_ray.estimators.rounds import linear_estimator
 from opacc_ray.parts.view import view_of
+from opacc_ray.samplers.metric_estimates import MetricEstimates, Sample
+from opacc_ray.selection import Selection
 from opacc_ray.study import cases as study
 
 COSTS = {6: 10.0}
@@ -111,14 +113,19 @@ def measures(case: Case) -> dict[str, Measure]:
     return {name: measure(case) for name, measure in STATEMENTS.items()}
 
 
-def _classes(case: Case, method: str, n: int, calibrated: bool = False) -> Measure:
-    count = dict(enumerate(np.bincount(case.prediction).tolist()))
+def _totals(case: Case, chosen: Selection) -> ClassTotals:
+    names, i = list(map(str, range(1 + max(case.truth.max(), case.prediction.max())))), chosen.index
+    sample = Sample([chosen], [case.outcome[i]], case.truth[i])
+    return MetricEstimates(sample, case.prediction, names, {}, view_of(case.pool)).totals()
+
+
+def _classes(case: Case, method: str, n: int) -> Measure:
     true = {c: float(case.outcome[case.truth == c].mean()) for c in np.unique(case.truth).tolist()}
 
     def measure(seed: int) -> Iterator[tuple[Estimate, float]]:
         chosen = opacc.select(case.pool, method, n, seed)
-        design = calibrate(chosen, case.prediction[chosen.index], count) if calibrated else linear_estimator(chosen)
-        for c, estimate in by_class(design, case.outcome[chosen.index], case.truth[chosen.index]).items():
+        seen = np.unique(case.truth[chosen.index]).tolist()
+        for c, estimate in zip(seen, _totals(case, chosen).by_truth(0.95, seen), strict=True):
             yield estimate, true[c]
 
     return measure
@@ -140,7 +147,11 @@ def _cost(case: Case, method: str, n: int) -> Measure:
 
     def measure(seed: int) -> Iterator[tuple[Estimate, float]]:
         chosen = opacc.select(case.pool, method, n, seed)
-        yield mean_cost(chosen, case.truth[chosen.index], case.prediction[chosen.index], COSTS), true
+        totals = _totals(case, chosen)
+        table = 1 - np.eye(totals.num_classes)
+        for c, price in COSTS.items():
+            table[c] *= price
+        yield scaled(totals.mean_cost(table, 0.95), float(table.max())), true
 
     return measure
 
@@ -207,7 +218,6 @@ def _statements() -> Iterator[tuple[str, Callable[[Case], Measure]]]:
     for n in (60, 200):
         for method in METHODS:
             yield f"class, {method}, n={n}", partial(_classes, method=method, n=n)
-            yield f"class, {method}, n={n}, calibrated", partial(_classes, method=method, n=n, calibrated=True)
             yield f"comparison, {method}, n={n}", partial(_comparison, method=method, n=n)
             yield f"cost, {method}, n={n}", partial(_cost, method=method, n=n)
     for method in ("srs", "sups", "deepest", "css", "neyman"):

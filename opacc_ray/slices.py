@@ -1,6 +1,8 @@
 """Slices: parts of the pool that columns, tags or folders name, such as a camera, a region or an age group."""
 
+import math
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
@@ -15,8 +17,22 @@ NOT_GIVEN = "(none)"
 MOST = 1000
 """Most slices that a column may have: more are names of examples, or numbers that should be cut."""
 
+_BLOCK = 1 << 18  # examples that are crossed at a time: NumPy makes 8 bytes of each index
+
 CROSSING = "*"
 """Stands between the names of two slicings that are crossed."""
+
+FOLDER = "folder"
+"""Names the slices by the folder of each example."""
+
+
+class SliceRule(NamedTuple):
+    """How slices are made of one column of a pool."""
+
+    name: str
+    column: str  # FOLDER: the folder of each example, from its place below the pool
+    cuts: tuple[float, ...] | None = None  # of numbers
+    levels: int | None = None  # of a folder: the first ones that count; None: all
 
 
 class Slicing(NamedTuple):
@@ -37,16 +53,11 @@ class Slicing(NamedTuple):
         if cuts is not None:
             return cls._cut(name, array, [float(cut) for cut in cuts])
         texts = np.array([_text(value) for value in array.tolist()], dtype=object)
-        names, codes = np.unique(texts.astype(str), return_inverse=True)
-        if array.dtype.kind in "iu":
-            order = np.argsort(names.astype(np.int64), kind="stable")
-            names, codes = names[order], np.argsort(order)[codes]
-        if len(names) > MOST:
-            raise DataError(
-                f"slices {name!r} have {len(names)} different values, such as {shown(names[0].item())}: cut numbers, "
-                f"as in {{{name}: [18, 30, 50]}}, or give a column with at most {MOST}"
-            )
-        return cls(tuple(names.tolist()), codes.astype(np.int32))
+        found, codes = np.unique(texts.astype(str), return_inverse=True)
+        refuse_many(name, found.tolist())
+        names = _ordered(found.tolist())
+        place = {own: number for number, own in enumerate(names)}
+        return cls(names, np.array([place[own] for own in found.tolist()], dtype=np.int32)[codes])
 
     @classmethod
     def _cut(cls, name: str, array: NDArray[Any], cuts: list[float]) -> Self:
@@ -68,20 +79,72 @@ class Slicing(NamedTuple):
 
     def cross(self, other: "Slicing") -> "Slicing":
         """Return a slice for each pair of slices that occurs."""
-        pair = self.codes.astype(np.int64) * len(other.names) + other.codes
-        seen, codes = np.unique(pair, return_inverse=True)
+        most = len(self.names) * len(other.names)
+        if most <= len(self.codes):
+            seen, codes = _pairs(self.codes, other.codes, len(other.names), most)
+        else:
+            pair = self.codes.astype(np.int64) * len(other.names) + other.codes
+            seen, codes = np.unique(pair, return_inverse=True)
         rows = [divmod(one, len(other.names)) for one in seen.tolist()]
-        return Slicing(tuple(f"{self.names[a]}, {other.names[b]}" for a, b in rows), codes.astype(np.int32))
+        return Slicing(tuple(f"{self.names[a]}, {other.names[b]}" for a, b in rows), codes.astype(np.int32, copy=False))
+
+    def packed(self) -> "Slicing":
+        """Return the same slices with codes of the smallest type, for keeping; :func:`joined` unpacks them."""
+        return self._replace(codes=self.codes.astype(np.min_scalar_type(len(self.names))))
 
 
 def joined(parts: Iterable[Slicing]) -> Slicing:
-    """Join the slices of consecutive parts of a pool: those of the same name are one."""
-    parts, number = list(parts), dict[str, int]()
+    """Join the slices of consecutive parts of a pool: those of the same name are one, however the pool is cut."""
+    parts = list(parts)
+    every = set().union(*(part.names for part in parts))
+    most = max((part.names for part in parts), key=len)
+    names = most if len(most) == len(every) else _ordered(every)
+    number = {name: place for place, name in enumerate(names)}
+    codes = np.empty(sum(len(part.codes) for part in parts), dtype=np.int32)
+    start = 0
     for part in parts:
-        for name in part.names:
-            number.setdefault(name, len(number))
-    codes = [np.array([number[name] for name in part.names], dtype=np.int32)[part.codes] for part in parts]
-    return Slicing(tuple(number), np.concatenate(codes))
+        stop = start + len(part.codes)
+        codes[start:stop] = np.array([number[name] for name in part.names], dtype=np.int32)[part.codes]
+        start = stop
+    return Slicing(names, codes)
+
+
+def _pairs(
+    first: NDArray[Any], second: NDArray[Any], width: int, most: int
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return the numbers ``first * width + second`` that occur, of ``most``, and the place of each pair, (N,)."""
+    pair, seen = np.empty(len(first), dtype=np.int32), np.zeros(most, dtype=np.bool_)
+    blocks = [slice(start, start + _BLOCK) for start in range(0, len(first), _BLOCK)]
+    for own in blocks:
+        pair[own] = first[own].astype(np.int32) * np.int32(width) + second[own]
+        seen[pair[own]] = True
+    place = np.cumsum(seen, dtype=np.int32) - 1
+    for own in blocks:
+        pair[own] = place[pair[own]]
+    return np.flatnonzero(seen), pair
+
+
+def refuse_many(name: str, values: Sequence[str]) -> None:
+    """Raise DataError for more than MOST different values."""
+    if len(values) > MOST:
+        raise DataError(
+            f"slices {name!r} have {len(values)} different values, such as {shown(values[0])}: cut numbers, "
+            f"as in {{{name}: [18, 30, 50]}}, or give a column with at most {MOST}"
+        )
+
+
+def _ordered(names: Iterable[str]) -> tuple[str, ...]:
+    """Return names in an order that no cut of a pool changes: numbers by value, text, and NOT_GIVEN."""
+    return tuple(sorted(set(names), key=_rank))
+
+
+def _rank(name: str) -> tuple[int, float, str]:
+    if name == NOT_GIVEN:
+        return 2, 0, name
+    with suppress(ValueError):
+        if math.isfinite(number := float(name)):
+            return 0, number, name
+    return 1, 0, name
 
 
 def _text(value: Any) -> str:

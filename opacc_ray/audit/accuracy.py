@@ -1,8 +1,7 @@
 """Estimate the accuracy of a run's model on its pool, with an interval and its assumptions."""
 
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import replace
+from contextlib import nullcontext, suppress
 from itertools import takewhile
 from typing import Any
 
@@ -10,18 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.audit.prior_knowledge import read_history
+from opacc_ray.audit.run_numbers import Asked, RunNumbers, asked_of, class_names, open_for_estimates
 from opacc_ray.audit.sanity import warnings_of
 from opacc_ray.errors import DataError, LabelError, SpecError
-from opacc_ray.estimators.accuracy_estimate import Estimate, joined_reasons
+from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.confidence_sequence import SPENDING, confidence_sequence, draw_sequence
-from opacc_ray.estimators.domain import (
-    by_class,
-    confusion,
-    cost_of_every_error,
-    cost_of_failures,
-    design_for_classes,
-    mean_cost,
-)
+from opacc_ray.estimators.costs import cost_of_every_error, cost_of_failures
 from opacc_ray.estimators.label_noise import disagreement, widen
 from opacc_ray.estimators.prediction_powered import assisted_estimate as assist_rounds
 from opacc_ray.estimators.prediction_powered import tuned_strength
@@ -37,13 +30,16 @@ from opacc_ray.labels.labelled_rounds import (
     no_label,
     none_imported,
     read_rounds,
+    reason_of,
+    stated,
+    with_nonresponse,
 )
+from opacc_ray.parts.view import View
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.estimate_documents import (
     AccuracyEstimate,
     AnytimeInterval,
     AssistedEstimate,
-    ConfusionShares,
     LabelNoise,
     MeanCost,
     SimpleRandomBaseline,
@@ -51,7 +47,6 @@ from opacc_ray.runs.estimate_documents import (
 )
 from opacc_ray.runs.feature_store import find_changed
 from opacc_ray.runs.run import Run
-from opacc_ray.samplers import parse_parameters
 from opacc_ray.samplers.estimate import estimate as estimate_rounds
 from opacc_ray.samplers.neyman.regression import uses_regression
 from opacc_ray.selection import Selection
@@ -66,9 +61,11 @@ def estimate(
     costs: Costs | None = None,
     assist: bool = False,
     score: Score | None = None,
+    metrics: Sequence[str] | None = None,
+    by: Sequence[str] | None = None,
     keep: bool = True,
 ) -> AccuracyEstimate:
-    """Estimate the accuracy from the labels of all rounds, and write ``estimate.json`` if ``keep``.
+    """Estimate accuracy and metrics from the labels of all rounds, and write ``estimate.json`` if ``keep``.
 
     Labels may be missing, given up or "can't tell". If the labelled examples are the first ones of a sequential design,
     the sample keeps its design. Otherwise these labels are assumed to be missing at random: the result is then not
@@ -80,6 +77,8 @@ def estimate(
     conflict, score : rule for labels that differ; score of a regression's prediction; None: the settings of the run
     costs : costs of errors by the names of classes: also estimate their mean
     assist : also report a prediction-powered estimate by the confidences of the whole pool
+    metrics : further metrics of the pool, such as ``f1@defect``; None: those of the spec
+    by : slices, or ``prediction`` or ``truth``, to state the given metrics by; None: the slices of the spec
 
     Raises
     ------
@@ -87,15 +86,28 @@ def estimate(
         There is no label, or labels are missing in a round with labels and ``partial`` is not set. A further round
         without own labels is left out, as if it had not been drawn.
     SpecError
-        ``assist`` is set, and the run has no confidence or its method already uses predictions.
+        ``assist`` is set, and the run has no confidence or its method already uses predictions; or there is no such
+        metric, class or slice.
     """
-    rounds = read_rounds(run, conflict=conflict, score=score)
+    rounds, asked = read_rounds(run, conflict=conflict, score=score), asked_of(run, metrics, by)
     known = with_labels(run, rounds, partial)
+    with open_for_estimates(run, sample_of(known)[0]) as view:
+        numbers = RunNumbers(run, rounds, known, view, asked.slicings(view))
+        document = _stated(numbers, asked, level, costs, assist)
+    if keep:
+        run.write_estimate(document)
+    return document
+
+
+def _stated(numbers: RunNumbers, asked: Asked, level: float, costs: Costs | None, assist: bool) -> AccuracyEstimate:
+    run, rounds, known = numbers.run, numbers.rounds, numbers.known
     sample, circumstances = sample_of(known), circumstances_of(run, known, level)
-    by_design = accuracy_of(run, *sample, level)
-    found = by_design if circumstances.goal is None else accuracy_of(run, *sample, circumstances.own_level)
+    by_design = accuracy_of(run, *sample, level, numbers.view)
+    found = by_design
+    if circumstances.goal is not None:
+        found = accuracy_of(run, *sample, circumstances.own_level, numbers.view)
     said = circumstances.statement(found)
-    document = AccuracyEstimate(
+    return AccuracyEstimate(
         **basis_of(run, rounds),
         **stated(said.estimate, rounds),
         labels_digest=digest_of(rounds),
@@ -107,14 +119,11 @@ def estimate(
         srs=SimpleRandomBaseline(**baseline(*sample, by_design).to_dict()),
         sequence=_sequence(known, circumstances),
         assisted=_assisted(run, rounds, known, circumstances) if assist else None,
-        mean_cost=None if costs is None else _mean_cost(run, rounds, known, said.estimate, costs),
+        mean_cost=None if costs is None else _mean_cost(numbers, said.estimate, costs),
         label_noise=_label_noise(rounds, circumstances, found),
         warnings=warnings_of(run, rounds),
-        **_in_classes(run, rounds, known, level),
+        **numbers.fields(asked, level),
     )
-    if keep:
-        run.write_estimate(document)
-    return document
 
 
 def circumstances_of(run: Run, known: Sequence[LabelledRound], level: float) -> Circumstances:
@@ -157,13 +166,17 @@ def with_labels(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> lis
     return known
 
 
-def accuracy_of(run: Run, selections: Sequence[Selection], outcomes: Sequence[Outcome], level: float) -> Estimate:
-    """Estimate the accuracy from some rounds; reads features of the pool if their method learns from all labels."""
+def accuracy_of(
+    run: Run, selections: Sequence[Selection], outcomes: Sequence[Outcome], level: float, view: View | None = None
+) -> Estimate:
+    """Estimate the accuracy from some rounds; if their method learns from all labels, from features of the pool.
+
+    The ``view`` of these is opened unless it is given.
+    """
     if not uses_regression(selections):
         return estimate_rounds(selections, outcomes, level)
-    optional = parse_parameters(selections[0].method, selections[0].parameters).optional_features
-    with feature_store.open_view(run, (), optional) as view:
-        return estimate_rounds(selections, outcomes, level, pool=view, history=read_history(run))
+    with nullcontext(view) if view else open_for_estimates(run, selections) as opened:
+        return estimate_rounds(selections, outcomes, level, pool=opened, history=read_history(run))
 
 
 def basis_of(run: Run, rounds: Sequence[LabelledRound]) -> dict[str, Any]:
@@ -180,23 +193,6 @@ def basis_of(run: Run, rounds: Sequence[LabelledRound]) -> dict[str, Any]:
         "rounds": counts,
         "objects": find_changed([run]),
     }
-
-
-def stated(estimate: Estimate, rounds: Sequence[LabelledRound]) -> dict[str, Any]:
-    """Return the fields of :class:`StatedEstimate`."""
-    return with_nonresponse(estimate, rounds).to_dict()
-
-
-def with_nonresponse(estimate: Estimate, rounds: Sequence[LabelledRound]) -> Estimate:
-    """Return the estimate with its assumptions about labels that are not there."""
-    whole = not any(item.nonresponse for item in rounds)
-    reason = reason_of(estimate.reason, rounds)
-    return replace(estimate, design_based=estimate.design_based and whole, reason=reason)
-
-
-def reason_of(own: str | None, rounds: Sequence[LabelledRound]) -> str | None:
-    """Return the assumptions of an estimate: its own, and those about nonresponse."""
-    return joined_reasons([own, *(item.nonresponse for item in rounds)])
 
 
 def sample_of(known: Sequence[LabelledRound]) -> tuple[list[Selection], list[NDArray[np.float64]]]:
@@ -250,17 +246,11 @@ def _assisted(
     return AssistedEstimate(**stated(circumstances.statement(found).estimate, rounds), strength=strength)
 
 
-def _mean_cost(
-    run: Run, rounds: Sequence[LabelledRound], known: Sequence[LabelledRound], accuracy: Estimate, costs: Costs
-) -> MeanCost:
-    """Estimate the mean cost: from the accuracy if every error costs the same, otherwise by the designs alone."""
-    classes = None if run.num_classes is None else [run.spec.model.name_of(c) for c in range(run.num_classes)]
-    every = cost_of_every_error(costs, classes)
-    if every is not None:
-        cost = cost_of_failures(accuracy, every)
-    else:
-        cost = mean_cost(sample_of(known)[0], _all(known, "truth"), _all(known, "predicted"), costs, accuracy.level)
-    return MeanCost(**stated(cost, rounds), costs=costs)
+def _mean_cost(numbers: RunNumbers, accuracy: Estimate, costs: Costs) -> MeanCost:
+    """Estimate the mean cost: from the accuracy if every error costs the same, otherwise from the confusions."""
+    every = cost_of_every_error(costs, class_names(numbers.run))
+    cost = numbers.mean_cost(costs, accuracy.level) if every is None else cost_of_failures(accuracy, every)
+    return MeanCost(**stated(cost, numbers.rounds), costs=costs)
 
 
 def _second_opinions(run: Run, known: Sequence[LabelledRound], level: float) -> SecondOpinions | None:
@@ -295,33 +285,3 @@ def _label_noise(rounds: Sequence[LabelledRound], circumstances: Circumstances, 
         alpha=opinions.alpha,
         reason=reason_of(found.reason, rounds),
     )
-
-
-def _in_classes(
-    run: Run, rounds: Sequence[LabelledRound], known: Sequence[LabelledRound], level: float
-) -> dict[str, Any]:
-    """Estimate accuracy by predicted and by true class, and the confusion matrix; None for regressions."""
-    if run.spec.model.task == "regression":
-        return dict.fromkeys(("pool_by_predicted_class", "by_predicted_class", "by_true_class", "confusion"))
-    predicted, true = _all(known, "predicted"), _all(known, "truth")
-    outcome = np.concatenate([item.outcome for item in known])
-    counted = feature_store.predicted_classes(run)
-    pool = None if counted is None else {run.spec.model.name_of(c): num for c, num in counted.items()}
-    design = design_for_classes([item.known for item in known], predicted, pool)
-
-    def accuracy_by(classes: NDArray[Any]) -> dict[str, StatedEstimate]:
-        parts = by_class(design, outcome, classes, level)
-        return {name: StatedEstimate(**stated(part, rounds)) for name, part in parts.items()}
-
-    shares = confusion(design, true, predicted).to_dict() | {"reason": reason_of(design.reason, rounds)}
-    return {
-        "pool_by_predicted_class": pool,
-        "by_predicted_class": accuracy_by(predicted),
-        "by_true_class": accuracy_by(true),
-        "confusion": ConfusionShares(**shares),
-    }
-
-
-def _all(known: Sequence[LabelledRound], name: str) -> NDArray[Any]:
-    """Return ``truth`` or ``predicted`` of every label, (n,), over all rounds."""
-    return np.array([text for item in known for text in getattr(item, name)])

@@ -22,6 +22,7 @@ from opacc_ray.documents import Document, Part
 from opacc_ray.errors import OpaccError, SpecError, counted
 from opacc_ray.extract import reference
 from opacc_ray.extract.extractor import Extraction
+from opacc_ray.extract.slice_columns import try_slices
 from opacc_ray.extract.trial import Pace, measure_pace
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.formats.images import DECODED_BYTES, READ_BYTES
@@ -87,6 +88,8 @@ def check(spec: Spec, source: str) -> tuple[SpecChecks, OpaccError | None]:
     weighed = made.add("weights", lambda: checked_weights(spec), _weights)
     if spec.has_history and plan is not None and weighed is not None:
         made.add("history", lambda: check_history(weighed, plan, compared))
+    if spec.pool.slices and plan is not None:
+        made.add("slices", lambda: try_slices(spec.pool, plan))
     made.add("output", lambda: _try_output(spec.output))
     tried = None
     if plan is not None and weighed is not None:

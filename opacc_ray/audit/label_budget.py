@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from opacc_ray.audit.accuracy import accuracy_of, circumstances_of, reason_of, sample_of, whole_rounds, with_labels
+from opacc_ray.audit.accuracy import accuracy_of, circumstances_of, sample_of, whole_rounds, with_labels
 from opacc_ray.audit.prior_knowledge import read_history
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import LabelError
@@ -31,7 +31,7 @@ from opacc_ray.estimators.interim_analyses import (
 from opacc_ray.estimators.intervals import clipped
 from opacc_ray.estimators.statement import baseline
 from opacc_ray.history import NO_HISTORY, History
-from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
+from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds, reason_of
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
@@ -196,7 +196,7 @@ def _by_labels(run: Run, half_width: float, level: float) -> LabelBudget:
 def _by_method(run: Run, whole: Sequence[LabelledRound], method: str, half_width: float, level: float) -> int:
     """Forecast the labels of a method in one round, with failures where labels or confidences predict them."""
     sample = run.spec.sample
-    own = sample.parameters if method == sample.method else {}
+    own = run.spec.drawn_with(method, sample.parameters if method == sample.method else {})
     parameters, reads = parse_parameters(method, own), Parameters().optional_features
     optional = tuple(dict.fromkeys([*parameters.optional_features, *reads]))
     with feature_store.open_view(run, find_method(method).needs(parameters), optional, parameters.instead) as view:

@@ -28,6 +28,9 @@ from opacc_ray.spec import ModelSpec, Spec
 
 SANITY = "sanity.json"
 
+MOST_NUMBERS = 100_000
+"""Most classes without names that warnings count one by one; labels may be ids that are far larger."""
+
 
 class TriedModel(NamedTuple):
     """Result of a trial."""
@@ -194,8 +197,13 @@ def _about_labels(model: ModelSpec, num_classes: int | None, known: Sequence[Lab
         outcome = np.concatenate([item.outcome for item in known])[first]
         said, so = (np.array(own, dtype=np.float64) for own in (predicted, truth))
         return plausibility.about_values(said, so, weights.astype(np.float64), outcome)
-    size = max([num_classes or 0, *(int(text) + 1 for text in (*predicted, *truth))]) if model.classes is None else 0
-    names = model.classes or [str(number) for number in range(size)]
+    names = model.classes or _numbers_of([*predicted, *truth], num_classes or 0)
     code = {name: number for number, name in enumerate(names)}
     said_class, true_class = (np.array([code[text] for text in own], dtype=np.int64) for own in (predicted, truth))
     return plausibility.about_classes(said_class, true_class, weights.astype(np.float64), names)
+
+
+def _numbers_of(texts: Sequence[str], num_classes: int) -> list[str]:
+    """Return the names of classes without names: all up to the largest, or those that occur if that is far beyond."""
+    size = max([num_classes, *(int(text) + 1 for text in texts)])
+    return [str(number) for number in (range(size) if size <= MOST_NUMBERS else sorted(set(map(int, texts))))]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from opacc_ray.audit.accuracy import basis_of, sample_of, stated, with_labels
+from opacc_ray.audit.accuracy import basis_of, sample_of, with_labels
 from opacc_ray.audit.prior_knowledge import read_history, refuse_twice
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, SpecError, counted
@@ -21,7 +21,7 @@ from opacc_ray.extract.feature_set import Complete
 from opacc_ray.extract.shards import digest_of
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.labels.label_log import Score, read_log
-from opacc_ray.labels.labelled_rounds import LabelledRound, outcomes_of_another, read_rounds
+from opacc_ray.labels.labelled_rounds import LabelledRound, outcomes_of_another, read_rounds, stated
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.pools import planned_ids
 from opacc_ray.parts.view import View

@@ -25,6 +25,7 @@ from opacc_ray.audit.status import RunMetrics, failure_kept
 from opacc_ray.cluster import local
 from opacc_ray.errors import LabelError, OpaccError, SpecError, counted
 from opacc_ray.extract.feature_set import feature_set, read_sound
+from opacc_ray.extract.slice_columns import store_slices, try_slices
 from opacc_ray.history import NO_HISTORY
 from opacc_ray.labels.formats.label_formats import NOTES, link_to, write_manifest
 from opacc_ray.labels.label_log import adopt_rules, refuse_lost
@@ -69,6 +70,7 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     if not store.exists(HEADER):
         if spec.has_history:
             check_history(spec, plan, compared)
+        try_slices(spec.pool, plan)
         there = read_sound(feature_set(store, header.features))
         if there is not None:
             feature_store.check_fit(spec, there.index)
@@ -111,6 +113,7 @@ def run(
         metrics = RunMetrics(audit)
         with slot(stages):
             extract(stages, combine_progress(extracting, metrics.shards), metrics.extracted)
+        store_slices(audit.spec.pool, stages[-1].plan, audit.complete_features())
         note_predictions(audit)
         rounds = [(track, number) for track in audit.tracks() for number in track.rounds()]
         for uri in [uri for track, number in rounds for uri in track.restore_copies(number)]:
@@ -164,7 +167,8 @@ def select(
         raise LabelError(f"{run.uri} has no selection yet, and the main track comes first; remove --track")
     earlier = read_rounds(run)[:-1] if number > 1 else []
     before = run.num_draws(number)
-    choice = Choice(method, budget, parameters, run.spec.seed if seed is None else seed, replicates)
+    drawn_with = run.spec.drawn_with(method, parameters)
+    choice = Choice(method, budget, drawn_with, run.spec.seed if seed is None else seed, replicates)
     selection, replaced = _choose(run, choice, earlier, progress), None
     if number in run.rounds():
         replaced = run.read_selection(number)
@@ -204,11 +208,12 @@ def select_on_free_track(
     The name of the track is METHOD-BUDGET. It uses existing labels of its examples, but does not learn from them.
     Returns the run on the track of the selection.
     """
-    choice = Choice(method, budget, parameters, run.spec.seed if seed is None else seed, replicates)
+    seed = run.spec.seed if seed is None else seed
+    choice = Choice(method, budget, run.spec.drawn_with(method, parameters), seed, replicates)
     number = max(run.rounds(), default=0)
     if number and not choice.matches(run.read_selection(number)) and is_labelled(run, number):
         run = run.along(method if budget is None else f"{method}-{budget}")
-    select(run, *choice, progress)
+    select(run, method, budget, parameters, seed, replicates, progress)
     return run
 
 
@@ -248,11 +253,15 @@ def next_round(
             f"{last.missing[0]!r}; import them, or give --close to continue without them"
         )
     refuse_empty_strata(run, last)
-    before, parameters = last.selection, dict(parameters or {})
+    before, given = last.selection, dict(parameters or {})
     if method in (None, before.method):
-        parameters = before.parameters | parameters
+        if "serve" in given:
+            given = run.spec.drawn_with(before.method, given)
+        given = before.parameters | given
         replicates = before.design.num_replicates if replicates is None else replicates
-    choice = Choice(method or before.method, budget, parameters, before.seed, replicates or None)
+    else:
+        given = run.spec.drawn_with(str(method), given)
+    choice = Choice(method or before.method, budget, given, before.seed, replicates or None)
     selection = _choose(run, choice, rounds, progress)
     if last.missing:  # only now: an invalid parameter or budget must not discard labels
         give_up(run, last)

@@ -14,6 +14,7 @@ from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
 from opacc_ray.extract.feature_set import read_description
 from opacc_ray.extract.index import INDEX, Index, check_shard, read_index
+from opacc_ray.extract.slice_columns import check_slices, folder_of, with_slices
 from opacc_ray.labels.joining import LabelConflict
 from opacc_ray.labels.label_log import lost_files, read_log, refuse_lost
 from opacc_ray.labels.labelled_rounds import read_rounds
@@ -98,6 +99,7 @@ class _Findings:
 def _check_run(run: Run, found: _Findings) -> ChangedObjects | None:
     tracks = run.tracks()
     index = _check_set(run, tracks, found)
+    _check_slices(run, found)
     _check_reference(run, found)
     _check_history(run, found)
     with found.checking(run.store.uri_of(feature_store.LISTING)):
@@ -165,6 +167,18 @@ def _check_features(folder: Store, found: _Findings) -> Index | None:
         if key.endswith(".parquet") and "/" not in key and key not in shards:
             found.note(folder.uri_of(key), f"{folder.uri_of(key)} is not in the index of its folder; remove it")
     return index
+
+
+def _check_slices(run: Run, found: _Findings) -> None:
+    """Check the stored columns of the slices."""
+    there = run.read_features() if run.spec.pool.slices and not found.faults else None
+    if there is None:
+        return
+    folder = folder_of(run.spec.pool, there.features)
+    with found.checking(folder.uri_of(INDEX)):
+        with_slices(run.spec.pool, there)
+        shards = {shard.file: shard for shard in (read_index(folder) or there.index).shards}
+        found.each(folder, shards, lambda file: check_slices(folder, shards[file]))
 
 
 def _check_reference(run: Run, found: _Findings) -> None:

@@ -63,7 +63,7 @@ class ClassTotals:
             return [self._of_share(share, level) for share in self._failures(self.slices, self.num_slices)]
         if metric.name in AVERAGES:
             return self._averages(metric, level)
-        return [self._noted(own.estimate(metric, level)) for own in self._totals(c)]
+        return [self._noted(own.estimate(metric, level)) for own in self.of_class(c)]
 
     def by_prediction(self, level: float) -> list[Estimate]:
         """Return the accuracy among the examples predicted as each class."""
@@ -86,8 +86,11 @@ class ClassTotals:
         size = self.evidence.sizes.reshape(-1, self.num_classes).sum(axis=0)[wanted] / self.evidence.sizes.sum()
         places = domain[self.classes]
         cells = [self._missed(k, places, len(wanted)) for k in wanted.tolist()]
-        others = np.clip(1 - self._rivals(wanted).sum(axis=0), 0, 1)[self.classes]
-        cells.append(self.evidence.shares(Variable.event(np.zeros(len(self.predicted)), others), places, len(wanted)))
+        rest = Variable.event(
+            ((self._truth != self.predicted) & ~np.isin(self._truth, wanted)).astype(np.float64),
+            np.clip(1 - self._rivals(wanted).sum(axis=0), 0, 1)[self.classes],
+        )
+        cells.append(self.evidence.shares(rest, places, len(wanted)))
         share = np.array([[max(own.value, 0.0) for own in row] for row in cells]) * size
         error = np.array([[own.error for own in row] for row in cells[:-1]]) * size
         right = [own.error for own in self._failures(places, len(wanted))]
@@ -102,6 +105,12 @@ class ClassTotals:
         (share,) = self.evidence.shares(variable, np.zeros(self.evidence.groups.num, dtype=np.int64), 1)
         found = estimate_of(share.value, *share.interval(level), level, share.num)
         return self._noted(replace(found, standard_error=share.error))
+
+    def of_class(self, c: int) -> list[Totals]:
+        """Return the totals of class ``c`` in every slice."""
+        inside, outside = (np.where(own, self.slices, -1) for own in (self.classes == c, self.classes != c))
+        pairs = zip(self._failures(inside, self.num_slices), self._missed(c, outside, self.num_slices), strict=True)
+        return [Totals(*pair) for pair in pairs]
 
     # -- totals ---------------------------------------------------------------------------------------------
 
@@ -125,15 +134,9 @@ class ClassTotals:
         mean = self._rivals(np.array([c]))[0][self.classes]
         return self.evidence.shares(Variable.event(values, mean), domain, num)
 
-    def _totals(self, c: int) -> list[Totals]:
-        """Return the totals of class ``c`` in every slice."""
-        inside, outside = (np.where(own, self.slices, -1) for own in (self.classes == c, self.classes != c))
-        pairs = zip(self._failures(inside, self.num_slices), self._missed(c, outside, self.num_slices), strict=True)
-        return [Totals(*pair) for pair in pairs]
-
     def _averages(self, metric: Metric, level: float) -> list[Estimate]:
         """Return the mean of a metric over all classes in each slice."""
-        by_class = [self._totals(c) for c in range(self.num_classes)]
+        by_class = [self.of_class(c) for c in range(self.num_classes)]
         found = [average([own[s] for own in by_class], metric) for s in range(self.num_slices)]
         weight = np.stack([own for _, own in found])  # (S, C true, C predicted)
         mean, square = (self._expected(own) for own in (weight, weight**2))

@@ -6,8 +6,8 @@ design estimates them over parts of known size, as in :mod:`opacc_ray.estimators
     TP_c = P_c(1 - R_c)        R_c  share of failures among the P_c examples predicted as c
     FN_c = (N - P_c)Q_c        Q_c  share of examples of class c among the others
 
-with R = x̂/d̂, d the membership. To first order (C.-E. Särndal, B. Swensson, J. Wretman, "Model Assisted Survey Sampling",
-1992, 5.5) the estimate is θ plus the estimated mean of
+with R = x̂/d̂, d the membership. To first order the estimate is θ plus the estimated mean of (C.-E. Särndal, B. Swensson,
+J. Wretman, "Model Assisted Survey Sampling", 1992, 5.5)
 
     u = Σ_c [ ∂g/∂FN_c · (N - P_c)/d̂ · (missed_c - Q_c)[ŷ ≠ c]  -  ∂g/∂TP_c · P_c/d̂ · (wrong_c - R_c)[ŷ = c] ]
 
@@ -23,7 +23,6 @@ not used: `neyman` states each model's metric more precisely than their differen
 Legend: N pool, n labels, C classes, k classes of the metric, ŷ predicted class, P its size, w weight of a label.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -47,23 +46,26 @@ class Linearised(NamedTuple):
     effect: Array  # (C true, C predicted) e
 
 
-def linearise(
-    design: LinearEstimator, metric: Metric, place: int, predicted: Codes, index: NDArray[np.int64], truth: Codes, num: int
-) -> Linearised:
+class Truth(NamedTuple):
+    """The labels of one sample."""
+
+    index: NDArray[np.int64]  # (n,) the examples
+    codes: Codes  # (n,) their true classes, 0 .. C - 1
+    num: int  # C
+
+
+def linearise(design: LinearEstimator, metric: Metric, place: int, predicted: Codes, truth: Truth) -> Linearised:
     """Return a metric of a model and how each label moves it.
 
-    Parameters
-    ----------
-    place : the class of the metric; averages do not use it
-    predicted : (N,) predicted class of every example, 0 .. num - 1
-    index, truth : (n,) labelled examples and their true classes
+    ``place`` is the class of the metric, which averages do not use; ``predicted`` (N,) has the class of every example.
     """
+    num = truth.num
     classes = np.arange(num) if metric.name in AVERAGES else np.array([place])
     size = len(predicted)
     inside = np.bincount(predicted, minlength=num)[classes].astype(np.float64)
     parts = Parts(inside, size - inside)
-    here = predicted[index][:, None] == classes  # (n, k)
-    is_class = truth[:, None] == classes
+    here = predicted[truth.index][:, None] == classes  # (n, k)
+    is_class = truth.codes[:, None] == classes
     wrong, wrong_rest, found = _share(design, here, ~is_class)
     missed, missed_rest, others = _share(design, ~here, is_class)
     value, _, _ = slopes(metric, inside * (1 - wrong), parts.outside * missed, parts)

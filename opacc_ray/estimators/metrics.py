@@ -51,7 +51,7 @@ INTERVAL = "two totals"
 """Name of the interval of a function of two totals."""
 
 FEWEST, WIDEST = 5, 0.25
-"""Effective labels, and half-width, from which on an interval says something."""
+"""Fewest labels, and largest half-width, of an interval that says something."""
 
 _MUCH = 1.5
 """How much narrower an interval by predictions is before it is stated too."""
@@ -193,11 +193,9 @@ class Totals(NamedTuple):
         return float(metric.function(*self.point(), self._sizes()))
 
     def _interval(self, metric: Metric, level: float) -> tuple[float, float]:
-        """Return the quantiles of the metric over all pairs of the two totals' quantiles, or the range of their ends."""
+        """Return the quantiles of the metric over all pairs of the totals' quantiles, or its range over their ends."""
         size, beyond = self._sizes(), (1 - level) / 2 < 1 / LEVELS
-        failures, missed = (
-            np.array(own.interval((1 + level) / 2)) if beyond else quantiles(own) for own in (self.failures, self.missed)
-        )
+        failures, missed = (np.array(own.interval((1 + level) / 2)) if beyond else quantiles(own) for own in self)
         found = metric.function(size.inside * (1 - failures)[:, None], size.outside * missed[None, :], size)
         low, high = np.quantile(found, [0, 1] if beyond else [(1 - level) / 2, (1 + level) / 2]).tolist()
         return low, high
@@ -216,6 +214,16 @@ def estimate_of(value: float, low: float, high: float, level: float, num: int, l
     low, high = max(low, lowest), min(high, 1.0)
     error = (high - low) / (2 * normal_quantile(level))
     return within_interval(Estimate(value, error, low, high, level, INTERVAL, num, True))
+
+
+def tells(found: Estimate) -> bool:
+    """Return whether there are enough labels for an interval to say something."""
+    return is_enough(found.n, found.low, found.high)
+
+
+def is_enough(labels: int, low: float, high: float) -> bool:
+    """Return whether labels and width of an interval suffice, or the number is known."""
+    return low == high or (labels >= FEWEST and high - low <= 2 * WIDEST)
 
 
 def average(totals: Sequence[Totals], metric: Metric) -> tuple[float, Array]:

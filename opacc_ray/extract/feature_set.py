@@ -4,6 +4,7 @@
     features/DIGEST/part-000000.parquet          id, uri and the features of the forward pass of a shard's examples
     features/DIGEST/index.json                   written last: its presence means that they are complete
     features/DIGEST/dsa-DIGEST/part-000000.parquet, …/index.json    a feature that was added: dsa, lsa or coverage
+    features/DIGEST/slices-DIGEST/…              columns that make slices of the pool (slice_columns.py)
     features/DIGEST/all-DIGEST/…                 all features of a run, for the examples that have each of them
 
 DIGEST covers all that determines the content. Names, seeds, methods, budgets and scores do not change it. A feature

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.extract.arrow_slices import slicing_of
 from opacc_ray.extract.derived import ROWS, Derived
 from opacc_ray.extract.index import Index
 from opacc_ray.extract.shards import read_table
@@ -19,6 +20,7 @@ from opacc_ray.lake.store import in_order
 from opacc_ray.lake.store_uris import Store
 from opacc_ray.parts.view import Call, Located, add_up, answers, locate, starts_of
 from opacc_ray.pool import COLUMNS, FEATURES, Pool
+from opacc_ray.slices import SliceRule, Slicing, joined
 
 MOST_THREADS = 16
 EXAMPLES_AT_A_TIME = 1 << 18
@@ -29,6 +31,9 @@ MOST_PARTS = 128  # parts of a pool, at most; more files are grouped
 PIECE = 1 << 13  # examples of a small file, at most, for which a request costs more than its bytes
 MOST_OF = 0.75  # share of the files above which a column is read from all of them, and cached in one file
 KEPT_BYTES = 64 << 20  # a column up to this size stays in memory
+
+SLICES = "slices"
+"""The slices of a pool among what is added to its features, and what a part keeps."""
 
 Result = TypeVar("Result")
 
@@ -52,6 +57,7 @@ class Features:
     files: tuple[FeatureFile, ...]
     footers: dict[str, bytes] | None = field(default=None, compare=False, repr=False)  # by file, if they are kept
     derived: Derived | None = field(default=None, compare=False, repr=False)  # None for a part of a pool
+    slices: tuple[SliceRule, ...] = ()  # made of the files that are added under SLICES
 
     @classmethod
     def of(cls, store: Store, index: Index) -> "Features":
@@ -77,6 +83,19 @@ class Features:
         return replace(
             self, files=tuple(file._replace(added=(*file.added, (name, new))) for file, new in files)
         )._as_pool()
+
+    def with_slices(self, rules: Sequence[SliceRule], place: str, index: Index) -> "Features":
+        """Return the same features with slices, whose columns are in the folder ``place``."""
+        return replace(self.with_added(SLICES, place, index), slices=tuple(rules))
+
+    def slicings(self) -> Iterator[dict[str, Slicing]]:
+        """Yield the slices of the examples of each file, by name."""
+
+        def read(file: FeatureFile) -> dict[str, Slicing]:
+            table = self._read_file(dict(file.added)[SLICES], None) if self.slices else {}
+            return {rule.name: slicing_of(rule, table[rule.column]) for rule in self.slices}
+
+        return in_order(read, self.files, self._threads)
 
     @property
     def sizes(self) -> list[int]:
@@ -211,7 +230,7 @@ class Features:
         tables |= dict.fromkeys(own, self._read_file(file, own) if own else None)
         return pa.table({name: tables[name][name] for name in names})
 
-    def _read_file(self, file: FeatureFile, names: Sequence[str]) -> Any:
+    def _read_file(self, file: FeatureFile, names: Sequence[str] | None) -> Any:
         return read_table(
             self.store,
             file.name,
@@ -251,12 +270,17 @@ class StoredPool(Pool):
         return self._names
 
     def __getattr__(self, name: str) -> Any:
-        if name not in FEATURES:
+        if name not in (*FEATURES, SLICES):
             raise AttributeError(name)
-        if name not in self._names:
+        if name not in (*self._names, SLICES):
             return None
         self._load(name)
         return self.__dict__[name]
+
+
+def _joined(parts: Sequence[dict[str, Slicing]]) -> dict[str, Slicing]:
+    """Return the slices of consecutive examples, by name."""
+    return {name: joined(part[name] for part in parts).packed() for name in parts[0]}
 
 
 class StoredParts:
@@ -284,6 +308,11 @@ class StoredParts:
     def _load(self, name: str) -> None:
         if name in self._too_large:
             raise TooLarge(name)
+        if name == SLICES:
+            found = self._features.slicings()
+            for pool, part in zip(self._pools, self._parts, strict=True):
+                pool.slices = _joined(list(islice(found, len(part.files))))
+            return
         values = self._features.each(name)
         for pool, part in zip(self._pools, self._parts, strict=True):
             setattr(pool, name, part.joined(values))

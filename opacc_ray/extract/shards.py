@@ -70,7 +70,6 @@ class ShardReport(NamedTuple):
 def encode_shard(shard: FeatureShard, machine: Machine | None = None) -> bytes:
     """Return the bytes of a Parquet file: id, uri, and a column per feature; layers are lists of fixed size."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     columns = {"id": texts(shard.ids)} | ({} if shard.uris is None else {"uri": texts(shard.uris)})
     table = pa.table(columns | {name: numbers(values) for name, values in shard.columns.items()})
@@ -78,20 +77,26 @@ def encode_shard(shard: FeatureShard, machine: Machine | None = None) -> bytes:
     if prediction is not None and prediction.dtype.kind in "iu":
         classes, counts = np.unique(prediction, return_counts=True)
         predicted = dict(zip(classes.tolist(), counts.tolist(), strict=True))
+    report = {
+        "ids": digest_of(shard.ids),
+        "predicted": predicted,
+        "bad": [item._asdict() for item in shard.bad],
+        "own_ids": shard.own_ids,
+        "machine": machine.model_dump() if machine else None,
+    }
+    return encode_reported(table, report, use_dictionary=False)
+
+
+def encode_reported(table: Any, report: dict[str, Any], *, use_dictionary: bool) -> bytes:
+    """Return the bytes of a Parquet file with one row group and a report at its end."""
+    import pyarrow.parquet as pq
+
     sink = io.BytesIO()
-    options = {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True}
+    options: dict[str, Any] = {"compression": "zstd", "use_dictionary": use_dictionary, "write_page_checksum": True}
     with pq.ParquetWriter(sink, table.schema, **options) as writer:
         writer.write_table(table, row_group_size=max(len(table), 1))
-        report = {
-            "ids": digest_of(shard.ids),
-            "predicted": predicted,
-            "bad": [item._asdict() for item in shard.bad],
-            "own_ids": shard.own_ids,
-            "machine": machine.model_dump() if machine else None,
-            "data_sha256": hashlib.sha256(sink.getvalue()).hexdigest(),
-            "end_sha256": "0" * 64,
-        }
-        writer.add_key_value_metadata({_KEY: json.dumps(report)})
+        digests = {"data_sha256": hashlib.sha256(sink.getvalue()).hexdigest(), "end_sha256": "0" * 64}
+        writer.add_key_value_metadata({_KEY: json.dumps(report | digests)})
     data = sink.getvalue()
     end = footer_of(data).data
     seal = _SEAL.format(hashlib.sha256(end).hexdigest()).encode()
@@ -100,9 +105,14 @@ def encode_shard(shard: FeatureShard, machine: Machine | None = None) -> bytes:
 
 def report_on(shard: FeatureShard, data: bytes, source: str) -> ShardReport:
     """Return the report of a new file, with the hashes of ids that must be checked."""
-    with _readable(source):
-        report = _parse(footer_of(data), len(data))
+    report = parse_report(data, source)
     return report._replace(hashes=hashes_of(shard.ids)) if shard.own_ids else report
+
+
+def parse_report(data: bytes, source: str) -> ShardReport:
+    """Return the report in the bytes of a file."""
+    with _readable(source):
+        return _parse(footer_of(data), len(data))
 
 
 def read_report(store: Store, file: str, size: int, *, whole: bool = False) -> ShardReport:

@@ -32,7 +32,6 @@ from opacc_ray.audit.accuracy import (
     sample_of,
     whenever_stopped,
     whole_rounds,
-    with_nonresponse,
 )
 from opacc_ray.audit.run_numbers import RunNumbers, checked_metric, class_names, open_for_estimates
 from opacc_ray.audit.several_models import difference_by
@@ -43,7 +42,7 @@ from opacc_ray.estimators.metrics import ACCURACY, Metric
 from opacc_ray.estimators.model_comparison import independent_difference
 from opacc_ray.fleet.fleet_documents import AlertCheck, AlertRule, Limit
 from opacc_ray.fleet.fleet_spec import AlertLimits, AlertSpec
-from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
+from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds, with_nonresponse
 from opacc_ray.runs.run import Run
 
 

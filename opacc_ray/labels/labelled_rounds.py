@@ -6,6 +6,7 @@ A round counts once it has an answer, and is the first round, complete, or answe
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import replace
 from itertools import combinations, compress
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, LabelError
+from opacc_ray.estimators.accuracy_estimate import Estimate, joined_reasons
 from opacc_ray.labels.joining import Joined, join, opinions_of
 from opacc_ray.labels.label_log import Score, read_log
 from opacc_ray.labels.label_rows import Label, canonical_number, class_of, name_by_number, value_of
@@ -234,6 +236,23 @@ def reading_by(
         return model.name_of(class_of(text, model.classes, num_classes, id=name))
 
     return read
+
+
+def stated(estimate: Estimate, rounds: Sequence[LabelledRound]) -> dict[str, Any]:
+    """Return the fields of :class:`StatedEstimate`."""
+    return with_nonresponse(estimate, rounds).to_dict()
+
+
+def with_nonresponse(estimate: Estimate, rounds: Sequence[LabelledRound]) -> Estimate:
+    """Return the estimate with its assumptions about labels that are not there."""
+    whole = not any(item.nonresponse for item in rounds)
+    reason = reason_of(estimate.reason, rounds)
+    return replace(estimate, design_based=estimate.design_based and whole, reason=reason)
+
+
+def reason_of(own: str | None, rounds: Sequence[LabelledRound]) -> str | None:
+    """Return the assumptions of an estimate: its own, and those about nonresponse."""
+    return joined_reasons([own, *(item.nonresponse for item in rounds)])
 
 
 def digest_of(rounds: Sequence[LabelledRound]) -> str:

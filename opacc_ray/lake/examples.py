@@ -159,6 +159,7 @@ class Rules(NamedTuple):
     catalog: tuple[str, str] | None = None  # of an Iceberg table: catalog and name
     readers: int = 1  # threads that decode images
     split: str | None = None  # several are joined by +
+    slices: tuple[str, ...] = ()  # columns that are read later; a plan checks that they exist
 
 
 class Limits(NamedTuple):

@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +12,11 @@ from opacc_ray.audit import accuracy, sanity
 from opacc_ray.audit.accuracy import accuracy_of
 from opacc_ray.audit.label_budget import width_course
 from opacc_ray.audit.prior_knowledge import read_history, read_record
+from opacc_ray.audit.run_numbers import RunNumbers, open_for_estimates
 from opacc_ray.errors import counted
 from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.confidence_sequence import confidence_sequence
-from opacc_ray.estimators.domain import by_class, design_for_classes
+from opacc_ray.estimators.metrics import ACCURACY, Metric
 from opacc_ray.estimators.prediction_powered import label_free_accuracy
 from opacc_ray.labels.label_log import Score
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
@@ -39,11 +40,12 @@ from opacc_ray.report.report_documents import (
     WrittenReport,
 )
 from opacc_ray.runs import feature_store
-from opacc_ray.runs.estimate_documents import AccuracyEstimate, ConfusionShares
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, ConfusionShares, StatedEstimate
 from opacc_ray.runs.identity import versions
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers import find_method
 from opacc_ray.selection import Selection
+from opacc_ray.slices import Slicing
 
 PAGE, DOCUMENT, SUMMARY = "report.html", "report.json", "report.md"
 
@@ -115,7 +117,7 @@ def gather(
         confusion=_cells(stated.confusion) if stated and stated.confusion else None,
         course=course_of(run, known, level),
         widths=width_course(run, level=level),
-        reliability=reliability_of(run, known, predictions, stated) if predictions else None,
+        reliability=reliability_of(run, known, predictions, stated, level) if predictions else None,
         values=_values(known) if run.spec.model.task == "regression" else None,
         gallery=_with_notes(wrong, pictures) if wrong else None,
         excluded=[ExcludedExample(id=item.id, reason=item.reason) for item in index.bad[:LISTED]],
@@ -232,18 +234,21 @@ def read_predictions(run: Run) -> PoolPredictions | None:
 
 
 def reliability_of(
-    run: Run, known: Sequence[LabelledRound], predictions: PoolPredictions, stated: AccuracyEstimate | None
+    run: Run,
+    known: Sequence[LabelledRound],
+    predictions: PoolPredictions,
+    stated: AccuracyEstimate | None,
+    level: float,
 ) -> Reliability:
-    """Compare the model's confidence with the labels; without labels, and so ``stated``, return the confidence alone.
+    """Compare the model's confidence with the labels; without labels, return the confidence alone.
 
-    A bin of confidence is a part of the pool whose size is known: its accuracy is a ratio of two estimated means,
-    calibrated with the pool's counts where the design bears it (:mod:`opacc_ray.estimators.domain`).
+    A bin of confidence, like a predicted class, is a slice of the pool.
     """
     return Reliability(
         mean_confidence=float(predictions.confidence.mean()),
         without_labels=label_free_accuracy(predictions.confidence, *_of_reference(run)),
-        bins=_bins(known, predictions.confidence, stated.level) if stated else [],
-        classes=_classes(run, predictions, stated),
+        bins=_bins(run, known, predictions.confidence, level) if known else [],
+        classes=_classes(run, predictions, (stated.by_predicted_class if stated else None) or {}),
     )
 
 
@@ -256,14 +261,16 @@ def _of_reference(run: Run) -> tuple[NDArray[np.float64], NDArray[np.float64]] |
     return () if pool.confidence is None else (np.clip(pool.confidence.astype(np.float64), 0, 1), np.asarray(outcome))
 
 
-def _bins(known: Sequence[LabelledRound], confidence: NDArray[np.float64], level: float) -> list[ConfidenceBin]:
+def _bins(
+    run: Run, known: Sequence[LabelledRound], confidence: NDArray[np.float64], level: float
+) -> list[ConfidenceBin]:
     edges = _edges(confidence[_places(known)], confidence)
     bin_of = np.searchsorted(edges[1:-1], confidence, side="right")  # (N,)
     pool = np.bincount(bin_of, minlength=len(edges) - 1)
     total = np.bincount(bin_of, weights=confidence, minlength=len(edges) - 1)
-    by_bin, found = _by_bin(known, bin_of, pool, level), []
+    by_bin, found = _by_slice(run, known, bin_of, len(pool), level), []
     for b in np.flatnonzero(pool).tolist():
-        own = by_bin.get(b)
+        own = by_bin[b] if by_bin[b].n else None
         found.append(
             ConfidenceBin(
                 low=float(edges[b]),
@@ -290,11 +297,11 @@ def _edges(labelled: NDArray[np.float64], confidence: NDArray[np.float64]) -> ND
     return np.concatenate([[least], inner[(inner > least) & (inner < largest)], [largest]])
 
 
-def _classes(run: Run, predictions: PoolPredictions, stated: AccuracyEstimate | None) -> list[ClassFailures]:
-    """Return the failures of each predicted class: those expected, and those of the estimate."""
+def _classes(
+    run: Run, predictions: PoolPredictions, by_prediction: Mapping[str, StatedEstimate]
+) -> list[ClassFailures]:
     pool = np.bincount(predictions.prediction)
     doubt = np.bincount(predictions.prediction, weights=1 - predictions.confidence)
-    by_prediction = (stated.by_predicted_class if stated else None) or {}
     found = []
     for c in sorted(np.flatnonzero(pool).tolist(), key=lambda c: (-doubt[c], c)):
         name = run.spec.model.name_of(c)
@@ -313,20 +320,14 @@ def _classes(run: Run, predictions: PoolPredictions, stated: AccuracyEstimate | 
     return found
 
 
-def _by_bin(
-    known: Sequence[LabelledRound], bin_of: NDArray[Any], pool: NDArray[np.int64], level: float
-) -> dict[int, Estimate]:
-    """Return the accuracy in each bin that has labels.
-
-    Parameters
-    ----------
-    bin_of : (N,) the bin of each example
-    pool : (bins,) how many examples each has
-    """
-    labelled = bin_of[_places(known)]  # (n,)
-    counts = {b: num for b, num in enumerate(pool.tolist()) if num}
-    design = design_for_classes([item.known for item in known], labelled, counts)
-    return by_class(design, np.concatenate([item.outcome for item in known]), labelled, level)
+def _by_slice(
+    run: Run, known: Sequence[LabelledRound], codes: NDArray[np.int64], num: int, level: float
+) -> list[Estimate]:
+    """Return the accuracy in each of ``num`` slices; ``codes`` (N,) is that of each example."""
+    slicing = Slicing(tuple(map(str, range(num))), codes.astype(np.int32))
+    with open_for_estimates(run, [item.known for item in known]) as view:
+        numbers = RunNumbers(run, known, known, view, {"": slicing})
+        return list(numbers.estimates.by_slice(Metric(ACCURACY), "", level).values())
 
 
 def _places(known: Sequence[LabelledRound]) -> NDArray[np.int64]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from opacc_ray.errors import counted
 from opacc_ray.estimators.intervals import Value, clipped
-from opacc_ray.estimators.metrics import ACCURACY, AVERAGES, FEWEST, WIDEST, parse_metric
+from opacc_ray.estimators.metrics import ACCURACY, AVERAGES, is_enough, parse_metric
 from opacc_ray.report.facts import Cell, Column, Table
 from opacc_ray.report.numbers import digits_for, is_share, level_text, noun, number, stated, thousands
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceEstimate, SliceTable, StatedEstimate, StatedMetric
@@ -98,11 +98,6 @@ def if_predicted_text(metric: str, found: StatedMetric) -> str | None:
 def tells(part: StatedEstimate) -> bool:
     """Return whether the interval of a number says something."""
     return part.tells if isinstance(part, SliceEstimate) else is_enough(part.n, part.low, part.high)
-
-
-def is_enough(labels: int, low: float, high: float) -> bool:
-    """Return whether labels and width of an interval suffice, or the number is known."""
-    return low == high or (labels >= FEWEST and high - low <= 2 * WIDEST)
 
 
 def lowest_first(table: SliceTable) -> list[tuple[str, SliceEstimate]]:

@@ -18,6 +18,7 @@ from opacc_ray.extract.extractor import refusal
 from opacc_ray.extract.feature_set import Complete
 from opacc_ray.extract.features import Features, StoredParts, TooLarge
 from opacc_ray.extract.index import Index
+from opacc_ray.extract.slice_columns import with_slices
 from opacc_ray.lake.arrow_columns import numbers, texts
 from opacc_ray.lake.examples import BadItem
 from opacc_ray.lake.parquet_io import encode, read_bytes
@@ -57,7 +58,7 @@ def open_view(
 ) -> Iterator[View]:
     """Open a view of the named features for a sampler, in this process if they fit, otherwise in actors.
 
-    Each feature is read at its first use, and ids only for chosen rows.
+    Each feature is read at its first use, and ids only for chosen rows. Parts have the slices of the spec.
 
     Parameters
     ----------
@@ -66,7 +67,7 @@ def open_view(
     instead : how to avoid a feature, by its name, for the error if it is missing
     """
     there = _features_of(run)
-    features, index = there.features.holding(), there.index
+    features, index = with_slices(run.spec.pool, there).holding(), there.index
     _refuse_missing(run, index, names, instead or {})
     held = [name for name in optional if name in index.features]
     wanted = tuple(dict.fromkeys([*names, *held, "prediction"]))

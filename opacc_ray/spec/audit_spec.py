@@ -1,7 +1,7 @@
 """The whole spec: all sections, and the checks between them."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from opacc_ray.errors import SpecError
 from opacc_ray.lake.formats import FEATURE_COLUMNS
 from opacc_ray.samplers import find_method, parse_parameters
+from opacc_ray.spec.metric_names import check_metrics, check_served, in_places, metric_texts, served_texts
 from opacc_ray.spec.model_spec import PLACEMENT, WAYS, ExtractSpec, ModelSpec
 from opacc_ray.spec.pool_spec import PoolSpec, ReferenceSpec
 from opacc_ray.spec.validation import FunctionName, Section, read_yaml, validated
@@ -79,6 +80,13 @@ class SampleSpec(BaseModel):
     def settings(self) -> Any:
         """Return the checked ``Parameters`` of the method, with defaults."""
         return parse_parameters(self.method, self.parameters)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_served(cls, content: Any) -> Any:
+        if isinstance(content, dict) and "serve" in content:
+            return content | {"serve": served_texts(content["serve"])}
+        return content
 
     @model_validator(mode="after")
     def _fits_the_method(self) -> "SampleSpec":
@@ -169,6 +177,11 @@ class Spec(Section):
     manifest: ManifestSpec = Field(default=ManifestSpec(), description="files and links for annotators")
     labels: LabelsSpec = Field(default=LabelsSpec(), description="rules for returned labels")
     score: ScoreSpec = Field(default=ScoreSpec(), description="regression: score of an error")
+    metrics: Annotated[list[str], BeforeValidator(metric_texts)] = Field(
+        default=[],
+        description="numbers to state in addition to the accuracy, such as macro_f1 or {recall: stop_sign}; the first "
+        "one steers the draw of neyman, unless sample.serve names others",
+    )
     output: str = Field(description="place for runs: s3://bucket/prefix, or a folder that all workers can write")
 
     @model_validator(mode="before")
@@ -178,7 +191,7 @@ class Spec(Section):
             return content
         pool, reference = content.get("pool"), content.get("reference")
         if isinstance(pool, dict) and "format" in pool and isinstance(reference, dict):
-            shared = {key: value for key, value in pool.items() if key not in ("uri", "split")}
+            shared = {key: value for key, value in pool.items() if key not in ("uri", "split", "slices")}
             return content | {"reference": shared | reference}
         return content
 
@@ -188,7 +201,32 @@ class Spec(Section):
         self._check_history()
         self._check_task()
         self._check_features()
+        check_metrics(self.metrics, self.model)
+        check_served(self.served, self.model, self.slice_names)
         return self
+
+    @property
+    def slice_names(self) -> list[str]:
+        """Names of the slices of the pool."""
+        return list(getattr(self.pool, "slice_names", []))
+
+    @property
+    def served(self) -> list[str]:
+        """Numbers that the draw of neyman serves, by the names of their classes; empty: its default."""
+        named = self.sample.parameters.get("serve")
+        return self.metrics[:1] if named is None else list(named)
+
+    def drawn_with(self, method: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the parameters of a draw: neyman serves the numbers of the spec, or those that are named.
+
+        A class is named in ``parameters``, and by its place in what is returned. Raises SpecError for a number to serve
+        that there is not.
+        """
+        if method != "neyman":
+            return dict(parameters)
+        serve = served_texts(parameters["serve"]) if "serve" in parameters else self.served
+        check_served(serve, self.model, self.slice_names)
+        return dict(parameters) | ({"serve": in_places(serve, self.model)} if serve else {})
 
     def _check_model(self) -> None:
         if self.pool.holds_features:
@@ -308,7 +346,8 @@ class Spec(Section):
         Left out are placement and speed, keys that no feature uses, and how labels are read and scored.
         """
         left_out = {"extract": set(PLACEMENT), "model": {"error_scale"}}
-        content = self.model_dump(exclude=left_out | dict.fromkeys(("output", "labels", "score", "population"), True))
+        others = ("output", "labels", "score", "population", "metrics")
+        content = self.model_dump(exclude=left_out | dict.fromkeys(others, True))
         content["pool"] = self.pool.identity()
         content["reference"] = self.reference and self.reference.identity()
         if not self.history:

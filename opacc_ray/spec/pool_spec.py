@@ -9,7 +9,9 @@ from opacc_ray.lake.examples import Columns, Plan, Rules
 from opacc_ray.lake.formats import FEATURE_COLUMNS, OPTIONAL_KEYS, FormatName, find_format, formats_with, place_of
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.store_uris import Store, open_store
+from opacc_ray.slices import FOLDER, SliceRule
 from opacc_ray.spec.model_spec import ExtractSpec
+from opacc_ray.spec.slice_spec import Slices, names_in, rules_in
 from opacc_ray.spec.validation import Section
 
 _FIRST_OF_POOL = ("format", "alpha", "max_pixels", "max_bytes")
@@ -78,6 +80,11 @@ class PoolSpec(Section):
     filter: str | None = Field(
         default=None, description="tables: a condition for rows, such as split = 'test' and score >= 0.5"
     )
+    slices: Slices | None = Field(
+        default=None,
+        description="parts of the pool to state numbers for: columns, numbers with cuts, folder or {folder: LEVELS}, "
+        "and crossings of these, such as [camera, {age: [18, 30, 50]}, folder, [camera, folder]]",
+    )
     split: str | None = Field(
         default=None, description="split of a dataset, such as test or train+test; required if there are several"
     )
@@ -99,6 +106,21 @@ class PoolSpec(Section):
         """Whether the columns hold what a model computed, so that no model is run."""
         return bool(self.columns.features)
 
+    @property
+    def slice_rules(self) -> tuple[SliceRule, ...]:
+        """Return the slices that are not crossings."""
+        return tuple(rules_in(self.slices or ()))
+
+    @property
+    def slice_names(self) -> list[str]:
+        """Return the names of all slices, as ``View.slicing`` takes them: camera, folder 2, camera*region."""
+        return names_in(self.slices or ())
+
+    @property
+    def slice_columns(self) -> tuple[str, ...]:
+        """Return the columns of the pool's own table that slices are made of, each once."""
+        return tuple(dict.fromkeys(rule.column for rule in self.slice_rules if rule.column != FOLDER))
+
     @model_validator(mode="after")
     def _fits_its_format(self) -> "PoolSpec":
         traits = find_format(self.format).TRAITS
@@ -113,6 +135,11 @@ class PoolSpec(Section):
             if getattr(self, key) is not None and key not in traits.keys:
                 supported = ", ".join(formats_with(key))
                 raise ValueError(f"{key} is only supported for {supported}, and format is {self.format}; remove it")
+        if self.slice_columns and not hasattr(find_format(self.format), "batches"):
+            raise ValueError(
+                f"slices names the column {self.slice_columns[0]!r}, and format {self.format} has no columns; give "
+                "folder or {folder: LEVELS}, or remove it"
+            )
         needed = ("output", "prediction") if self.holds_features else traits.needs
         if needed and not set(needed) & set(given):
             raise ValueError(f"columns names no {' and no '.join(needed)}; add {' or '.join(needed)}: a column's name")
@@ -131,11 +158,12 @@ class PoolSpec(Section):
     def identity(self) -> dict[str, Any]:
         """Return everything that determines which examples are read, and how."""
         prior = {} if self.columns.prior is None else {"prior": self.columns.prior}
-        return {"uri": self.uri, "follow_links": self.follow_links} | self.reading() | prior
+        slices = {} if self.slices is None else {"slices": self.slices}
+        return {"uri": self.uri, "follow_links": self.follow_links} | self.reading() | prior | slices
 
     def reading(self) -> dict[str, Any]:
         """Return everything but the place that determines the model's inputs; newer keys only where they are used."""
-        content = self.model_dump(include=PoolSpec.model_fields.keys() - {"uri", "follow_links"})
+        content = self.model_dump(include=PoolSpec.model_fields.keys() - {"uri", "follow_links", "slices"})
         del content["columns"]["prior"]
         return {key: value for key, value in content.items() if key in _FIRST_OF_POOL or value != _default(key)}
 
@@ -148,6 +176,12 @@ class ReferenceSpec(PoolSpec):
         description="URI of a file of labels of its examples, in any format of `opacc labels import`: neyman learns "
         "from them where the model fails, and stays unbiased if they are wrong",
     )
+
+    @model_validator(mode="after")
+    def _has_no_slices(self) -> "ReferenceSpec":
+        if self.slices is not None:
+            raise ValueError("slices are only supported for the pool; remove them")
+        return self
 
     def identity(self) -> dict[str, Any]:
         """Return everything that determines what is read and learned."""
@@ -180,6 +214,7 @@ def rules_of(source: PoolSpec) -> Rules:
         place_of(source.format, source.uri)[1],
         None if source.catalog is None or source.table is None else (source.catalog, source.table),
         split=source.split,
+        slices=source.slice_columns,
     )
 
 

@@ -20,6 +20,7 @@ from opacc_ray.lake.formats.features import read_file
 from opacc_ray.lake.store_uris import Store, absolute, open_store, split
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import find_method, parse_parameters
+from opacc_ray.slices import CROSSING
 from opacc_ray.spec.audit_spec import Spec, load_spec, parse_spec
 
 log = logging.getLogger(__name__)
@@ -61,14 +62,20 @@ def is_table(uri: str) -> bool:
 
 
 def load_spec_or_table(
-    uri: str, *, budget: int | None, method: str | None, output: str | None, name: str | None
+    uri: str,
+    *,
+    budget: int | None,
+    method: str | None,
+    output: str | None,
+    name: str | None,
+    slices: str | None = None,
 ) -> Spec:
     """Return the spec in a YAML file, or that of an audit of a file of predictions; writes nothing.
 
     Raises SpecError if an option is given for a YAML file, or there is no budget for a file of predictions.
     """
     if not is_table(uri):
-        given = {"budget": budget, "method": method, "output": output, "name": name}
+        given = {"budget": budget, "method": method, "output": output, "name": name, "slices": slices}
         option = next((key for key, value in given.items() if value is not None), None)
         if option is not None:
             raise SpecError(f"--{option} is only for a file of predictions; set it in the spec {uri} instead")
@@ -77,7 +84,9 @@ def load_spec_or_table(
         raise SpecError(
             f"--budget is missing: the number of labels; `opacc budget {uri} --until ±0.03` shows how many are needed"
         )
-    return spec_of_predictions(uri, budget=budget, method=method or "neyman", output=output or "audits", name=name)
+    return spec_of_predictions(
+        uri, budget=budget, method=method or "neyman", output=output or "audits", name=name, slices=slices
+    )
 
 
 def read_predictions(uri: str, needs: Sequence[str] = ()) -> PredictionsTable:
@@ -103,9 +112,18 @@ def read_predictions(uri: str, needs: Sequence[str] = ()) -> PredictionsTable:
 
 
 def spec_of_predictions(
-    uri: str, *, budget: int, method: str = "neyman", output: str = "audits", name: str | None = None
+    uri: str,
+    *,
+    budget: int,
+    method: str = "neyman",
+    output: str = "audits",
+    name: str | None = None,
+    slices: str | None = None,
 ) -> Spec:
-    """Return the spec of an audit of a file of predictions, and log how its columns were read; raises DataError."""
+    """Return the spec of an audit of a file of predictions, and log how its columns were read; raises DataError.
+
+    ``slices`` are columns, or crossings of them: "camera,region,camera*region".
+    """
     parameters = parse_parameters(method, {})
     table = read_predictions(uri, find_method(method).needs(parameters))
     stem = split(uri)[1].rpartition(".")[0]
@@ -115,6 +133,8 @@ def spec_of_predictions(
         "sample": {"method": method, "budget": budget},
         "output": absolute(output),
     }
+    if slices is not None:
+        content["pool"]["slices"] = _slices(slices)
     log.info("columns: %s", ", ".join(f"{key} = {name}" for key, name in table.columns.items()))
     if table.classes is not None:
         content["model"] = {"classes": table.classes}
@@ -124,6 +144,11 @@ def spec_of_predictions(
     if "id" not in table.columns:
         log.info("ids: the file has no column of ids, so they are %s#0, %s#1, ...", *[split(uri)[1]] * 2)
     return parse_spec(content, uri)
+
+
+def _slices(text: str) -> list[Any]:
+    named = [item.strip() for item in text.split(",")]
+    return [item.split(CROSSING) if CROSSING in item else item for item in named]
 
 
 def warn_without_confidence(table: PredictionsTable) -> None:

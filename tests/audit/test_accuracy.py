@@ -20,7 +20,6 @@ from opacc_ray.cli import texts
 from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.documents import sealed
 from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError
-from opacc_ray.estimators.domain import by_class, calibrate, confusion, mean_cost
 from opacc_ray.labels import label_actions
 from opacc_ray.labels.costs import load_costs
 from opacc_ray.runs.run import Run
@@ -90,30 +89,50 @@ def test_labels_here_and_there_of_draws_with_replacement_count_at_every_draw(run
 # -- classes agree with the pool -------------------------------------------------------------------------
 
 
-def test_classes_are_calibrated_with_the_pool(run: Run) -> None:
-    chosen = label(run)
-    result = accuracy.estimate(run).to_dict()
-    said, true = (np.array(CLASSES)[values[chosen.index]] for values in (PREDICTION, TRUTH))
-    count = dict(zip(CLASSES, np.bincount(PREDICTION).tolist(), strict=True))
-    assert result["pool_by_predicted_class"] == count
-    design = calibrate(chosen, said, count)
-    assert result["by_true_class"]["owl"] == by_class(design, (said == true).astype(float), true)["owl"].to_dict()
-    assert np.sum(result["confusion"]["share"], axis=0) == pytest.approx(np.bincount(PREDICTION) / N)
+def in_memory() -> opacc.Pool:
+    return opacc.Pool(prediction=PREDICTION, confidence=CONFIDENCE, hidden=np.ones((N, 5)), classes=CLASSES)
 
 
-@pytest.mark.parametrize(("method", "parameters"), [("srs", {}), ("sups", {"auxiliary": "confidence"})])
-def test_classes_without_counts_or_with_heavy_weights_stay_as_they_are(
-    method: str, parameters: dict[str, Any], run: Run
-) -> None:
-    chosen = label(run, method, **parameters)
-    if method == "srs":  # an index without counts of predicted classes
-        index = json.loads(run.features.read("index.json"))
-        del index["predicted"]
-        run.features.write("index.json", json.dumps(sealed(index)).encode())
-    said, true = (np.array(CLASSES)[values[chosen.index]] for values in (PREDICTION, TRUTH))
-    result = accuracy.estimate(run).to_dict()
-    assert result["confusion"] == confusion(chosen, true, said).to_dict()
-    assert (result["pool_by_predicted_class"] is None) == (method == "srs")
+@pytest.mark.parametrize("method", ["srs", "sups", "neyman"])
+def test_classes_are_stated_as_in_memory(method: str, run: Run) -> None:
+    chosen = label(run, method)
+    index = json.loads(run.features.read("index.json"))
+    del index["predicted"]  # an old index without counts of predicted classes
+    run.features.write("index.json", json.dumps(sealed(index)).encode())
+    found = accuracy.estimate(run)
+    true = [CLASSES[c] for c in TRUTH[chosen.index]]
+    for by, stated in (("prediction", found.by_predicted_class), ("truth", found.by_true_class)):
+        expected = opacc.estimate(chosen, true, pool=in_memory(), by=by)
+        assert stated is not None
+        assert {name: one.to_dict() for name, one in expected.items()} == {
+            name: one.model_dump() for name, one in stated.items()
+        }
+    assert found.pool_by_predicted_class == dict(zip(CLASSES, np.bincount(PREDICTION).tolist(), strict=True))
+
+
+@pytest.mark.parametrize("method", ["srs", "neyman"])
+def test_confusions_sum_to_the_predicted_classes(method: str, run: Run) -> None:
+    label(run, method)
+    found = accuracy.estimate(run).confusion
+    assert found is not None
+    assert np.sum(found.share, axis=0) == pytest.approx(np.bincount(PREDICTION) / N)
+    assert np.sum(found.num) == 60
+
+
+def test_labels_of_classes_that_the_model_never_predicts_have_a_recall_of_0(tmp_path: Path) -> None:
+    """The number of classes is not known here, and one label is far beyond the others."""
+    run = write_run(tmp_path, "mine", PREDICTION)
+    index = json.loads(run.features.read("index.json"))
+    del index["features"]["output"]
+    run.features.write("index.json", json.dumps(sealed(index)).encode())
+    chosen = verbs.select(run, "srs", 60, {})
+    first = chosen.ids[0]
+    rows = "".join(f"{name},{TRUTH[IDS.index(name)] if name != first else 10**12}\n" for name in chosen.ids)
+    label_actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
+    found = accuracy.estimate(run).by_true_class
+    assert found is not None
+    assert list(found) == ["0", "1", "2", str(10**12)]
+    assert found[str(10**12)].value == 0
 
 
 def test_classes_say_that_labels_are_missing(run: Run) -> None:
@@ -234,8 +253,12 @@ def test_mean_cost_is_that_of_the_file(run: Run, tmp_path: Path) -> None:
     costs = load_costs(path, run.spec.model, run.num_classes)
     assert costs == {"owl": 10.0, "cat": {"dog": 2.5}}
     result = accuracy.estimate(run, costs=costs).to_dict()
-    expected = mean_cost(chosen, TRUTH[chosen.index], PREDICTION[chosen.index], {2: 10, 0: {1: 2.5}})
-    assert result["mean_cost"] == expected.to_dict() | {"costs": costs}
+    table = np.array([[0, 2.5, 1], [1, 0, 1], [10, 10, 0]])
+    cost = table[TRUTH[chosen.index], PREDICTION[chosen.index]]
+    assert result["mean_cost"]["costs"] == costs
+    assert result["mean_cost"]["value"] == pytest.approx(cost.mean())
+    assert result["mean_cost"]["standard_error"] == pytest.approx(np.sqrt((1 - 60 / N) * cost.var(ddof=1) / 60))
+    assert result["mean_cost"]["low"] < cost.mean() < result["mean_cost"]["high"]
     kept = run.read_estimate()
     assert kept is not None
     assert kept.to_dict() == result

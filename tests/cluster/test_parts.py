@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from synthetic_run import write_synthetic
 
@@ -14,13 +15,17 @@ from opacc_ray.cluster import parts as parts_module
 from opacc_ray.cluster.parts import ActorParts, hold
 from opacc_ray.errors import ClusterError, DataError
 from opacc_ray.extract.features import Features, StoredParts
+from opacc_ray.extract.index import make_index
+from opacc_ray.extract.shards import encode_reported, parse_report
 from opacc_ray.parts.view import View
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
+from opacc_ray.slices import SliceRule
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 NAMES = ("hidden", "prediction", "confidence")
+REPORT = {"ids": "", "predicted": None, "bad": [], "own_ids": False, "machine": None}
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +54,25 @@ def test_actors_answer_as_this_process_does(features: Features, held: ActorParts
     assert np.array_equal(here.take(_rows, index), there.take(_rows, index))
     assert np.array_equal(here.column("confidence"), there.column("confidence"))
     assert there.identify(index) == here.identify(index) == [f"{i:09d}.png" for i in index]
+
+
+def test_actors_have_the_slices_of_their_parts(run: Run, features: Features) -> None:
+    folder, reports = run.features.store("slices-0"), []
+    for place, file in enumerate(features.files):
+        ages = pa.table({"age": pa.array([place * 9 if row % 4 else None for row in range(file.num_examples)])})
+        data = encode_reported(ages, REPORT, use_dictionary=True)
+        folder.write(file.name, data)
+        reports.append(parse_report(data, file.name))
+    index = make_index([file.name for file in features.files], reports)
+    rules = [SliceRule("age", "age"), SliceRule("old", "age", (10.0, 30.0))]
+    sliced = features.with_slices(rules, "slices-0", index)
+    here = View(StoredParts(sliced, NAMES))
+    assert here.slicing("age").names == ("0", "9", "18", "27", "36", "(none)")
+    with hold(sliced, NAMES) as parts:
+        for name in ("age", "old", "age*old"):
+            own, theirs = here.slicing(name), View(parts).slicing(name)
+            assert own.names == theirs.names
+            assert np.array_equal(own.codes, theirs.codes)
 
 
 def test_error_of_a_part_comes_as_it_was_raised(held: ActorParts) -> None:

@@ -17,6 +17,7 @@ from PIL import Image
 from tables import parquet
 
 from opacc_ray.errors import DataError, OpaccError, SpecError
+from opacc_ray.extract.slice_columns import try_slices
 from opacc_ray.lake.examples import BadItem, Columns, Example, Plan, Rules, Shard
 from opacc_ray.lake.formats import FEATURE_COLUMNS, FORMATS, OPTIONAL_KEYS, find_format, place_of
 from opacc_ray.lake.pools import newest_version, plan_shards, read_examples, read_rows
@@ -262,6 +263,20 @@ def test_a_column_that_the_files_lack_is_refused(pool: Contracted) -> None:
     with pytest.raises(DataError, match=r" has no column 'unknown'; it has .*\bid\b") as caught:
         pool.plan(columns=pool.rules.columns._replace(id="unknown"))
     assert "\n" not in str(caught.value)
+
+
+def test_columns_of_slices_are_planned_and_read_and_change_no_shard(pool: Contracted) -> None:
+    if not hasattr(find_format(pool.format), "batches"):
+        with pytest.raises(ValueError, match=r"slices names the column 'pred', and format .* has no columns"):
+            spec_of(pool, slices=["pred"])
+        return
+    source = spec_of(pool, slices=["pred", {"pred_": [3]}])
+    plan = pool.plan(slices=("pred",))
+    assert [shard.name for shard in plan.shards] == [shard.name for shard in pool.plan().shards]
+    assert [pool.ids(shard) for shard in plan.shards] == [pool.ids(shard) for shard in pool.plan().shards]
+    assert try_slices(source.model_copy(update={"slices": ["pred"]}), plan) == "pred"
+    with pytest.raises(DataError, match=r" has no column 'pred_' \(did you mean 'pred'\?\); it has .*\bid\b"):
+        pool.plan(slices=source.slice_columns)
 
 
 def test_a_filter_keeps_its_rows(pool: Contracted) -> None:

@@ -8,7 +8,7 @@ from reported_run import label, write_run
 from stated_numbers import CAMERAS, METRICS, metric, slice_of, table, with_numbers
 
 from opacc_ray.audit import verbs
-from opacc_ray.estimators.metrics import AVERAGES, CLASS_METRICS
+from opacc_ray.estimators.metrics import AVERAGES, CLASS_METRICS, is_enough
 from opacc_ray.report.gallery import Pictures
 from opacc_ray.report.page import page, summary
 from opacc_ray.report.report_documents import RunReport
@@ -16,7 +16,6 @@ from opacc_ray.report.run_report import gather
 from opacc_ray.report.stated_numbers import (
     class_table,
     if_predicted_text,
-    is_enough,
     lowest_first,
     meaning_of,
     metric_name,

@@ -11,8 +11,8 @@ import opacc_ray as opacc
 from opacc_ray.designs.replicates import Replicates
 from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.errors import DataError, LabelError, SpecError
+from opacc_ray.estimators.costs import scaled
 from opacc_ray.estimators.design_based import estimate_sample
-from opacc_ray.estimators.domain import by_class, mean_cost
 from opacc_ray.estimators.rounds import linear_estimator
 from opacc_ray.parts.subset import subset
 from opacc_ray.parts.view import LocalParts, View, view_of
@@ -20,6 +20,7 @@ from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS, parse_parameters
 from opacc_ray.samplers.base import NO_PREVIOUS, Draw, Task
 from opacc_ray.samplers.estimate import compare
+from opacc_ray.samplers.metric_estimates import MetricEstimates, Sample
 from opacc_ray.samplers.select import replicate
 from opacc_ray.selection import Selection
 
@@ -261,16 +262,17 @@ def test_classes_costs_and_differences_are_covered_with_few_replicates() -> None
     rng = np.random.default_rng(11)
     right, other = (rng.random(2000) < 0.7).astype(float), (rng.random(2000) < 0.6).astype(float)
     said = rng.integers(0, 2, 2000)
-    truth, costs = np.where(right > 0, said, 1 - said), {0: 4.0}
+    truth, costs = np.where(right > 0, said, 1 - said), np.array([[0.0, 4.0], [1.0, 0.0]])
     cost = np.where(right > 0, 0.0, np.where(truth == 0, 4.0, 1.0))
     wanted = (right[said == 0].mean(), cost.mean(), right.mean() - other.mean())
     pool, hits = Pool(confidence=np.full(2000, 0.9)), np.zeros(3)
     for seed in range(150):
         chosen = _draw(pool, "srs", 3, 200, seed)
         i = chosen.index
+        totals = MetricEstimates(Sample([chosen], [right[i]], truth[i]), said, ["0", "1"], {}, None).totals()
         stated = (
-            by_class(chosen, right[i], said[i])[0],
-            mean_cost(chosen, truth[i], said[i], costs),
+            totals.by_prediction(0.95)[0],
+            scaled(totals.mean_cost(costs, 0.95), 4.0),
             compare(chosen, [right[i], other[i]]).differences[0].difference,
         )
         hits += [found.low <= value <= found.high for found, value in zip(stated, wanted, strict=True)]

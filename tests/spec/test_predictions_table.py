@@ -161,6 +161,19 @@ def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str
     return code, *capsys.readouterr()
 
 
+def test_slices_are_columns_of_the_file_and_crossings(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = "".join(f"{i},{i % 2},0.9,{'ab'[i % 2]},{i % 3}\n" for i in range(30))
+    answers = write(folder, "answers.csv", f"id,pred,prob,camera,region\n{rows}")
+    code, _, log = asked(capsys, "run", answers, "--budget", "4", "--slices", "camera, region,camera*region")
+    assert code == 0, log
+    assert load_spec(folder / "audits" / "answers.yaml").pool.slice_names == ["camera", "region", "camera*region"]
+    code, out, _ = asked(capsys, "check", answers, "--budget", "4", "--slices", "camera,regoin")
+    assert code == 5
+    assert "has no column 'regoin' (did you mean 'region'?); it has id, pred, prob, camera, region" in out
+    code, _, log = asked(capsys, "run", str(folder / "audits" / "answers.yaml"), "--slices", "camera")
+    assert (code, "--slices is only for a file of predictions" in log) == (2, True)
+
+
 def test_a_file_of_predictions_is_audited_in_one_command(
     answers: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

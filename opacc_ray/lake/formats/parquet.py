@@ -14,6 +14,7 @@ remains.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from difflib import get_close_matches
 from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -67,9 +68,10 @@ def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> 
     """
     condition = parse_filter(rules.filter, f"{what}.filter")
     wanted = wanted_columns(rules, condition)
+    every = tuple(dict.fromkeys([*wanted, *rules.slices]))
     entries = [entry for entry in found.entries if _may_keep(condition, found.constants.get(entry.key, ()))]
-    files = list(in_order(lambda entry: _describe(store, entry, wanted, found), entries, THREADS))
-    _check_schema(files, found, wanted, condition)
+    files = list(in_order(lambda entry: _describe(store, entry, wanted, every, found), entries, THREADS))
+    _check_schema(files, found, every, condition)
     pieces, sizes = [], []
     for file in files:
         constants = found.constants.get(file.entry.key, ())
@@ -110,10 +112,17 @@ def wanted_columns(rules: Rules, condition: Condition) -> tuple[str, ...]:
 def check_columns(schema: Any, rules: Rules, source: str, what: str) -> None:
     """Raise DataError unless a schema has the columns that are read; SpecError if the filter is not valid."""
     condition = parse_filter(rules.filter, f"{what}.filter")
-    missing = next((name for name in wanted_columns(rules, condition) if name not in schema.names), None)
+    every = (*wanted_columns(rules, condition), *rules.slices)
+    missing = next((name for name in every if name not in schema.names), None)
     if missing is not None:
-        raise DataError(f"{source} has no column {missing!r}; it has {shortened(', '.join(schema.names), 200)}")
+        raise _lacking(source, missing, schema.names)
     check_filter(condition, schema)
+
+
+def _lacking(source: str, name: str, there: Sequence[str]) -> DataError:
+    near = get_close_matches(name, there, 1)
+    guess = f" (did you mean {near[0]!r}?)" if near else ""
+    return DataError(f"{source} has no column {name!r}{guess}; it has {shortened(', '.join(there), 200)}")
 
 
 def readable_footer(file: ObjectFile, source: str) -> Footer:
@@ -162,16 +171,17 @@ def _tables(
             yield pa.table(columns)
 
 
-def _describe(store: Store, entry: Entry, wanted: Sequence[str], found: Found) -> _File:
+def _describe(store: Store, entry: Entry, wanted: Sequence[str], every: Sequence[str], found: Found) -> _File:
+    """Return what a footer states of ``every`` column; the size of a row group is that of the ``wanted`` ones."""
     source, constants = store.uri_of(entry.key), found.constants.get(entry.key, ())
     with store.open_entry(entry) as file, _parquet(source):
         metadata = footer_at(file).metadata
         schema = metadata.schema.to_arrow_schema()
-        called = _names_in(schema, wanted, found, source)
-        own = [*called.values()]
+        called = _names_in(schema, every, found, source)
+        own = [called[name] for name in wanted if name in called]
         types = {name: value.type for name, value in constants}
         types |= {name: schema.field(each).type for name, each in called.items()}
-        renamed = (name for name in wanted if called.get(name) != name and name in (*called, *schema.names))
+        renamed = (name for name in every if called.get(name) != name and name in (*called, *schema.names))
         chunks = [list(chunks_of(metadata, own, group)) for group in range(metadata.num_row_groups)]
         num_bytes = [sum(chunk.total_compressed_size for chunk, _ in held) for held in chunks]
         return _File(
@@ -212,8 +222,7 @@ def _check_schema(files: Sequence[_File], found: Found, wanted: Sequence[str], c
         for name in wanted:
             kind = file.types.get(name)
             if kind is None and name not in found.optional:
-                there = shortened(", ".join(found.field_ids or file.every), 200)
-                raise DataError(f"{file.source} has no column {name!r}; it has {there}")
+                raise _lacking(file.source, name, list(found.field_ids or file.every))
             if kind is None or pa.types.is_null(kind):
                 continue
             known, key = first.setdefault(name, (kind, file.entry.key))

@@ -1,0 +1,236 @@
+"""What a run states besides its accuracy: metrics, classes, slices and costs, from one pass over its rounds."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.audit.prior_knowledge import read_history
+from opacc_ray.errors import SpecError
+from opacc_ray.estimators.accuracy_estimate import Estimate
+from opacc_ray.estimators.costs import Costs, scaled
+from opacc_ray.estimators.metrics import ACCURACY, Metric, find_place, is_of_class, parse_metric, tells
+from opacc_ray.history import NO_HISTORY
+from opacc_ray.labels.labelled_rounds import LabelledRound, reason_of, stated
+from opacc_ray.parts.view import View
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.estimate_documents import (
+    ConfusionShares,
+    IfPredicted,
+    SliceEstimate,
+    SliceTable,
+    StatedEstimate,
+    StatedMetric,
+)
+from opacc_ray.runs.run import Run
+from opacc_ray.samplers import parse_parameters
+from opacc_ray.samplers.metric_estimates import BY_PREDICTION, BY_TRUTH, MetricEstimates, Sample
+from opacc_ray.samplers.neyman.regression import uses_regression
+from opacc_ray.selection import Selection
+from opacc_ray.slices import Slicing
+
+_OF_CLASSES = (BY_PREDICTION, BY_TRUTH)
+
+
+class Asked(NamedTuple):
+    """What is to be stated besides the accuracy of the pool."""
+
+    metrics: tuple[Metric, ...]
+    tables: tuple[tuple[Metric, str], ...]  # a metric and the slices, or classes, that it is stated by
+
+    def slicings(self, view: View) -> dict[str, Slicing]:
+        """Return the slices that are asked; raises SpecError for a name that the pool does not have."""
+        return {by: view.slicing(by) for _, by in self.tables if by not in _OF_CLASSES}
+
+
+def asked_of(run: Run, metrics: Sequence[str] | None = None, by: Sequence[str] | None = None) -> Asked:
+    """Return the given metrics and slices, by default those of the spec.
+
+    Each of the ``metrics`` is stated by all slices; those of the spec only by the first one. Raises SpecError for a
+    metric or a class that there is not.
+    """
+    spec = run.spec
+    if metrics and spec.model.task == "regression" and any(text != ACCURACY for text in metrics):
+        raise SpecError("--metric is only supported for classification, and this model is a regression; remove it")
+    if spec.model.task == "regression" and (of_classes := [name for name in by or () if name in _OF_CLASSES]):
+        raise SpecError(f"--by {of_classes[0]} needs classes, and this model is a regression; remove it")
+    classes = class_names(run)
+    wanted = [checked_metric(text, classes) for text in (spec.metrics if metrics is None else metrics)]
+    of_slices = wanted[: None if metrics else 1] or [Metric(ACCURACY)]
+    tables = list[tuple[Metric, str]]()
+    for name in dict.fromkeys(spec.slice_names if by is None else by):
+        tables += [(metric, name) for metric in ([Metric(ACCURACY)] if name in _OF_CLASSES else of_slices)]
+    return Asked(tuple(metric for metric in dict.fromkeys(wanted) if metric.name != ACCURACY), tuple(tables))
+
+
+def class_names(run: Run) -> list[str] | None:
+    """Return the names of the classes of a run's model, None where their number is not known."""
+    return None if run.num_classes is None else [run.spec.model.name_of(c) for c in range(run.num_classes)]
+
+
+def checked_metric(text: str, classes: Sequence[str] | None) -> Metric:
+    """Return a metric with the name of its class; raises SpecError if there is no such class."""
+    metric = parse_metric(text)
+    if classes is None or not is_of_class(text):
+        return metric
+    return metric._replace(positive=classes[find_place(metric, classes)])
+
+
+@contextmanager
+def open_for_estimates(run: Run, selections: Sequence[Selection]) -> Iterator[View]:
+    """Open what estimates from these rounds read of the pool: for `neyman` the features that its predictions use."""
+    optional = ()
+    if uses_regression(selections):
+        optional = parse_parameters(selections[0].method, selections[0].parameters).optional_features
+    with feature_store.open_view(run, (), optional) as view:
+        yield view
+
+
+class RunNumbers:
+    """Numbers of one run from the labels of some of its rounds, each at a confidence level."""
+
+    def __init__(
+        self,
+        run: Run,
+        rounds: Sequence[LabelledRound],
+        known: Sequence[LabelledRound],
+        view: View,
+        slicings: Mapping[str, Slicing] = MappingProxyType({}),
+    ) -> None:
+        self.run, self.rounds, self.known, self.view, self.slicings = run, rounds, known, view, slicings
+
+    @property
+    def _is_regression(self) -> bool:
+        return self.run.spec.model.task == "regression"
+
+    def fields(self, asked: Asked, level: float) -> dict[str, Any]:
+        """Return what is asked, and the numbers of classes, as fields of an estimate document."""
+        metrics = {str(metric): self._metric(self.estimates.estimate(metric, level)) for metric in asked.metrics}
+        tables = [self._table(metric, by, level) for metric, by in asked.tables]
+        return {"metrics": metrics, "by_slice": tables} | self._in_classes(level)
+
+    def mean_cost(self, costs: Costs, level: float) -> Estimate:
+        """Return the mean cost per example of the pool, in units of cost."""
+        table = np.ones((len(self._classes), len(self._classes)))
+        for true, cost in costs.items():
+            row = table[self._classes[true]] if true in self._classes else np.empty(len(self._classes))
+            if not isinstance(cost, Mapping):
+                row[:] = cost
+                continue
+            for predicted, own in cost.items():
+                if predicted in self._classes:
+                    row[self._classes[predicted]] = own
+        np.fill_diagonal(table, 0)
+        return scaled(self.estimates.totals().mean_cost(table, level), float(table.max()))
+
+    # -- classes ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def estimates(self) -> MetricEstimates:
+        """All numbers of the run, as estimators name them."""
+        selections, outcomes = [item.known for item in self.known], [item.outcome for item in self.known]
+        truth = None
+        if not self._is_regression:
+            truth = np.array([self._classes[name] for item in self.known for name in item.truth], dtype=np.int64)
+        history = read_history(self.run) if uses_regression(selections) else NO_HISTORY
+        sample = Sample(selections, outcomes, truth, history)
+        return MetricEstimates(sample, self._predicted, list(self._classes), self.slicings, self.view)
+
+    @property
+    def _predicted(self) -> NDArray[np.int32]:
+        return self._coded[0]
+
+    @property
+    def _classes(self) -> dict[str, int]:
+        """Place of each class, in order."""
+        return self._coded[1]
+
+    @cached_property
+    def _coded(self) -> tuple[NDArray[np.int32], dict[str, int]]:
+        """Return the place of the predicted class of every example, (N,), and the place of each class.
+
+        Where the number of classes is not known, they are those that are predicted, or in labels.
+        """
+        run = self.run
+        if self._is_regression:
+            return np.zeros(self.view.size, dtype=np.int32), {"all": 0}
+        predicted, names = feature_store.read_column(run, "prediction"), class_names(run)
+        if names is None:
+            numbers = np.unique([*np.unique(predicted), *(int(name) for item in self.known for name in item.truth)])
+            predicted = np.searchsorted(numbers, predicted)
+            names = [run.spec.model.name_of(int(number)) for number in numbers]
+        return predicted.astype(np.int32), {name: place for place, name in enumerate(names)}
+
+    def _in_classes(self, level: float) -> dict[str, Any]:
+        """Return the accuracy by predicted and by true class, and the confusion matrix; None for regressions."""
+        if self._is_regression:
+            return dict.fromkeys(("pool_by_predicted_class", "by_predicted_class", "by_true_class", "confusion"))
+        totals, names = self.estimates.totals(), list(self._classes)
+        truth, predicted = self.estimates.sample.truth, totals.predicted
+        assert truth is not None
+        true, said, seen = (np.unique(own).tolist() for own in (truth, predicted, np.r_[truth, predicted]))
+        by_prediction = totals.by_prediction(level)
+        by_truth = zip(true, totals.by_truth(level, true), strict=True)
+        share, error = totals.confusion(seen)
+        labels: NDArray[np.int64] = np.zeros(share.shape, dtype=np.int64)
+        np.add.at(labels, tuple(np.searchsorted(seen, own) for own in (truth, predicted)), 1)
+        return {
+            "pool_by_predicted_class": {
+                name: int(size) for name, size in zip(names, totals.evidence.sizes, strict=True) if size
+            },
+            "by_predicted_class": {names[c]: self._stated(by_prediction[c]) for c in said},
+            "by_true_class": {names[c]: self._stated(own) for c, own in by_truth},
+            "confusion": ConfusionShares(
+                classes=[names[c] for c in seen],
+                share=share.tolist(),
+                standard_error=error.tolist(),
+                num=labels.tolist(),
+                reason=reason_of(totals.evidence.reason, self.rounds),
+            ),
+        }
+
+    # -- slices -------------------------------------------------------------------------------------------
+
+    def _table(self, metric: Metric, by: str, level: float) -> SliceTable:
+        """Return a metric in every slice, with ends that hold for all slices at once by Bonferroni's inequality."""
+        own, sizes = self._by(metric, by, level), self._sizes(by)
+        together = self._by(metric, by, 1 - (1 - level) / max(len(own), 1))
+        slices = {
+            name: SliceEstimate(
+                **self._metric(found).model_dump(),
+                size=sizes[name],
+                low_together=min(found.low, together[name].low),
+                high_together=max(found.high, together[name].high),
+                tells=tells(found),
+            )
+            for name, found in own.items()
+        }
+        return SliceTable(metric=str(metric), by=by, level_together=level, slices=slices)
+
+    def _by(self, metric: Metric, by: str, level: float) -> dict[str, Estimate]:
+        if by == BY_PREDICTION:
+            return self.estimates.by_prediction(level)
+        return self.estimates.by_truth(level) if by == BY_TRUTH else self.estimates.by_slice(metric, by, level)
+
+    def _sizes(self, by: str) -> dict[str, int]:
+        """Return the examples of the pool in each slice, those of true classes as estimated."""
+        if by in self.slicings:
+            names, codes = self.slicings[by]
+            return dict(zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True))
+        totals = self.estimates.totals()
+        if by == BY_PREDICTION:
+            return dict(zip(self._classes, map(int, totals.evidence.sizes), strict=True))
+        return {name: round(sum(totals.of_class(c)[0].point())) for name, c in self._classes.items()}
+
+    def _metric(self, found: Estimate) -> StatedMetric:
+        told = found.if_predicted
+        second = None if told is None else IfPredicted(**asdict(told))
+        return StatedMetric(**stated(found, self.rounds), if_predicted=second)
+
+    def _stated(self, found: Estimate) -> StatedEstimate:
+        return StatedEstimate(**stated(found, self.rounds))

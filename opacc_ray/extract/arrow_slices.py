@@ -1,0 +1,58 @@
+"""Slices from Arrow columns: each different value is named once, so memory is one small number per example."""
+
+import math
+from typing import Any
+
+from opacc_ray.errors import SpecError
+from opacc_ray.lake.arrow_columns import to_numpy
+from opacc_ray.slices import SliceRule, Slicing
+
+
+def slicing_of(rule: SliceRule, column: Any) -> Slicing:
+    """Return the slices of a column as it is stored, (n,), with codes of the smallest type."""
+    import pyarrow as pa
+
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if rule.cuts is not None:
+        return Slicing.of(rule.name, to_numpy(whole.cast(pa.float64()).fill_null(math.nan)), rule.cuts).packed()
+    encoded = whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
+    values = encoded.dictionary.to_pylist()
+    if rule.levels is not None:
+        values = ["/".join(value.split("/")[: rule.levels]) for value in values]
+    indices = encoded.indices
+    if indices.null_count:
+        indices, values = indices.fill_null(len(values)), [*values, None]
+    few = Slicing.of(rule.name, values).packed()
+    return Slicing(few.names, few.codes[to_numpy(indices)])
+
+
+def as_stored(column: Any) -> Any:
+    """Return a column with each text once, (n,) in Arrow; numbers, booleans and times are unchanged."""
+    import pyarrow as pa
+
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if pa.types.is_dictionary(whole.type):
+        whole = whole.dictionary_decode()
+    return whole.cast(pa.string()).dictionary_encode() if _is_text(whole.type) else whole
+
+
+def check_type(rule: SliceRule, kind: Any) -> None:
+    """Raise SpecError if a column of an Arrow type cannot make the slices of a rule."""
+    import pyarrow as pa
+
+    types = pa.types
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_null(kind)
+    if rule.cuts is not None and not is_number:
+        raise SpecError(f"pool.slices: {rule.column!r} is {kind}, and only numbers have cuts; remove its cuts")
+    if not (is_number or _is_text(kind) or types.is_boolean(kind) or types.is_temporal(kind)):
+        raise SpecError(
+            f"pool.slices: {rule.column!r} is {kind}; name a column with one text, number, date or truth value per row"
+        )
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    types = pa.types
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_null(kind))

@@ -1,0 +1,174 @@
+"""The columns of ``pool.slices``, stored next to the features of a run's examples, in the same order.
+
+    features/DIGEST/slices-DIGEST/part-000000.parquet     raw values of the columns, and the folder of each example
+    features/DIGEST/slices-DIGEST/index.json              written last
+
+The second DIGEST is that of the names of the columns, so other cuts, levels and crossings need no new file, and a
+further column needs no new features. Columns are read on the driver, shard by shard, and joined to the examples by id.
+
+The folder of an example is that of its file, below the pool. In a table that is the place in ``columns.uri``.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from opacc_ray.errors import DataError
+from opacc_ray.extract.arrow_slices import as_stored, check_type, slicing_of
+from opacc_ray.extract.feature_set import Complete
+from opacc_ray.extract.features import Features
+from opacc_ray.extract.index import INDEX, IndexedShard, make_index, read_index, write_index
+from opacc_ray.extract.shards import ShardReport, encode_reported, parse_report, read_report
+from opacc_ray.lake.arrow_columns import taken, texts
+from opacc_ray.lake.examples import Columns, Plan, Shard
+from opacc_ray.lake.pools import planned_ids, read_rows
+from opacc_ray.lake.row_examples import ids_of
+from opacc_ray.lake.store import Store, in_order
+from opacc_ray.slices import FOLDER, refuse_many
+from opacc_ray.spec import PoolSpec, open_pool, rules_of
+
+THREADS = 4  # shards that are read at a time
+
+
+def folder_of(pool: PoolSpec, features: Features) -> Store:
+    """Return the folder of the slice columns, below that of the features."""
+    columns = sorted({rule.column for rule in pool.slice_rules})
+    return features.store.store(f"slices-{hashlib.sha256(json.dumps(columns).encode()).hexdigest()[:16]}")
+
+
+def with_slices(pool: PoolSpec, there: Complete) -> Features:
+    """Return features with the slices of a spec; raises DataError unless these are complete."""
+    if not pool.slice_rules:
+        return there.features
+    folder = folder_of(pool, there.features)
+    index = read_index(folder)
+    if index is None or [shard.ids for shard in index.shards] != [shard.ids for shard in _held(there)]:
+        raise DataError(f"{folder.uri} lacks the slices of pool.slices; run the spec again, which reads only them")
+    return there.features.with_slices(pool.slice_rules, folder.uri.rpartition("/")[2], index)
+
+
+def store_slices(pool: PoolSpec, plan: Plan, there: Complete) -> None:
+    """Write the slice columns of all examples with features, as far as they are missing or damaged.
+
+    Raises DataError if a column has too many values, or lacks an example; SpecError if its type fits no slices.
+    """
+    if not pool.slice_rules:
+        return
+    folder, held = folder_of(pool, there.features), _held(there)
+    shards = [shard for shard, own in zip(plan.shards, there.index.shards, strict=True) if own.examples]
+    sizes = {entry.key: entry.size for entry in folder.list()}
+    found = list(in_order(lambda own: _stored(folder, own, sizes), held, THREADS))
+    missing = [part for part, report in enumerate(found) if report is None]
+
+    def write(part: int) -> ShardReport:
+        table = _read(pool, shards[part], there.features.part((there.features.files[part],)))
+        known: dict[str, Any] = {"ids": held[part].ids, "predicted": None, "bad": [], "own_ids": False, "machine": None}
+        data = encode_reported(table, known, use_dictionary=True)
+        folder.write(held[part].file, data)
+        return parse_report(data, folder.uri_of(held[part].file))
+
+    made = dict(zip(missing, in_order(write, missing, THREADS), strict=True))
+    if INDEX in sizes and not missing:
+        return
+    reports = [made.get(part) or report for part, report in enumerate(found)]
+    index = make_index([own.file for own in held], [report for report in reports if report])
+    _refuse_many(there.features.with_slices(pool.slice_rules, folder.uri.rpartition("/")[2], index))
+    write_index(folder, index)
+
+
+def try_slices(pool: PoolSpec, plan: Plan) -> str:
+    """Check the slices of the first rows; returns the names of all slices, and raises as :func:`store_slices`."""
+    for _, table in islice(_rows(pool, plan.shards[0]) if pool.slice_columns else (), 1):
+        for rule in pool.slice_rules:
+            if rule.column != FOLDER:
+                slicing_of(rule, as_stored(table[rule.column]))
+    return ", ".join(pool.slice_names)
+
+
+def check_slices(folder: Store, own: IndexedShard) -> None:
+    """Raise DataError if a file of slice columns is not the one of its index, in any byte."""
+    report = read_report(folder, own.file, folder.size(own.file), whole=True)
+    if (report.sha256, report.ids) != (own.sha256, own.ids):
+        raise DataError(f"{folder.uri_of(own.file)} is not the one of its index; run the spec again")
+
+
+def _held(there: Complete) -> list[IndexedShard]:
+    return [shard for shard in there.index.shards if shard.examples]
+
+
+def _stored(folder: Store, own: IndexedShard, sizes: dict[str, int]) -> ShardReport | None:
+    """Return the report of a stored file for the examples of a shard; None if it is missing or damaged."""
+    if own.file not in sizes:
+        return None
+    try:
+        report = read_report(folder, own.file, sizes[own.file], whole=True)
+    except DataError:
+        return None
+    return report if report.ids == own.ids else None
+
+
+def _refuse_many(features: Features) -> None:
+    """Raise DataError if one of the slices has too many values in the whole pool."""
+    names: dict[str, set[str]] = {}
+    for part in features.slicings():
+        for name, own in part.items():
+            names.setdefault(name, set()).update(own.names)
+            refuse_many(name, sorted(names[name]))
+
+
+def _read(pool: PoolSpec, shard: Shard, features: Features) -> Any:
+    """Return the slice columns of the examples of one file of features, as an Arrow table."""
+    import pyarrow as pa
+
+    [known] = features.tables(["id", "uri"])
+    ids = known["id"].combine_chunks()
+    own = _aligned(pool, shard, ids) if pool.slice_columns else pa.table({})
+    columns = {name: as_stored(own[name]) for name in own.column_names}
+    if any(rule.column == FOLDER for rule in pool.slice_rules):
+        columns[FOLDER] = as_stored(texts(_folders(pool, shard, known)))
+    return pa.table(columns)
+
+
+def _folders(pool: PoolSpec, shard: Shard, known: Any) -> list[str]:
+    """Return the folder of each example, below the pool; empty for a file without one."""
+    if planned_ids(pool.format, shard) is not None:
+        return [name.rpartition("/")[0] for name in known["id"].to_pylist()]
+    root = f"{open_pool(pool).uri}/"
+    places = (uri.removeprefix(root) for uri in known["uri"].to_pylist())
+    if pool.columns.uri is None:
+        places = (place.rpartition("#")[0] or place for place in places)
+    return [place.rpartition("/")[0] for place in places]
+
+
+def _aligned(pool: PoolSpec, shard: Shard, ids: Any) -> Any:
+    """Return the slice columns of a shard's examples with these ids, in their order."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = list(_rows(pool, shard))
+    names = pa.concat_arrays([texts([]), *(own for own, _ in found)])
+    places = None if names.equals(ids) else pc.index_in(ids, value_set=names)
+    if places is not None and places.null_count:
+        lost = ids.filter(places.is_null())[0].as_py()
+        raise DataError(f"{pool.uri} has no row of {lost!r} any more; restore the pool, or run the spec on it as it is")
+    whole = pa.concat_tables([table for _, table in found], promote_options="default")
+    return whole if places is None else whole.take(places)
+
+
+def _rows(pool: PoolSpec, shard: Shard) -> Iterator[tuple[Any, Any]]:
+    """Yield ids and slice columns of the rows with an id, batch by batch, as an Arrow array and a table."""
+    rules = rules_of(pool)
+    rules = rules._replace(columns=Columns(id=rules.columns.id, features=(("slices", pool.slice_columns),)))
+    store = open_pool(pool)
+    for batch in read_rows(store, pool.format, shard, rules):
+        found = ids_of(batch, rules.columns.id)
+        sound = np.array([row for row, name in enumerate(found) if isinstance(name, str)], dtype=np.int64)
+        table = batch.columns.select(list(pool.slice_columns))
+        for rule in pool.slice_rules:
+            if rule.column != FOLDER:
+                check_type(rule, table.schema.field(rule.column).type)
+        yield texts([name for name in found if isinstance(name, str)]), taken(table, sound)

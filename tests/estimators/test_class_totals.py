@@ -1,0 +1,190 @@
+"""Classes, confusions and costs by any design: by hand, on average, and how often their intervals cover."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import beta, binom
+
+import opacc_ray as opacc
+from opacc_ray.designs.stratified import Stratified
+from opacc_ray.estimators.accuracy_estimate import Estimate
+from opacc_ray.estimators.class_totals import ClassTotals
+from opacc_ray.estimators.costs import cost_of_every_error, cost_of_failures, scaled
+from opacc_ray.estimators.metrics import Metric
+from opacc_ray.parts.view import view_of
+from opacc_ray.pool import Pool
+from opacc_ray.samplers.estimate import compare
+from opacc_ray.samplers.metric_estimates import MetricEstimates, Sample
+from opacc_ray.selection import Selection
+
+N, C = 600, 4
+
+
+@pytest.fixture(scope="module")
+def pool() -> Pool:
+    rng = np.random.default_rng(0)
+    return Pool(prediction=rng.integers(0, C, N), confidence=rng.uniform(0.3, 1, N))
+
+
+@pytest.fixture(scope="module")
+def truth(pool: Pool) -> NDArray[np.int64]:
+    outcome = np.random.default_rng(1).random(N) < pool.confidence
+    return np.where(outcome, pool.prediction, (pool.prediction + 1) % C)
+
+
+def numbers(chosen: Selection, pool: Pool, truth: NDArray[np.int64], **slices: list[str]) -> MetricEstimates:
+    outcome = (truth == pool.prediction).astype(float)[chosen.index]
+    names = [str(c) for c in range(int(truth.max()) + 1)]
+    sliced = Pool(prediction=pool.prediction, slices=slices).slices
+    return MetricEstimates(
+        Sample([chosen], [outcome], truth[chosen.index]), pool.prediction, names, sliced, view_of(pool)
+    )
+
+
+def totals(chosen: Selection, pool: Pool, truth: NDArray[np.int64]) -> ClassTotals:
+    return numbers(chosen, pool, truth).totals()
+
+
+def cost_of(chosen: Selection, pool: Pool, truth: NDArray[np.int64], table: NDArray[np.float64]) -> Estimate:
+    return scaled(totals(chosen, pool, truth).mean_cost(table, 0.95), float(table.max()))
+
+
+def test_accuracy_of_a_predicted_class_is_clopper_pearson_for_a_simple_random_sample() -> None:
+    large = Pool(prediction=np.arange(100_000) % 3)
+    chosen = opacc.select(large, "srs", 300, seed=2)
+    truth = np.where(np.arange(100_000) % 7 > 0, large.prediction, (large.prediction + 1) % 3)
+    for c, found in enumerate(totals(chosen, large, truth).by_prediction(0.95)):
+        of_class = truth[chosen.index][large.prediction[chosen.index] == c]
+        right, num = int((of_class == c).sum()), len(of_class)
+        assert (found.value, found.n) == (pytest.approx(right / num), num)
+        assert found.low == pytest.approx(beta.ppf(0.025, right, num + 1 - right), abs=0.01)
+        assert found.high == pytest.approx(beta.ppf(0.975, right + 1, num - right), abs=0.01)
+
+
+def test_slices_and_confusions_of_strata_by_hand() -> None:
+    """Stratum 0 holds 8 examples, 2 labelled; stratum 1 holds 2, one labelled: weights 4, 4 and 2."""
+    design = Stratified(np.array([0, 0, 1]), np.array([8, 2]))
+    chosen = Selection("css", {}, 0, 10, np.arange(3), ("0", "1", "2"), design)
+    own = Pool(prediction=np.array([0, 1, 1, 0, 0, 0, 1, 1, 1, 1]))
+    truth = np.array([0, 1, 0, 0, 0, 0, 0, 0, 0, 0])
+    found = numbers(chosen, own, truth, half=list("xyxxxxxyyy"))
+    by_slice = found.by_slice(Metric("accuracy"), "half", 0.95)
+    assert (by_slice["x"].value, by_slice["y"].value) == (pytest.approx(4 / 6), 1)
+    share, _ = found.totals().confusion()
+    assert share == pytest.approx(np.array([[0.4, 0.2], [0, 0.4]]))
+
+
+def test_confusions_of_some_classes_are_those_of_all(pool: Pool, truth) -> None:
+    own = totals(opacc.select(pool, "neyman", 80, seed=4), pool, truth)
+    share, error = own.confusion()
+    some, errors = own.confusion([1, 3])
+    assert some == pytest.approx(share[np.ix_([1, 3], [1, 3])], abs=0.01)  # the rest is weighted as one number
+    assert errors == pytest.approx(error[np.ix_([1, 3], [1, 3])])
+
+
+@pytest.mark.parametrize("method", ["srs", "neyman"])
+def test_confusions_sum_to_the_predicted_classes(method: str, pool: Pool, truth) -> None:
+    share, _ = totals(opacc.select(pool, method, 80, seed=4), pool, truth).confusion()
+    assert share.sum(axis=0) == pytest.approx(np.bincount(pool.prediction) / N)
+
+
+@pytest.mark.parametrize("method", ["css", "neyman"])
+def test_confusions_are_right_on_average(method: str, pool: Pool, truth) -> None:
+    """Unequal weights, averaged over 60 samples, against the pool."""
+    true = np.zeros((C, C))
+    np.add.at(true, (truth, pool.prediction), 1 / N)
+    samples = [opacc.select(pool, method, 100, seed) for seed in range(60)]
+    found = np.mean([totals(chosen, pool, truth).confusion()[0] for chosen in samples], axis=0)
+    assert found == pytest.approx(true, abs=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["srs", "css", "sups", "deepest", "rhcs", "neyman"])
+def test_class_intervals_cover(method: str, pool: Pool, truth) -> None:
+    """300 repetitions of four classes; fails under the 1e-4 quantile of a 95 % interval's hits in any of them."""
+    right = truth == pool.prediction
+    true = [[right[own == c].mean() for c in range(C)] for own in (pool.prediction, truth)]
+    hits = np.zeros((2, C))
+    for seed in range(300):
+        own = totals(opacc.select(pool, method, 50, seed), pool, truth)
+        for row, found in enumerate((own.by_prediction(0.95), own.by_truth(0.95))):
+            hits[row] += [one.low <= value <= one.high for one, value in zip(found, true[row], strict=True)]
+    assert (hits >= binom.ppf(1e-4, 300, 0.95)).all()
+
+
+@pytest.mark.parametrize("method", ["srs", "css"])
+def test_costs_of_one_give_the_share_of_failures(method: str, pool: Pool, truth) -> None:
+    chosen = opacc.select(pool, method, 60, seed=1)
+    cost = cost_of(chosen, pool, truth, 1 - np.eye(C))
+    own = opacc.estimate(chosen, (truth == pool.prediction).astype(float)[chosen.index])
+    assert cost.value == pytest.approx(1 - own.value)
+    assert cost.standard_error == pytest.approx(own.standard_error)
+    assert cost.low <= cost.value <= cost.high
+
+
+def test_costs_by_class_and_by_confusion_by_hand() -> None:
+    own = Pool(prediction=np.tile([0, 1, 0, 0, 1], 10))
+    truth = np.tile([0, 0, 1, 1, 2], 10)
+    table = np.array([[0, 3, 3], [10, 0, 1], [1, 1, 0]], dtype=float)
+    chosen = opacc.select(own, "srs", 5, seed=1)
+    cost = cost_of(chosen, own, truth, table)
+    assert cost.value == pytest.approx(table[truth, own.prediction][chosen.index].mean())
+    assert 0 < cost.low < cost.value < cost.high < 10
+    everything = cost_of(opacc.select(own, "srs", 50), own, truth, table)
+    assert (everything.low, everything.value, everything.high) == pytest.approx((4.8, 4.8, 4.8))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["srs", "css", "neyman"])
+def test_cost_intervals_cover(method: str, pool: Pool, truth) -> None:
+    """Rare expensive errors; 300 repetitions; fails under the 1e-4 quantile of a 95 % interval's hits."""
+    table = 1 - np.eye(C)
+    table[3, :3] = 20
+    true = table[truth, pool.prediction].mean()
+    found = [cost_of(opacc.select(pool, method, 60, seed), pool, truth, table) for seed in range(300)]
+    assert sum(one.low <= true <= one.high for one in found) >= binom.ppf(1e-4, 300, 0.95)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["sups", "rhcs", "two_ups"])
+def test_cost_and_difference_are_covered_where_most_fail(method: str) -> None:
+    """100 repetitions; bounded by the weighted failures alone they cover in 70 to 84 %."""
+    rng = np.random.default_rng(0)
+    confidence = np.clip(1 - rng.beta(0.5, 3, 2000), 0.2, 1)
+    truth = np.where(rng.random(2000) < 0.95, 1 + (rng.random(2000) < 0.1), 0)  # all are taken for 0
+    right, better, cost = (truth == 0).astype(float), np.ones(2000), np.array([0.0, 1.0, 1.5])[truth]
+    table = np.array([[0, 1, 1], [1, 0, 1], [1.5, 1.5, 0]])
+    pool, hits = Pool(confidence=confidence, prediction=np.zeros(2000, dtype=int)), np.zeros(2)
+    for seed in range(100):
+        chosen = opacc.select(pool, method, 30, seed)
+        i = chosen.index
+        stated = (
+            cost_of(chosen, pool, truth, table),
+            compare(chosen, [better[i], right[i]]).differences[0].difference,
+        )
+        wanted = (cost.mean(), 1 - right.mean())
+        hits += [found.low <= value <= found.high for found, value in zip(stated, wanted, strict=True)]
+    assert (hits >= binom.ppf(1e-3, 100, 0.95)).all()
+
+
+@pytest.mark.parametrize(
+    ("costs", "classes", "every"),
+    [
+        ({}, "abc", 1),
+        ({"a": 1.0, "b": {"a": 1}}, "abc", 1),
+        ({"a": 2, "b": 2}, "abc", None),
+        ({"a": 2, "b": 2, "c": {"a": 2, "b": 2}}, "abc", 2),
+        ({"a": 2, "b": 2, "c": {"a": 2}}, "abc", None),
+        ({"a": 0, "b": 0}, "ab", 0),
+        ({"a": 1.0}, None, 1),
+        ({"a": 2, "b": 2}, None, None),
+        ({"a": {"b": 2}}, None, None),
+    ],
+)
+def test_what_every_error_costs_is_known_if_all_cost_the_same(costs, classes: str | None, every: float | None) -> None:
+    assert cost_of_every_error(costs, classes) == every
+
+
+def test_errors_that_cost_the_same_cost_what_the_failures_do() -> None:
+    found = cost_of_failures(Estimate(0.8, 0.05, 0.7, 0.88, 0.95, "any", 60, True), 10)
+    assert (found.value, found.standard_error, found.low, found.high) == pytest.approx((2, 0.5, 1.2, 3))
