@@ -46,26 +46,26 @@ class Linearised(NamedTuple):
     effect: Array  # (C true, C predicted) e
 
 
-class Truth(NamedTuple):
+class Labelled(NamedTuple):
     """The labels of one sample."""
 
     index: NDArray[np.int64]  # (n,) the examples
-    codes: Codes  # (n,) their true classes, 0 .. C - 1
+    truth: Codes  # (n,) their true classes, 0 .. C - 1
     num: int  # C
 
 
-def linearise(design: LinearEstimator, metric: Metric, place: int, predicted: Codes, truth: Truth) -> Linearised:
+def linearise(design: LinearEstimator, metric: Metric, place: int, predicted: Codes, labels: Labelled) -> Linearised:
     """Return a metric of a model and how each label moves it.
 
     ``place`` is the class of the metric, which averages do not use; ``predicted`` (N,) has the class of every example.
     """
-    num = truth.num
+    num = labels.num
     classes = np.arange(num) if metric.name in AVERAGES else np.array([place])
     size = len(predicted)
     inside = np.bincount(predicted, minlength=num)[classes].astype(np.float64)
     parts = Parts(inside, size - inside)
-    here = predicted[truth.index][:, None] == classes  # (n, k)
-    is_class = truth.codes[:, None] == classes
+    here = predicted[labels.index][:, None] == classes  # (n, k)
+    is_class = labels.truth[:, None] == classes
     wrong, wrong_rest, found = _share(design, here, ~is_class)
     missed, missed_rest, others = _share(design, ~here, is_class)
     value, _, _ = slopes(metric, inside * (1 - wrong), parts.outside * missed, parts)
