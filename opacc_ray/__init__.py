@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from opacc_ray.estimators.accuracy_estimate import Estimate
     from opacc_ray.estimators.model_comparison import SeveralModels
     from opacc_ray.history import History
-    from opacc_ray.labelled import estimate, outcomes, select
+    from opacc_ray.labelled import compare, estimate, outcomes, select
     from opacc_ray.notebook import Audit
     from opacc_ray.pool import Pool
-    from opacc_ray.samplers.estimate import compare
     from opacc_ray.selection import Selection
 
 __version__ = "0.2.0"
@@ -49,7 +48,7 @@ _HOME = {
     "Pool": "pool",
     "Selection": "selection",
     "SeveralModels": "estimators.model_comparison",
-    "compare": "samplers.estimate",
+    "compare": "labelled",
     "estimate": "labelled",
     "load_example": "demo.example",
     "outcomes": "labelled",
