@@ -22,7 +22,13 @@ def metrics(document: AccuracyEstimate) -> list[Line]:
     for name, found in document.metrics.items():
         own = _texts(name, found)
         parts = [own.value, f"{level_text(found.level)} interval {own.interval}", counted(found.n, "label")]
-        lines.append(Fact(spoken(name), GAP.join([*parts, *([] if tells(found.low, found.high, found.n) else [TOO_FEW])]), "result"))
+        lines.append(
+            Fact(
+                spoken(name),
+                GAP.join([*parts, *([] if tells(found.low, found.high, found.n) else [TOO_FEW])]),
+                "result",
+            )
+        )
         lines += _second(name, found)
         lines += facts(("note", found.reason if found.reason != document.reason else None))
     return lines + [line for table in document.by_slice for line in _slices(table, document.measure)]
