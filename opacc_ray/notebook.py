@@ -11,7 +11,7 @@ The methods work on the same files as the commands of the same names, so a noteb
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -143,21 +143,33 @@ class Audit:
         """Return the selection of each round."""
         return [self._run.read_selection(number) for number in self._run.rounds()]
 
-    def estimate(self, *, level: float = 0.95, partial: bool = False, assist: bool = False) -> AccuracyEstimate:
-        """Estimate the accuracy, and store it as ``estimate.json``.
+    def estimate(
+        self,
+        *,
+        level: float = 0.95,
+        partial: bool = False,
+        assist: bool = False,
+        metrics: Sequence[str] | None = None,
+        by: Sequence[str] | None = None,
+    ) -> AccuracyEstimate:
+        """Estimate accuracy and metrics, and store them as ``estimate.json``.
 
         Parameters
         ----------
         level : confidence level of the intervals
         partial : assume that missing labels are missing at random
         assist : also compute a prediction-powered estimate from the confidences of the whole pool
+        metrics : further metrics, such as "macro_f1" or "recall@CLASS"; default: those of the spec
+        by : slices of the spec, "prediction" or "truth", to state them by; default: the slices of the spec
 
         Raises
         ------
         LabelError
             Labels are missing and ``partial`` is not set, or there is no label.
+        SpecError
+            There is no such metric, class or slice.
         """
-        return accuracy.estimate(self._run, level=level, partial=partial, assist=assist)
+        return accuracy.estimate(self._run, level=level, partial=partial, assist=assist, metrics=metrics, by=by)
 
     def report(self, out: str | None = None, *, level: float = 0.95) -> WrittenReport:
         """Write the report next to the estimate, or to the folder ``out``."""

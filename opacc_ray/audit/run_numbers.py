@@ -206,7 +206,7 @@ class RunNumbers:
                 size=sizes[name],
                 low_together=min(found.low, together[name].low),
                 high_together=max(found.high, together[name].high),
-                tells=tells(found),
+                tells=tells(found.low, found.high, found.n),
             )
             for name, found in own.items()
         }

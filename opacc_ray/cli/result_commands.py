@@ -19,15 +19,26 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Also report a prediction-powered estimate that uses the confidences of the whole pool.",
 )
+@click.option("--metric", "metrics", multiple=True, metavar="METRIC", help="Report macro_f1, recall@CLASS, …")
+@click.option("--by", multiple=True, metavar="SLICES", help="By a slice of the spec, prediction or truth.")
 @cli.statement_options
-def estimate(run: "Run", costs: str | None, assist: bool, score: str | None, **options: Any) -> cli.Answer:
-    """Report the accuracy with a confidence interval."""
+def estimate(
+    run: "Run",
+    costs: str | None,
+    assist: bool,
+    metrics: tuple[str, ...],
+    by: tuple[str, ...],
+    score: str | None,
+    **options: Any,
+) -> cli.Answer:
+    """Report the accuracy with a confidence interval, and the metrics of the spec."""
     from opacc_ray.audit import accuracy
     from opacc_ray.cli import texts
     from opacc_ray.labels.costs import load_costs
 
     worth = cli.score_for(run.spec, score)
     prices = load_costs(costs, run.spec.model, run.num_classes) if costs else None
+    options |= {"metrics": metrics or None, "by": by or None}
     stated = accuracy.estimate(run, costs=prices, assist=assist, score=worth, **options)
     return cli.Answer(stated, texts.estimate(stated))
 

@@ -7,6 +7,7 @@ from opacc_ray.audit.label_budget import LabelBudget
 from opacc_ray.audit.several_models import ModelComparison
 from opacc_ray.audit.status import RunStatus, TrackStatus
 from opacc_ray.cli.command import short_name
+from opacc_ray.cli.metric_texts import GAP, metrics
 from opacc_ray.cli.terminal import NEXT
 from opacc_ray.errors import counted
 from opacc_ray.report import numbers
@@ -14,9 +15,6 @@ from opacc_ray.report.facts import Fact, Line, facts, round_table, warned
 from opacc_ray.report.numbers import level_text, noun, percent, thousands
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, Basis, ChangedObjects, StatedEstimate
 from opacc_ray.runs.run_documents import DrawnRound, GoalProgress
-
-GAP = "   "
-"""Between the parts of a result: value, interval, labels."""
 
 
 def next_step(command: str, run: str, *rest: str, track: str | None = None) -> Fact:
@@ -226,6 +224,7 @@ def estimate(document: AccuracyEstimate) -> list[Line]:
         lines.append(_stated("assisted", document.assisted, measure))
     if document.mean_cost:
         lines.append(_stated("mean cost", document.mean_cost, "mean cost"))
+    lines += metrics(document)
     lines += facts(*(("note", text) for text in document.notes))
     lines += _basis(document, document.reason, document.n) + warned(document.warnings)
     if document.missing:

@@ -34,6 +34,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -149,8 +150,10 @@ def find_place(metric: Metric, classes: Sequence[str]) -> int:
         return 1
     if metric.positive not in classes:
         given = "names no class" if metric.positive is None else f"has the class {shown(metric.positive)}"
+        near = get_close_matches(str(metric.positive), classes, 1) if metric.positive is not None else []
         few = ", ".join(classes[:10]) + (", …" if len(classes) > 10 else "")
-        raise SpecError(f"metric {metric} {given}; give one of {few}, as in {metric.name}@CLASS")
+        hint = f"did you mean {near[0]!r}?" if near else f"give one of {few}, as in {metric.name}@CLASS"
+        raise SpecError(f"metric {metric} {given}; {hint}")
     return list(classes).index(str(metric.positive))
 
 
@@ -216,14 +219,9 @@ def estimate_of(value: float, low: float, high: float, level: float, num: int, l
     return within_interval(Estimate(value, error, low, high, level, INTERVAL, num, True))
 
 
-def tells(found: Estimate) -> bool:
-    """Return whether there are enough labels for an interval to say something."""
-    return is_enough(found.n, found.low, found.high)
-
-
-def is_enough(labels: int, low: float, high: float) -> bool:
-    """Return whether labels and width of an interval suffice, or the number is known."""
-    return low == high or (labels >= FEWEST and high - low <= 2 * WIDEST)
+def tells(low: float, high: float, num: int) -> bool:
+    """Return whether ``num`` labels are enough for their interval to say something."""
+    return low == high or (num >= FEWEST and high - low <= 2 * WIDEST)
 
 
 def average(totals: Sequence[Totals], metric: Metric) -> tuple[float, Array]:
@@ -257,6 +255,7 @@ def slopes(metric: Metric, tp: Array, fn: Array, size: Parts) -> tuple[float, Ar
 
 def average_interval(value: float, error: float, degrees: float, level: float) -> tuple[float, float]:
     """Return the interval of an average in [0, 1], normal on the scale of its log odds."""
+    from scipy.special import expit
     from scipy.stats import t
 
     if error <= 0 or not 0 < value < 1:
@@ -264,4 +263,5 @@ def average_interval(value: float, error: float, degrees: float, level: float) -
         return max(value - half, 0.0), min(value + half, 1.0)
     width = float(t.ppf((1 + level) / 2, max(degrees, 1.0))) * error / (value * (1 - value))
     odds = math.log(value / (1 - value))
-    return 1 / (1 + math.exp(width - odds)), 1 / (1 + math.exp(-width - odds))
+    low, high = expit([odds - width, odds + width]).tolist()
+    return low, high

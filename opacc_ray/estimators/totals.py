@@ -250,7 +250,7 @@ class PredictedEvidence:
         near = first**2 / np.maximum(second, _LEAST)
         columns = (
             *(value, variance, half * first, half * second, sizes, labelled, events, expected),
-            *(unseen, near * met / np.maximum(first, _LEAST), near),
+            *(unseen, first * met / np.maximum(second, _LEAST), near),
         )
         return [column.tolist() for column in columns]
 

@@ -6,7 +6,7 @@ from functools import partial
 from markupsafe import Markup
 
 from opacc_ray.estimators.intervals import Value, clipped
-from opacc_ray.estimators.metrics import ACCURACY, is_enough
+from opacc_ray.estimators.metrics import ACCURACY, tells
 from opacc_ray.report.figures import Row, interval_chart, labels_text
 from opacc_ray.report.numbers import ends, number
 from opacc_ray.report.report_documents import ClassFailures, RunReport
@@ -14,8 +14,8 @@ from opacc_ray.report.stated_numbers import (
     TOO_FEW,
     lowest_first,
     measure_of,
+    part_tells,
     slices_title,
-    tells,
     whole_pool,
 )
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceTable, StatedEstimate
@@ -43,7 +43,7 @@ def _failure_row(item: ClassFailures) -> Row:
     found, low, high = item.found, item.found_low, item.found_high
     if found is None or low is None or high is None:
         return Row(item.name, None, None, None, "own", item.expected, labels_text(0))
-    if not is_enough(item.labels, low, high):
+    if not tells(low, high, item.labels):
         return Row(item.name, None, None, None, "own", item.expected, TOO_FEW)
     return Row(item.name, low, found, high, "own", item.expected, labels_text(item.labels))
 
@@ -55,7 +55,7 @@ def part_rows(parts: Sequence[tuple[str, StatedEstimate]], whole: Value | None =
     """
     limit, rows = None if whole is None else clipped(whole), []
     for name, part in parts:
-        if tells(part):
+        if part_tells(part):
             rows.append(Row(name, part.low, clipped(part), part.high, "own", None, labels_text(part.n), limit))
         else:
             rows.append(Row(name, None, None, None, "own", None, TOO_FEW, limit))
@@ -80,8 +80,8 @@ def class_figures(estimate: AccuracyEstimate) -> dict[str, Markup]:
     kinds = (("precision", "Precision by predicted class", estimate.by_predicted_class),
              ("recall", "Recall by true class", estimate.by_true_class))  # fmt: skip
     for name, title, parts in kinds:
-        ordered = sorted((parts or {}).items(), key=lambda item: (not tells(item[1]), clipped(item[1])))
-        if ordered and tells(ordered[0][1]):
+        ordered = sorted((parts or {}).items(), key=lambda item: (not part_tells(item[1]), clipped(item[1])))
+        if ordered and part_tells(ordered[0][1]):
             rows = part_rows(ordered[:MOST_PARTS])
             found[name] = both_widths(partial(_parts_at, name, title, rows, ACCURACY))
     return found

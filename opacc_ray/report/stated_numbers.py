@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from opacc_ray.errors import counted
 from opacc_ray.estimators.intervals import Value, clipped
-from opacc_ray.estimators.metrics import ACCURACY, AVERAGES, is_enough, parse_metric
+from opacc_ray.estimators.metrics import ACCURACY, AVERAGES, parse_metric, tells
 from opacc_ray.report.facts import Cell, Column, Table
 from opacc_ray.report.numbers import digits_for, is_share, level_text, noun, number, stated, thousands
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceEstimate, SliceTable, StatedEstimate, StatedMetric
@@ -95,9 +95,9 @@ def if_predicted_text(metric: str, found: StatedMetric) -> str | None:
     )
 
 
-def tells(part: StatedEstimate) -> bool:
+def part_tells(part: StatedEstimate) -> bool:
     """Return whether the interval of a number says something."""
-    return part.tells if isinstance(part, SliceEstimate) else is_enough(part.n, part.low, part.high)
+    return part.tells if isinstance(part, SliceEstimate) else tells(part.low, part.high, part.n)
 
 
 def lowest_first(table: SliceTable) -> list[tuple[str, SliceEstimate]]:
@@ -194,7 +194,7 @@ def _class_cells(part: StatedEstimate | None) -> tuple[Cell, Cell]:
 def _number_cell(part: StatedEstimate, measure: str) -> Cell:
     """Return a number and its interval; an interval that says little has no number."""
     texts = stated(part, measure)
-    return (texts.value if tells(part) else TOO_FEW), texts.interval
+    return (texts.value if part_tells(part) else TOO_FEW), texts.interval
 
 
 def whole_pool(estimate: AccuracyEstimate, metric: str) -> Value | None:

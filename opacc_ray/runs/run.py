@@ -80,10 +80,15 @@ class Run:
 
     @classmethod
     def create(cls, uri: str, header: RunHeader) -> "Run":
-        """Open the run at ``uri``; write ``header`` unless the run exists."""
+        """Open the run at ``uri``; write ``header`` unless the run exists, but for metrics that were changed."""
         store = open_store(uri)
         if not store.exists(HEADER):
             store.write(HEADER, header.to_bytes())
+        run = cls.open(uri)
+        if run.spec.metrics == header.spec.metrics:
+            return run
+        spec = run.spec.model_copy(update={"metrics": header.spec.metrics})
+        store.write(HEADER, run.header.model_copy(update={"spec": spec}).to_bytes())
         return cls.open(uri)
 
     @property

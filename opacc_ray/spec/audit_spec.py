@@ -208,7 +208,7 @@ class Spec(Section):
     @property
     def slice_names(self) -> list[str]:
         """Names of the slices of the pool."""
-        return list(getattr(self.pool, "slice_names", []))
+        return self.pool.slice_names
 
     @property
     def served(self) -> list[str]:

@@ -8,7 +8,7 @@ from reported_run import label, write_run
 from stated_numbers import CAMERAS, METRICS, metric, slice_of, table, with_numbers
 
 from opacc_ray.audit import verbs
-from opacc_ray.estimators.metrics import AVERAGES, CLASS_METRICS, is_enough
+from opacc_ray.estimators.metrics import AVERAGES, CLASS_METRICS, tells
 from opacc_ray.report.gallery import Pictures
 from opacc_ray.report.page import page, summary
 from opacc_ray.report.report_documents import RunReport
@@ -161,7 +161,7 @@ def test_every_class_of_the_document_has_a_row_and_is_drawn_where_it_says_someth
     [(5, 0.2, 0.7, True), (4, 0.2, 0.7, False), (50, 0.2, 0.71, False), (1, 0.5, 0.5, True)],
 )
 def test_five_labels_and_fifty_points_are_enough(labels: int, low: float, high: float, enough: bool) -> None:
-    assert is_enough(labels, low, high) is enough
+    assert tells(low, high, labels) is enough
 
 
 def test_every_metric_has_a_name_and_a_meaning_for_people() -> None:
