@@ -107,6 +107,28 @@ def test_a_method_for_one_model_serves_it_alone_and_compares_all(run: Run, other
     assert found.models[1].accuracy.value == pytest.approx(opacc.estimate(chosen, OUTCOMES[1, chosen.index]).value)
 
 
+@pytest.mark.parametrize("method", ["neyman", "srs"])
+def test_another_metric_is_compared_as_from_python(method: str, run: Run, others: list[Run]) -> None:
+    chosen = verbs.select(run, method, 80, {})
+    answer(run, chosen)
+    kept = {"ids": IDS, "hidden": np.ones((N, 5)), "confidence": CONFIDENCE.astype(np.float32), "classes": CLASSES}
+    pools = [opacc.Pool(**kept, prediction=said) for said in SAID]
+    labels = {name: CLASSES[TRUTH[IDS.index(name)]] for name in chosen.ids}
+    for metric in ("macro_f1", f"recall@{CLASSES[1]}"):
+        found = several_models.compare(run, *others, metric=metric)
+        expected = opacc.compare(chosen, labels, pools=pools, metric=metric)
+        assert found.measure == metric
+        assert [own.accuracy.value for own in found.models] == pytest.approx([own.value for own in expected.models])
+        assert [own.best for own in found.models] == pytest.approx(list(expected.best))
+        for pair, item in zip(found.differences, expected.differences, strict=True):
+            ends = item.difference.low, item.difference.high
+            assert (pair.difference.low, pair.difference.high) == pytest.approx(ends)
+    stated = several_models.compare(run, others[0], metric="macro_f1")
+    assert re.search(r"^macro_f1 +\d", terminal_text(texts.comparison(stated)), re.MULTILINE)
+    with pytest.raises(SpecError, match='metric f1@cow has the class "cow"'):
+        several_models.compare(run, others[0], metric="f1@cow")
+
+
 def test_a_pool_in_another_order_is_compared_by_ids_and_by_the_design_alone(tmp_path: Path, run: Run) -> None:
     order = np.random.default_rng(1).permutation(N)
     other = write_run(tmp_path, "d", OTHER[order], [IDS[i] for i in order], "b", classes=CLASSES)
