@@ -1,6 +1,7 @@
 """A run whose labels serve several models: what it draws, and how `opacc compare` states all of them."""
 
 import io
+import json
 import re
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import opacc_ray as opacc
 from opacc_ray.audit import accuracy, several_models, verbs
 from opacc_ray.audit.checks import check
 from opacc_ray.cli import texts
+from opacc_ray.cli.main import main
 from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, OpaccError, SpecError
@@ -108,7 +110,9 @@ def test_a_method_for_one_model_serves_it_alone_and_compares_all(run: Run, other
 
 
 @pytest.mark.parametrize("method", ["neyman", "srs"])
-def test_another_metric_is_compared_as_from_python(method: str, run: Run, others: list[Run]) -> None:
+def test_another_metric_is_compared_as_from_python(
+    method: str, run: Run, others: list[Run], capsys: pytest.CaptureFixture[str]
+) -> None:
     chosen = verbs.select(run, method, 80, {})
     answer(run, chosen)
     kept = {"ids": IDS, "hidden": np.ones((N, 5)), "confidence": CONFIDENCE.astype(np.float32), "classes": CLASSES}
@@ -124,6 +128,8 @@ def test_another_metric_is_compared_as_from_python(method: str, run: Run, others
             ends = item.difference.low, item.difference.high
             assert (pair.difference.low, pair.difference.high) == pytest.approx(ends)
     stated = several_models.compare(run, others[0], metric="macro_f1")
+    assert main(["compare", run.uri, others[0].uri, "--metric", "macro_f1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == stated.to_dict()
     assert re.search(r"^macro_f1 +\d", terminal_text(texts.comparison(stated)), re.MULTILINE)
     with pytest.raises(SpecError, match='metric f1@cow has the class "cow"'):
         several_models.compare(run, others[0], metric="f1@cow")

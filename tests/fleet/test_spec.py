@@ -144,7 +144,7 @@ def test_limits_of_metrics_and_slices_are_named_as_in_the_spec() -> None:
     [
         (
             {"min_metrics": {"f1@owl": 0.8}},
-            'alerts.min_metrics: metric f1@owl has the class "owl" cat, dog',
+            'alerts.min_metrics: metric f1@owl has the class "owl"',
         ),
         ({"min_metrics": {"f3x": 0.8}}, "alerts.min_metrics: metric 'f3x': choose one of accuracy"),
         ({"min_metrics": {"accuracy": 0.8}}, "accuracy has the limit min_accuracy; give that instead"),
