@@ -104,6 +104,8 @@ def test_first_metric_is_what_every_round_serves(table: Path, tmp_path: Path) ->
     assert run.read_selection(3).parameters["serve"] == ["accuracy", "camera", "f1@1"]
     with pytest.raises(SpecError, match="did you mean 'fine'"):
         verbs.next_round(run, 10, parameters={"serve": "f1@fin"}, close=True)
+    with pytest.raises(SpecError, match="serve: 3 is no number to state"):
+        verbs.next_round(run, 10, parameters={"serve": 3}, close=True)
 
 
 def test_changed_metrics_keep_the_run_its_features_and_its_rounds(table: Path, tmp_path: Path) -> None:
