@@ -19,11 +19,10 @@ if TYPE_CHECKING:
     from opacc_ray.estimators.accuracy_estimate import Estimate
     from opacc_ray.estimators.model_comparison import SeveralModels
     from opacc_ray.history import History
-    from opacc_ray.labelled import discover, estimate, outcomes, select
+    from opacc_ray.labelled import compare, discover, estimate, outcomes, select
     from opacc_ray.notebook import Audit
     from opacc_ray.pool import Pool
     from opacc_ray.samplers.discovery import Discovery
-    from opacc_ray.samplers.estimate import compare
     from opacc_ray.selection import Selection
 
 __version__ = "0.2.0"
@@ -53,7 +52,7 @@ _HOME = {
     "Pool": "pool",
     "Selection": "selection",
     "SeveralModels": "estimators.model_comparison",
-    "compare": "samplers.estimate",
+    "compare": "labelled",
     "discover": "labelled",
     "estimate": "labelled",
     "load_example": "demo.example",

@@ -5,7 +5,7 @@ labels, or labels in the order of ``selection.ids``. A label is the name of a cl
 index if the classes have no names. :func:`outcomes` compares labels with predictions without estimating anything.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from opacc_ray.errors import LabelError, SpecError, counted, shown
 from opacc_ray.estimators.against_rest import level_of_each
-from opacc_ray.estimators.metrics import ACCURACY, Metric, find_place, is_of_class, parse_metric
-from opacc_ray.estimators.rounds import Outcome, checked_rounds
+from opacc_ray.estimators.metric_comparison import Labelled, compare_metric, linearise
+from opacc_ray.estimators.metrics import ACCURACY, AVERAGES, Metric, find_place, is_of_class, parse_metric
+from opacc_ray.estimators.model_comparison import SeveralModels
+from opacc_ray.estimators.rounds import Outcome, checked_rounds, linear_estimator
+from opacc_ray.estimators.scores import AUC, SCORES
 from opacc_ray.estimators.statement import baseline
 from opacc_ray.history import History, histories_of
 from opacc_ray.parts.view import Pools, View, listed, view_of
@@ -23,6 +26,7 @@ from opacc_ray.pool import Pool
 from opacc_ray.samplers.base import Report, unreported
 from opacc_ray.samplers.discovery import FDR, MOST_PROPOSED, Asked, Discovery
 from opacc_ray.samplers.discovery import discover as discover_parts
+from opacc_ray.samplers.estimate import compare as compare_outcomes
 from opacc_ray.samplers.estimate import estimate as estimate_from_outcomes
 from opacc_ray.samplers.estimate import refuse_other_pools
 from opacc_ray.samplers.metric_estimates import BY_PREDICTION, BY_TRUTH, MetricEstimates, Sample
@@ -218,6 +222,49 @@ def discover(
     sample, view = _sample(selection, outcome, level, pool, history)
     _, classes = _classes_of(pool, view, sample.truth)
     return discover_parts(sample, classes, view, Asked(level, fdr, seed, proposing, most))
+
+
+def compare(
+    selection: Selection | Sequence[Selection],
+    outcomes: Any,
+    level: float = 0.95,
+    *,
+    pools: Iterable[Pool | View] | None = None,
+    history: History | Sequence[History] | None = None,
+    predictions: Sequence[ArrayLike] | None = None,
+    metric: str = ACCURACY,
+    positive: str | int | None = None,
+) -> SeveralModels:
+    """Compare the accuracy, or another metric, of several models by the labels of one sample.
+
+    Without ``metric`` it is :func:`opacc_ray.samplers.estimate.compare` with the same arguments. Another metric needs
+    labels in place of ``outcomes``, as :func:`estimate` takes them, and ``pools``: the pool of each model. Each metric
+    is then stated as by :func:`estimate`, and each difference by the design alone.
+
+    Raises LabelError, SpecError or DataError as these two.
+    """
+    asked = parse_metric(metric if positive is None else f"{metric}@{positive}")
+    if asked.name == ACCURACY:
+        return compare_outcomes(selection, outcomes, level, pools=pools, history=history, predictions=predictions)
+    if asked.name in (*SCORES, AUC):
+        raise SpecError(f"{asked} is not compared between models; estimate it for each, or compare the accuracy")
+    if pools is None:
+        raise SpecError(f"{asked} needs the pool of each model: compare(…, labels, pools=[…], metric={metric!r})")
+    models, rounds = list(pools), [selection] if isinstance(selection, Selection) else list(selection)
+    known = histories_of(history, len(models))
+    rows = zip(models, known, strict=True)
+    estimates = [_metric(selection, outcomes, level, asked, None, pool, own, together=False) for pool, own in rows]
+    given = [
+        _compared(part, own, models[0])[1] for part, own in zip(rounds, _by_round(selection, outcomes), strict=True)
+    ]
+    truth = np.concatenate(given)
+    classes = [_classes_of(pool, view_of(pool), truth) for pool in models]
+    names = max((own for _, own in classes), key=len)
+    labels = Labelled(np.concatenate([part.index for part in rounds]), truth, len(names))
+    place = 0 if asked.name in AVERAGES else find_place(asked, names)
+    design = linear_estimator(rounds)
+    found = [linearise(design, asked, place, predicted, labels) for predicted, _ in classes]
+    return compare_metric(design, found, estimates, labels, level)
 
 
 def _by_round(selection: Selection | Sequence[Selection], given: Any) -> Any:

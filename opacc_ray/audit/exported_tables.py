@@ -5,6 +5,7 @@
     URI/selections/run=NAME/round=1/rounds.parquet    the chosen examples, one row per draw; of a track: track-T.parquet
     URI/labels/run=NAME/round=1/rounds.parquet        label and outcome of each of them
     URI/estimates/run=NAME/DIGEST.parquet             one row: an estimate as it was reported
+    URI/numbers/run=NAME/DIGEST.parquet               all its numbers: the accuracy, metrics, slices and classes
 
 The same run gives the same files: a repeated export replaces changed files and adds a new estimate. So the tables of
 many runs share one place, and ``estimates`` is the history of all of them.
@@ -19,6 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
+from opacc_ray.audit.number_rows import number_rows
 from opacc_ray.documents import Document
 from opacc_ray.labels.labelled_rounds import LabelledRound, read_rounds
 from opacc_ray.lake.parquet_io import encode, read_bytes
@@ -133,6 +135,27 @@ ESTIMATES = (
     Column("exported", "string", "time of the first export: ISO 8601, UTC"),
 )
 
+NUMBERS = (
+    _RUN,
+    Column("uri", "string", "URI of the run"),
+    Column("name", "string", "name of the audit, in its spec"),
+    _TRACK,
+    Column("population", "string", "digest of the population: rows with the same one are a series over time"),
+    Column("labels_digest", "string", "digest of the labels of the estimate"),
+    Column("metric", "string", "the metric, such as accuracy or f1@defect"),
+    Column("by", "string", "the slices, or prediction or truth for classes; null: the whole pool"),
+    Column("slice", "string", "the slice or class; null: the whole pool"),
+    Column("value", "double", "the estimate, inside its interval"),
+    Column("low", "double", "lower end of the interval"),
+    Column("high", "double", "upper end of the interval"),
+    Column("low_together", "double", "lower end of the interval that holds for all slices at once; null: no slice"),
+    Column("high_together", "double", "its upper end"),
+    Column("level", "double", "confidence level"),
+    Column("n", "int64", "labels that it is computed from"),
+    Column("size", "int64", "examples of the pool, the slice or the predicted class; null: unknown"),
+    Column("design_based", "bool", "whether the interval holds by the sampling design alone"),
+)
+
 POPULATION = {
     "name": "population_name",
     "pool": "pool",
@@ -149,7 +172,7 @@ POPULATION = {
 _OPTIONS = {"compression": "zstd", "write_page_checksum": True}
 """Options of the Parquet files."""
 
-TABLES = {"features": FEATURES, "selections": SELECTIONS, "labels": LABELS, "estimates": ESTIMATES}
+TABLES = {"features": FEATURES, "selections": SELECTIONS, "labels": LABELS, "estimates": ESTIMATES, "numbers": NUMBERS}
 
 DICTIONARY = "dictionary.csv"
 
@@ -180,8 +203,12 @@ def export_tables(run: Run, uri: str, *, features: bool = True) -> ExportedTable
     for track in run.tracks():
         estimate = track.read_estimate()
         if estimate is not None:
-            _add_estimate(target, track, estimate)
+            key = f"run={track.name}/{hashlib.sha256(estimate.to_bytes()).hexdigest()[:16]}.parquet"
+            _add_estimate(target, f"estimates/{key}", track, estimate)
             rows["estimates"] += 1
+            numbers = _table(NUMBERS, _numbers(track, estimate))
+            target.write(f"numbers/{key}", encode(numbers, **_OPTIONS))
+            rows["numbers"] += len(numbers)
     sink = io.StringIO(newline="")
     writer = csv.writer(sink, lineterminator="\n")
     writer.writerow(["table", "column", "type", "meaning"])
@@ -237,9 +264,8 @@ def _labels(run: Run, item: LabelledRound) -> dict[str, Sequence[Any]]:
     }
 
 
-def _add_estimate(target: Store, run: Run, estimate: AccuracyEstimate) -> None:
+def _add_estimate(target: Store, key: str, run: Run, estimate: AccuracyEstimate) -> None:
     """Add the last estimate of a track to the history, unless it is there."""
-    key = f"estimates/run={run.name}/{hashlib.sha256(estimate.to_bytes()).hexdigest()[:16]}.parquet"
     there = target.read_if_there(key)
     former = read_bytes(there).to_pylist()[0] if there else {}
     if not former.keys() >= {column.name for column in ESTIMATES[1:]}:  # none, or a row of an earlier version
@@ -272,6 +298,17 @@ def _estimate(run: Run, estimate: AccuracyEstimate) -> Mapping[str, Any]:
         "exported": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     return own | {column.name: stated[column.name] for column in ESTIMATES[1:] if column.name not in own}
+
+
+def _numbers(run: Run, estimate: AccuracyEstimate) -> dict[str, Sequence[Any]]:
+    """Return all numbers of an estimate by column."""
+    found = [row.model_dump() for row in number_rows(estimate)]
+    population = Population.of(run.spec).digest
+    of_run = {"uri": run.uri, "name": run.spec.name, "track": run.track, "population": population}
+    of_run |= {"labels_digest": estimate.labels_digest}
+    return {name: [value] * len(found) for name, value in of_run.items()} | {
+        name: [row[name] for row in found] for name in found[0]
+    }
 
 
 def _table(columns: Sequence[Column], values: Mapping[str, Sequence[Any]]) -> Any:

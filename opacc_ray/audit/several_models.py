@@ -12,11 +12,14 @@ from pydantic import Field
 
 from opacc_ray.audit.accuracy import basis_of, sample_of, with_labels
 from opacc_ray.audit.prior_knowledge import read_history, refuse_twice
+from opacc_ray.audit.run_numbers import checked_metric, class_names
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, SpecError, counted
 from opacc_ray.estimators.accuracy_estimate import Estimate
+from opacc_ray.estimators.metric_comparison import Labelled, compare_metric, linearise
+from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.estimators.model_comparison import SeveralModels
-from opacc_ray.estimators.rounds import Outcome
+from opacc_ray.estimators.rounds import Outcome, linear_estimator
 from opacc_ray.extract.feature_set import Complete
 from opacc_ray.extract.shards import digest_of
 from opacc_ray.history import NO_HISTORY, History
@@ -32,6 +35,7 @@ from opacc_ray.samplers import parse_parameters
 from opacc_ray.samplers.base import MethodParameters
 from opacc_ray.samplers.estimate import compare as compare_outcomes
 from opacc_ray.samplers.estimate import refuse_other_ids
+from opacc_ray.samplers.metric_estimates import MetricEstimates, Sample
 from opacc_ray.samplers.neyman.regression import uses_regression
 from opacc_ray.selection import Selection
 from opacc_ray.spec import ModelSpec, Spec
@@ -41,8 +45,8 @@ class ComparedModel(Part):
     """One of the models."""
 
     run: str = Field(description="URI of its run")
-    accuracy: StatedEstimate = Field(description="its accuracy")
-    best: float = Field(ge=0, le=1, description="probability that it is the most accurate, by the normal law")
+    accuracy: StatedEstimate = Field(description="its accuracy, or the metric that is compared")
+    best: float = Field(ge=0, le=1, description="probability that it is the best, by the normal law")
 
 
 class ComparedPair(Part):
@@ -71,8 +75,8 @@ class ModelComparison(Basis, Document):
     predicted: bool = Field(
         default=False, description="whether all labels predict, for each model, what is not labelled; else by design"
     )
-    first: StatedEstimate = Field(description="accuracy of the model of the run")
-    second: StatedEstimate = Field(description="accuracy of the other model")
+    first: StatedEstimate = Field(description="accuracy, or metric, of the model of the run")
+    second: StatedEstimate = Field(description="accuracy, or metric, of the other model")
     difference: StatedEstimate = Field(description="first - second, in [-1, 1]")
     num_first_better: int = Field(ge=0, description="labels on which the first has the higher outcome")
     num_second_better: int = Field(ge=0, description="labels on which the second has the higher outcome")
@@ -90,15 +94,19 @@ def compare(
     partial: bool = False,
     conflict: str | None = None,
     score: Score | None = None,
+    metric: str = ACCURACY,
 ) -> ModelComparison:
     """Compare the accuracy of a run's model with other models on the same pool, using the labels of the run.
+
+    Another ``metric``, such as ``macro_f1``, needs pools with the same examples in the same order; its differences are
+    estimated by the design alone.
 
     The other runs only need features: their predictions for the labelled examples are found by id. If the rounds learn
     from all labels and the pools have the same examples in the same order, predictions improve the estimate of each
     model. Nothing is written.
 
-    Raises SpecError if the models have different tasks or classes; DataError if another run lacks a labelled example;
-    LabelError as :func:`opacc_ray.audit.accuracy.estimate`.
+    Raises SpecError if the models have different tasks or classes, or there is no such metric; DataError if another run
+    lacks a labelled example; LabelError as :func:`opacc_ray.audit.accuracy.estimate`.
     """
     for other in others:
         check_comparable(run.spec.model, run.uri, other)
@@ -106,7 +114,15 @@ def compare(
     rounds = read_rounds(run, conflict=conflict, score=score)
     known = with_labels(run, rounds, partial)
     outcomes = outcomes_of_all(known, run, others, score)
-    found, predicted = _compared(run, others, sample_of(known)[0], outcomes, level)
+    selections, measure = sample_of(known)[0], {}
+    if metric == ACCURACY:
+        found, predicted = _compared(run, others, selections, outcomes, level)
+    else:
+        found, predicted, measure = (
+            _compared_by(metric, run, others, known, outcomes, level),
+            False,
+            {"measure": metric},
+        )
     uris = [run.uri, *(other.uri for other in others)]
 
     def statement(index: int) -> StatedEstimate:
@@ -124,7 +140,7 @@ def compare(
         for item in found.differences
     ]
     return ModelComparison(
-        **basis_of(run, rounds),
+        **basis_of(run, rounds) | measure,
         **pairs[0].model_dump(exclude={"first", "second"}),
         other=others[0].uri,
         same_listing=all(run.header.pool.digest == other.header.pool.digest for other in others),
@@ -165,6 +181,36 @@ def _compared(
                 found = compare_outcomes(selections, outcomes, level, pools=views, history=history, predictions=said)
                 return found, True
     return compare_outcomes(selections, outcomes, level, predictions=said), False
+
+
+def _compared_by(
+    metric: str,
+    run: Run,
+    others: Sequence[Run],
+    known: Sequence[LabelledRound],
+    outcomes: Sequence[NDArray[np.float64]],
+    level: float,
+) -> SeveralModels:
+    """Return the comparison of a metric."""
+    classes, selections = class_names(run), sample_of(known)[0]
+    if classes is None or run.spec.model.task == "regression":
+        raise SpecError(f"--metric {metric} needs the names of the classes; give them in model.classes, or remove it")
+    asked = checked_metric(metric, classes)
+    place = 0 if asked.positive is None else classes.index(asked.positive)
+    truth = np.array([classes.index(name) for item in known for name in item.truth], dtype=np.int64)
+    labels = Labelled(np.concatenate([part.index for part in selections]), truth, len(classes))
+    design = linear_estimator(selections)
+    models, estimates = [], []
+    with _open_views(run, others, (), parse_parameters(selections[0].method, selections[0].parameters)) as views:
+        said = _predictions(run, others, views)
+        if said is None:
+            raise DataError(f"--metric {metric} needs runs on the same examples in the same order; remove it")
+        for m, history in enumerate(_histories(read_history(run), len(others))):
+            predicted = said[m].astype(np.int32)
+            sample = Sample(selections, [rows[m] for rows in outcomes], truth, history)
+            estimates.append(MetricEstimates(sample, predicted, classes, {}, views[m]).estimate(asked, level))
+            models.append(linearise(design, asked, place, predicted, labels))
+    return compare_metric(design, models, estimates, labels, level)
 
 
 def _predictions(run: Run, others: Sequence[Run], views: Sequence[View]) -> list[NDArray[np.float64]] | None:

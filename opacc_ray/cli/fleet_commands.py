@@ -37,11 +37,12 @@ def fleet_text(written: "Written") -> "list[Line]":
     from opacc_ray.report.facts import facts, warned
 
     summary = written.summary
-    waiting = summary_page.waiting_table(summary)
+    worst, waiting = summary_page.worst_table(summary), summary_page.waiting_table(summary)
     words = {"delivered": "delivered", "known": "unchanged", "failed": "FAILED"}
     return [
         summary_page.audit_table(summary),
         *(item._replace(label=item.label.upper()) for item in summary_page.problems(summary)),
+        *([worst] if worst.rows else []),
         *([waiting] if waiting.rows else []),
         *facts(*(("note", f"{name}: {text}") for name, text in summary_page.notes_of(summary))),
         *warned(summary_page.apart_texts(summary), "note"),
@@ -55,13 +56,19 @@ def fleet_text(written: "Written") -> "list[Line]":
 @click.argument("name", metavar="NAME")
 @click.option("--output", metavar="URI", help="Output of the runs (default: this folder, then ./audits).")
 @click.option("--tables", metavar="URI", help="Read tables of `opacc export --to URI` instead.")
+@click.option("--metric", metavar="METRIC", help="Show another metric of the estimates, such as f1@defect.")
+@click.option("--slice", "part", metavar="SLICES=SLICE", help="Show one slice of the pool, such as camera=north.")
 @picture_option("File or object for a chart of the accuracy over time.")
-def history(name: str, output: str | None, tables: str | None, picture: str | None) -> Answer:
+def history(
+    name: str, output: str | None, tables: str | None, metric: str | None, part: str | None, picture: str | None
+) -> Answer:
     """Show the accuracy of an audit over time; NAME is that of its spec."""
+    from opacc_ray.audit.number_rows import NumberName
     from opacc_ray.fleet.accuracy_history import history_in_tables, history_of_runs, with_picture
 
     _refuse_path(name)
-    found = history_of_runs(name, output) if tables is None else history_in_tables(name, tables)
+    number = NumberName.parse(metric, part)
+    found = history_of_runs(name, output, number) if tables is None else history_in_tables(name, tables, number)
     if picture is not None:
         found = with_picture(found, picture)
     return Answer(found, history_text(found))
@@ -85,6 +92,8 @@ def history_text(found: "AccuracyHistory") -> "list[Line]":
 
     names = "made", "accuracy", "interval", "level", "labels", "run"
     columns = [Column(name, "n" if name in ("accuracy", "level", "labels") else "") for name in names]
+    if found.number is not None:
+        columns[1] = Column(found.number, "n")
     lines: list[Line] = []
     num = len(found.populations)
     if num > 1:
@@ -95,12 +104,14 @@ def history_text(found: "AccuracyHistory") -> "list[Line]":
             lines += facts((f"population {place + 1}", f"other {own.differs}" if own.differs else own.text))
         rows = []
         for point in series:
-            name = point.run if point.measure == "accuracy" else f"{point.run} ({point.measure})"
+            is_named = point.measure == "accuracy" or found.number is not None
+            name = point.run if is_named else f"{point.run} ({point.measure})"
             texts = stated(point, point.measure)
             made = (point.made or "unknown")[:16].replace("T", " ")
             rows.append((made, *texts, level_text(point.level), thousands(point.n), name))
         lines.append(Table(columns, rows))
     lines += facts(*(("waiting", f"no estimate yet: {uri}") for uri in found.waiting))
+    lines += facts(*(("without", f"the estimate has no {found.number}: {uri}") for uri in found.without))
     lines += [Fact("failed", f"`opacc status` reports why: {uri}", "error") for uri in found.failed]
     lines += [Fact("warning", f"this cannot be read: {uri}", "warning") for uri in found.unread]
     return [*lines, *facts(("picture", found.picture))]

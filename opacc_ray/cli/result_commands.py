@@ -47,6 +47,7 @@ def estimate(
 @cli.on_run
 @click.argument("others", metavar="OTHER...", nargs=-1, required=True, type=cli.RUN)
 @cli.track_option
+@click.option("--metric", default="accuracy", metavar="METRIC", help="Compare macro_f1, recall@CLASS, … instead.")
 @cli.statement_options
 def compare(run: "Run", others: tuple[str, ...], score: str | None, **options: Any) -> cli.Answer:
     """Compare the model of RUN with other models, by the labels of RUN.

@@ -10,6 +10,9 @@ one more event has the largest weight of any label, relative to d̂, because it 
 a simple random sample it is Clopper and Pearson's interval for the labels in D. With replicates the variance is widened
 by Student's quantile.
 
+The mean over the whole pool is that of the design itself, which is better where examples were drawn in proportion to a
+predicted risk.
+
 Legend: D domain, v variable, d 1 for the examples of D and else 0.
 """
 
@@ -77,7 +80,10 @@ class DesignEvidence:
     def shares(self, variable: Variable, domain: Codes, num_domains: int) -> list[DesignShare]:
         """Return the mean of a variable over each domain; ``domain`` (G,) is that of each group, or -1."""
         where = domain[self.group]
-        value, variance, found = self._ratios(variable, where, num_domains)
+        if num_domains == 1 and (domain == 0).all():
+            value, variance, found = self._of_pool(variable)
+        else:
+            value, variance, found = self._ratios(variable, where, num_domains)
         weight = self.design.largest_weight / np.maximum(found, 1e-300)
         sizes = np.bincount(domain[domain >= 0], weights=self.sizes[domain >= 0], minlength=num_domains)
         labelled, events = labelled_in(self.index, where, variable.values, num_domains)
@@ -97,6 +103,11 @@ class DesignEvidence:
         mean = np.bincount(where[here], weights=size, minlength=num_domains) / num
         weight = self.design.largest_weight / np.maximum(found, 1e-300)
         return np.asarray(variance + np.where(found > 0, 0.5 * weight**2 * mean, 0.0))
+
+    def _of_pool(self, variable: Variable) -> tuple[Array, Array, Array]:
+        """Return the same of the whole pool by the design's own estimator: its d̂ is known to be 1."""
+        values = self.groups.factor(self.index) * variable.values
+        return np.array([self.design.mean(values)]), np.array([self.design.variance(values)]), np.ones(1)
 
     def _ratios(self, variable: Variable, where: Codes, num: int) -> tuple[Array, Array, Array]:
         """Return R, v(R) and d̂ of each domain; where no label is, R is the mean of all labels."""

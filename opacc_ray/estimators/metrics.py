@@ -10,9 +10,8 @@ known: TP, the examples of A that are of class c, and FN, those of class c in th
 Each total has an estimate and, at every level, an interval: a confidence distribution, represented by its quantiles.
 The interval of a metric has the quantiles of g(TP, FN) over all pairs of these, as if the two were independent: they
 come from different labels. It is never undefined, and agrees with the closed form of G. Y. Zou and A. Donner
-("Construction of confidence limits about effect measures", Statistics in Medicine 27, 2008) where that exists. At
-levels beyond the outermost quantiles, such as those of many joint intervals, it is the range of g over the intervals of
-both totals, each with half of the error: g rises or falls in each of them throughout.
+("Construction of confidence limits about effect measures", Statistics in Medicine 27, 2008) where that exists. It is
+that form at levels beyond the outermost quantiles, such as those of many joint intervals.
 
 Where a class is rare, no design can know how many of its examples hide among very many others: if fewer than one is
 foreseen among 950 labels of these, 3/950 of them may still be of the class, and only the confidence says otherwise. So
@@ -197,12 +196,28 @@ class Totals(NamedTuple):
         return float(metric.function(*self.point(), self._sizes()))
 
     def _interval(self, metric: Metric, level: float) -> tuple[float, float]:
-        """Return the quantiles of the metric over all pairs of the totals' quantiles, or its range over their ends."""
-        size, beyond = self._sizes(), (1 - level) / 2 < 1 / LEVELS
-        failures, missed = (np.array(own.interval((1 + level) / 2)) if beyond else quantiles(own) for own in self)
-        found = metric.function(size.inside * (1 - failures)[:, None], size.outside * missed[None, :], size)
-        low, high = np.quantile(found, [0, 1] if beyond else [(1 - level) / 2, (1 + level) / 2]).tolist()
+        """Return the quantiles of the metric over all pairs of the two totals' quantiles."""
+        if (1 - level) / 2 < 1 / LEVELS:
+            return self._combined(metric, level)
+        found = self._at(metric, quantiles(self.failures)[:, None], quantiles(self.missed)[None, :])
+        low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2]).tolist()
         return low, high
+
+    def _combined(self, metric: Metric, level: float) -> tuple[float, float]:
+        """Return the ends of Zou and Donner, from those of each total at the level."""
+        value = self._value(metric)
+        points = [min(max(own.value, 0.0), 1.0) for own in self]
+        ends = [np.array([points[k], *own.interval(level)]) for k, own in enumerate(self)]
+        moved = self._at(metric, ends[0], points[1]) - value, self._at(metric, points[0], ends[1]) - value
+        low, high = (value + math.copysign(math.hypot(*map(end, moved)), sign) for end, sign in ((min, -1), (max, 1)))
+        return low, high
+
+    def _at(self, metric: Metric, failures: Any, missed: Any) -> Array:
+        """Return the metric at shares of the two totals."""
+        size = self._sizes()
+        failures, missed = np.broadcast_arrays(failures, missed)
+        found: Array = metric.function(size.inside * (1 - failures), size.outside * missed, size)
+        return found
 
     def _sizes(self) -> Parts:
         return Parts(self.failures.size, self.missed.size)
@@ -229,8 +244,18 @@ def average(totals: Sequence[Totals], metric: Metric) -> tuple[float, Array]:
     """Return the mean of a metric over C classes, and W (C true, C predicted): how a misprediction moves it."""
     points = np.array([own.point() for own in totals])
     size = Parts(*(np.array([getattr(own, name).size for own in totals]) for name in ("failures", "missed")))
+    value, by_tp, by_fn = slopes(metric, points[:, 0], points[:, 1], size)
+    weight = by_fn[:, None] - by_tp[None, :]
+    np.fill_diagonal(weight, 0.0)
+    return value, weight
+
+
+def slopes(metric: Metric, tp: Array, fn: Array, size: Parts) -> tuple[float, Array, Array]:
+    """Return the mean of a metric over k classes, and its derivatives by TP and by FN of each, (k,).
+
+    Classes that are neither predicted nor missed do not count.
+    """
     g = metric.function
-    tp, fn = points[:, 0], points[:, 1]
     there = (size.inside > 0) | (fn > 0)
     num = max(int(there.sum()), 1)
     step = 1e-6 * max(float(size.inside.sum()), 1.0)
@@ -241,9 +266,7 @@ def average(totals: Sequence[Totals], metric: Metric) -> tuple[float, Array]:
         return np.where(there, moved / np.maximum(width, 1e-300), 0.0) / num
 
     value = float(np.where(there, g(tp, fn, size), 0.0).sum() / num)
-    weight = slope(0.0, step)[:, None] - slope(step, 0.0)[None, :]
-    np.fill_diagonal(weight, 0.0)
-    return value, weight
+    return value, slope(step, 0.0), slope(0.0, step)
 
 
 def average_interval(

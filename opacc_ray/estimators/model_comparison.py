@@ -220,7 +220,7 @@ def compare_by_design(
         return paired_difference(design, rows[a] - rows[b], own_level)
 
     half = 0.5 * float(np.mean(design.weights**2)) * (design.largest_weight > 0)
-    covariance = _covariance(rows.T, design.variance) + half * np.eye(len(rows))
+    covariance = covariance_of(rows.T, design.variance) + half * np.eye(len(rows))
     return _compared(estimates, rows, covariance, difference, level, selections[0].pool_size)
 
 
@@ -247,7 +247,7 @@ def compare_predicted(
         return _predicted_difference(pair, (labels[a], labels[b]), combined[a].known, measured, own_level)
 
     half = np.diag([own.half_failure[1] for own in labels])
-    covariance = _covariance(errors, variance) + half
+    covariance = covariance_of(errors, variance) + half
     return _compared(estimates, _rows(outcomes), covariance, difference, level, selections[0].pool_size)
 
 
@@ -331,7 +331,7 @@ def _rows(outcomes: Sequence[Sequence[Outcome]]) -> Array:
     return np.array([np.concatenate(own) for own in outcomes], dtype=np.float64)
 
 
-def _covariance(x: Array, variance: Callable[[Array], Any]) -> Array:
+def covariance_of(x: Array, variance: Callable[[Array], Any]) -> Array:
     """Return the covariance (M, M) of the estimated means of ``x`` (n, M), from variances of differences."""
     num = x.shape[1]
     differences = (x[:, :, None] - x[:, None, :]).reshape(len(x), num * num)

@@ -51,8 +51,8 @@ PRIOR_LABELS = 20
 _LEAST_SHARE = 0.5
 """Least variance, in multiples of the predicted one."""
 
-LEVELS = 48
-"""Quantiles by which the distribution of a mean is represented."""
+LEVELS, POINTS = 48, 192
+"""Quantiles of the distribution of a mean that are computed, and by which it is represented."""
 
 _LEAST = 1e-300
 _BLOCK = 1 << 20
@@ -82,11 +82,20 @@ class Share(Protocol):
 
 
 def quantiles(share: Share) -> Array:
-    """Return as many quantiles (LEVELS,) as represent the distribution of a share, in order."""
+    """Return equally likely quantiles (POINTS,) that represent the distribution of a share, in order.
+
+    LEVELS of them are computed, and the others lie between: of fewer, one would stand for 2 % of a distribution.
+    """
     if isinstance(share, PredictedShare):
-        return share.quantiles((2 * np.arange(LEVELS) + 1) / (2 * LEVELS))
+        return share.quantiles(_middles(POINTS))
     ends = [share.interval(1 - (2 * k + 1) / LEVELS) for k in range(LEVELS // 2)]
-    return np.array([low for low, _ in ends] + [high for _, high in reversed(ends)])
+    found = np.array([low for low, _ in ends] + [high for _, high in reversed(ends)])
+    return np.interp(_middles(POINTS), _middles(LEVELS), found)
+
+
+def _middles(num: int) -> Array:
+    """Return the probabilities (num,) in the middle of as many equal parts of [0, 1]."""
+    return (2 * np.arange(num) + 1) / (2 * num)
 
 
 class GroupSums(NamedTuple):

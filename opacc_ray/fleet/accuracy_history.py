@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from opacc_ray.audit.exported_tables import POPULATION
+from opacc_ray.audit.number_rows import RESULT, NumberName, NumberRow, number_rows
 from opacc_ray.audit.status import read_failure
 from opacc_ray.errors import DataError
+from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.fleet.fleet_documents import AccuracyHistory, HistoryPoint, HistoryPopulation
 from opacc_ray.fleet.summary_page import history_at
 from opacc_ray.lake.parquet_io import read_bytes
@@ -45,19 +47,13 @@ USUAL_OUTPUTS = ".", "audits"
 """Folders of runs if no output is given; `opacc run FILE.csv` writes to the second one."""
 
 
-def history_of_runs(name: str, output: str | None = None) -> AccuracyHistory:
-    """Return the last estimate of each run below an output; by default, the first usual output with such a run."""
-    outputs = USUAL_OUTPUTS if output is None else (output,)
-    for output in outputs:
-        runs, unread = runs_of(output, name)
-        if runs or unread:
-            break
-    else:
-        places = " or ".join(open_store(place).uri for place in outputs)
-        raise DataError(
-            f"there is no run of {name!r} in {places}; give the name of a spec, and with --output where its runs are"
-        )
-    found, waiting, failed = [], list[str](), list[str]()
+def history_of_runs(name: str, output: str | None = None, number: NumberName = RESULT) -> AccuracyHistory:
+    """Return the last estimate of each run below an output; by default, the first usual output with such a run.
+
+    ``number`` is the one to return of each estimate, by default the accuracy.
+    """
+    output, runs, unread = _find_runs(name, USUAL_OUTPUTS if output is None else (output,))
+    found, waiting, failed, without = [], list[str](), list[str](), list[str]()
     for run in runs:
         try:
             stated = run.read_estimate()
@@ -66,9 +62,39 @@ def history_of_runs(name: str, output: str | None = None) -> AccuracyHistory:
             continue
         if stated is None:
             (failed if read_failure(run) and not run.rounds() else waiting).append(run.uri)
+        elif row := number.find(number_rows(stated)):
+            found.append((_as_number(point_of(run, stated), row), Population.of(run.spec)))
         else:
-            found.append((point_of(run, stated), Population.of(run.spec)))
-    return _history(name, open_store(output).uri, found, unread, waiting, failed)
+            without.append(run.uri)
+    own = _history(name, open_store(output).uri, found, unread)
+    rest = {"waiting": waiting, "failed": failed, "without": without, "number": _named(number)}
+    return own.model_copy(update=rest)
+
+
+def _find_runs(name: str, outputs: Sequence[str]) -> tuple[str, list[Run], list[str]]:
+    """Return the first output with runs of an audit, with :func:`runs_of` it; raise DataError without any."""
+    for output in outputs:
+        runs, unread = runs_of(output, name)
+        if runs or unread:
+            return output, runs, unread
+    places = " or ".join(open_store(place).uri for place in outputs)
+    raise DataError(
+        f"there is no run of {name!r} in {places}; give the name of a spec, and with --output where its runs are"
+    )
+
+
+def _as_number(point: HistoryPoint, row: NumberRow) -> HistoryPoint:
+    """Return a point with another number of its estimate; that of the accuracy stays as it is."""
+    if (row.metric, row.by) == (ACCURACY, None):
+        return point
+    own = row.model_dump(include={"value", "low", "high", "level", "n", "design_based"})
+    size = point.pool_size if row.size is None else row.size
+    measure = point.measure if row.metric == ACCURACY else row.metric
+    return point.model_copy(update=own | {"pool_size": size, "measure": measure})
+
+
+def _named(number: NumberName) -> str | None:
+    return None if number == RESULT else str(number)
 
 
 def series_of(points: Sequence[HistoryPoint]) -> list[list[HistoryPoint]]:
@@ -84,8 +110,6 @@ def _history(
     source: str,
     found: Sequence[tuple[HistoryPoint, Population | None]],
     unread: list[str],
-    waiting: Sequence[str] = (),
-    failed: Sequence[str] = (),
 ) -> AccuracyHistory:
     """Return the history of points and their populations, each with its difference from the one before."""
     points = [point for point, _ in found]
@@ -104,8 +128,7 @@ def _history(
         source=source,
         points=points,
         populations=populations,
-        waiting=list(waiting),
-        failed=list(failed),
+        waiting=[],
         unread=unread,
         picture=None,
     )
@@ -124,8 +147,8 @@ def point_of(run: Run, stated: AccuracyEstimate) -> HistoryPoint:
     )
 
 
-def history_in_tables(name: str, tables: str) -> AccuracyHistory:
-    """Return the estimates of the main track that `opacc export --to` wrote to tables.
+def history_in_tables(name: str, tables: str, number: NumberName = RESULT) -> AccuracyHistory:
+    """Return the estimates of the main track that `opacc export --to` wrote to tables, or another number of these.
 
     Raises
     ------
@@ -133,21 +156,41 @@ def history_in_tables(name: str, tables: str) -> AccuracyHistory:
         There is none of that name.
     """
     store = open_store(f"{tables.rstrip('/')}/estimates")
-    found, unread = [], []
+    found, unread, without = [], list[str](), list[str]()
     keys = [entry.key for entry in store.list(f"run={name}-") if entry.key.endswith(".parquet")]
     for key, data in zip(keys, store.read_many(keys), strict=True):
         try:
             rows = [row for row in read_bytes(data).to_pylist() if row["name"] == name and row["track"] is None]
-            found += [(_point(row), _population(row)) for row in rows]
+            points = [_point_with(number, row, tables, key) for row in rows]
         except DataError:
             unread.append(store.uri_of(key))
-    if not found and not unread:
+            continue
+        found += [(point, _population(row)) for point, row in zip(points, rows, strict=True) if point]
+        without += [row["uri"] for point, row in zip(points, rows, strict=True) if point is None]
+    if not found and not unread and not without:
         raise DataError(f"there is no estimate of {name!r} in {store.uri}; `opacc export RUN --to URI` adds them")
     found.sort(key=lambda item: (item[0].made or "", item[0].run))
-    return _history(name, store.uri, found, unread)
+    history = _history(name, store.uri, found, unread)
+    return history.model_copy(update={"without": without, "number": _named(number)})
 
 
-def _point(row: dict[str, Any]) -> HistoryPoint:
+def _point_with(number: NumberName, row: Mapping[str, Any], tables: str, key: str) -> HistoryPoint | None:
+    """Return the point of an exported estimate with one of its numbers; None if it does not state it."""
+    point = _point(row)
+    if number == RESULT:
+        return point
+    own = number.find(_numbers(tables, key))
+    return None if own is None else _as_number(point, own)
+
+
+def _numbers(tables: str, key: str) -> list[NumberRow]:
+    """Return the exported numbers of an estimate; none if an earlier version exported it."""
+    data = open_store(f"{tables.rstrip('/')}/numbers").read_if_there(key)
+    rows = read_bytes(data).to_pylist() if data else []
+    return [NumberRow(**{name: row[name] for name in NumberRow.model_fields}) for row in rows]
+
+
+def _point(row: Mapping[str, Any]) -> HistoryPoint:
     return HistoryPoint(
         run=row["uri"],
         made=row["exported"],
@@ -178,5 +221,6 @@ def with_picture(history: AccuracyHistory, uri: str) -> AccuracyHistory:
     if len(measures) != 1:
         reason = f"have different measures: {', '.join(sorted(measures))}" if measures else "have no estimate yet"
         raise DataError(f"the runs of {history.name!r} {reason}, so there is no picture; remove --picture")
-    drawn = str(history_at(history.points, "history", WIDE))
+    title = f"{history.number or 'accuracy'} over time"
+    drawn = str(history_at(history.points, "history", WIDE, f"{title[:1].upper()}{title[1:]}"))
     return history.model_copy(update={"picture": write_alone(drawn, uri)})

@@ -4,14 +4,17 @@ An alert asks whether the accuracy θ of an audit is at least a, or whether it d
 
     min_accuracy: a     raised if the interval of θ is below a
     max_drop: d         raised if the interval of the drop is above d
+    min_metrics: a      raised if the interval of a metric is below a
+    min_slices: a       raised if the interval of the accuracy of any slice is below a
 
 Limits belong to the fleet or to one audit. With α = ``false_alarms`` and K checks in the fleet, each interval has the
-level 1 - α/K. A false alert needs an interval that misses the truth, so a summary raises one with probability at most
-Σ α/K = α. That holds whatever the dependence between audits that share models and pools (C. E. Bonferroni, 1936;
-O. J. Dunn, "Multiple comparisons among means", JASA 56, 1961). In practice it is nearer to α/2: half of the errors are
-on the harmless side. S. Holm's rule (Scandinavian Journal of Statistics 6, 1979) would raise a few more alerts when
-several are due at once. But then an alert depends on the other audits, and no single interval explains it. K depends
-on the fleet, never on the labels.
+level 1 - α/K. The S slices of one name are one check, and each of their intervals has the level 1 - α/(K·S). A false
+alert needs an interval that misses the truth, so a summary raises one with probability at most Σ α/K = α. That holds
+whatever the dependence between audits that share models and pools (C. E. Bonferroni, 1936; O. J. Dunn, "Multiple
+comparisons among means", JASA 56, 1961). In practice it is nearer to α/2: half of the errors are on the harmless side.
+S. Holm's rule (Scandinavian Journal of Statistics 6, 1979) would raise a few more alerts when several are due at once.
+But then an alert depends on the other audits, and no single interval explains it. K depends on the fleet, never on the
+labels.
 
 The bound holds for one interim analysis of the labels of each run; a summary of the same labels is the same analysis.
 With ``decided_by: sequence`` it holds for all interim analyses of a run at once: alerts are decided by confidence
@@ -19,9 +22,9 @@ sequences (:mod:`opacc_ray.estimators.confidence_sequence`). A run of a later we
 of its own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from opacc_ray.audit.accuracy import (
     accuracy_to_state,
@@ -30,12 +33,14 @@ from opacc_ray.audit.accuracy import (
     whenever_stopped,
     whole_rounds,
 )
+from opacc_ray.audit.run_numbers import RunNumbers, checked_metric, class_names, open_for_estimates
 from opacc_ray.audit.several_models import difference_by
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.confidence_sequence import confidence_sequence
+from opacc_ray.estimators.metrics import ACCURACY, Metric
 from opacc_ray.estimators.model_comparison import independent_difference
-from opacc_ray.fleet.fleet_documents import AlertCheck, AlertRule
+from opacc_ray.fleet.fleet_documents import AlertCheck, AlertRule, Limit
 from opacc_ray.fleet.fleet_spec import AlertLimits, AlertSpec
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds, with_nonresponse
 from opacc_ray.runs.run import Run
@@ -61,6 +66,28 @@ class Evidence:
     def accuracy(self, level: float) -> Estimate:
         """Return the accuracy as it is stated."""
         return accuracy_to_state(self.run, self.rounds, self.rounds, level).estimate
+
+    def metric(self, name: str, level: float) -> Estimate:
+        """Return a metric of the pool."""
+        with self._numbers() as numbers:
+            found = numbers.estimates.estimate(checked_metric(name, class_names(self.run)), level)
+        return with_nonresponse(found, self.rounds)
+
+    def lowest_slice(self, by: str, level: float) -> tuple[Estimate, str]:
+        """Return the accuracy of the slice whose interval has the lowest upper end, and its name.
+
+        Intervals of all slices hold together at the level (Bonferroni).
+        """
+        with self._numbers(by) as numbers:
+            each = 1 - (1 - level) / len(numbers.slicings[by].names)
+            found = numbers.estimates.by_slice(Metric(ACCURACY), by, each)
+        name = min(found, key=lambda name: found[name].high)
+        return with_nonresponse(found[name], self.rounds), name
+
+    @contextmanager
+    def _numbers(self, *by: str) -> Iterator[RunNumbers]:
+        with open_for_estimates(self.run, [item.known for item in self.rounds]) as view:
+            yield RunNumbers(self.run, self.rounds, self.rounds, view, {name: view.slicing(name) for name in by})
 
     def sequence(self, level: float) -> Estimate:
         """Return the accuracy with an interval that is valid at any time."""
@@ -91,7 +118,7 @@ class Evidence:
 
 def rule_of(asked: AlertSpec, audits: Sequence[AlertLimits]) -> AlertRule:
     """Return how the alerts of a fleet are decided, from the limits of its audits, and the error bound."""
-    questions = sum(limits.num_questions for limits in audits)
+    questions = sum(len(limits.all()) for limits in audits)
     each = asked.false_alarms / questions
     analyses = (
         "for one analysis of the labels of each run; an analysis after a further round adds to it"
@@ -101,6 +128,8 @@ def rule_of(asked: AlertSpec, audits: Sequence[AlertLimits]) -> AlertRule:
     return AlertRule(
         min_accuracy=asked.min_accuracy,
         max_drop=asked.max_drop,
+        min_metrics=asked.min_metrics or {},
+        min_slices=asked.min_slices or {},
         false_alarms=asked.false_alarms,
         decided_by=asked.decided_by,
         questions=questions,
@@ -110,49 +139,45 @@ def rule_of(asked: AlertSpec, audits: Sequence[AlertLimits]) -> AlertRule:
     )
 
 
-def checks_of(fleet: AlertRule, limits: AlertLimits, now: Evidence | None, before: Evidence | None) -> list[AlertCheck]:
+def checks_of(rule: AlertRule, limits: AlertLimits, now: Evidence | None, before: Evidence | None) -> list[AlertCheck]:
     """Check the alerts of an audit, from the labels of its last run and of the one before."""
-    rule = fleet.model_copy(update={"min_accuracy": limits.min_accuracy, "max_drop": limits.max_drop})
+    return [_checked(rule, limit, now, before) for limit in limits.all()]
+
+
+def _checked(rule: AlertRule, limit: Limit, now: Evidence | None, before: Evidence | None) -> AlertCheck:
     by_sequence = rule.decided_by == "sequence"
-    checks = []
-    if rule.min_accuracy is not None:
-        accuracy = (now.sequence if by_sequence else now.accuracy)(rule.level) if now else None
-        checks.append(least_accuracy(rule, accuracy))
-    if rule.max_drop is not None:
-        change = None
-        if now and before:
-            change = (now.change_at_any_time if by_sequence else now.change)(before, rule.level)
-        checks.append(largest_drop(rule, change))
-    return checks
+    if limit.kind == "max_drop":
+        if now is None or before is None:
+            return largest_drop(rule, limit, None)
+        return largest_drop(rule, limit, (now.change_at_any_time if by_sequence else now.change)(before, rule.level))
+    if now is None:
+        return least_number(rule, limit, None)
+    if limit.kind == "min_slice":
+        return least_number(rule, limit, *now.lowest_slice(limit.of or "", rule.level))
+    if limit.kind == "min_metric":
+        return least_number(rule, limit, now.metric(limit.of or "", rule.level))
+    return least_number(rule, limit, (now.sequence if by_sequence else now.accuracy)(rule.level))
 
 
-def least_accuracy(rule: AlertRule, stated: Estimate | None) -> AlertCheck:
-    """Check whether the accuracy is below its limit."""
-    limit = rule.min_accuracy or 0.0
-    raised = stated is not None and stated.high < limit
-    return _check(rule, "min_accuracy", limit, stated, raised, "no round is fully labelled yet")
+def least_number(rule: AlertRule, limit: Limit, stated: Estimate | None, slice_name: str | None = None) -> AlertCheck:
+    """Check whether the accuracy, or another number, is below its limit."""
+    raised = stated is not None and stated.high < limit.limit
+    return _check(rule, limit, stated, raised, "no round is fully labelled yet", slice_name)
 
 
-def largest_drop(rule: AlertRule, change: Estimate | None) -> AlertCheck:
+def largest_drop(rule: AlertRule, limit: Limit, change: Estimate | None) -> AlertCheck:
     """Check whether the accuracy dropped by more than its limit."""
-    limit = rule.max_drop or 0.0
     drop = replace(change, value=-change.value, low=-change.high, high=-change.low) if change else None
-    raised = drop is not None and drop.low > limit
-    undecided = "there are no two runs of one population with a fully labelled round"
-    return _check(rule, "max_drop", limit, drop, raised, undecided)
+    raised = drop is not None and drop.low > limit.limit
+    return _check(rule, limit, drop, raised, "there are no two runs of one population with a fully labelled round")
 
 
 def _check(
-    rule: AlertRule,
-    kind: Literal["min_accuracy", "max_drop"],
-    limit: float,
-    found: Estimate | None,
-    raised: bool,
-    undecided: str,
+    rule: AlertRule, limit: Limit, found: Estimate | None, raised: bool, undecided: str, slice_name: str | None = None
 ) -> AlertCheck:
     return AlertCheck(
-        kind=kind,
-        limit=limit,
+        **limit._asdict(),
+        slice=slice_name,
         value=found.value if found else None,
         low=found.low if found else None,
         high=found.high if found else None,

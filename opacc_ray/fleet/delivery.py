@@ -108,7 +108,9 @@ def deliver(
     delivered, deliveries = dict(known), list[Delivery]()
     for receiver in receivers:
         before = known.get(receiver.key, {})
-        items = {key: item for key, item in before.items() if key.partition(" ")[0] in unknown and FAILURE not in key}
+        items = {
+            key: item for key, item in before.items() if key.partition(" ")[0] in unknown and not key.endswith(FAILURE)
+        }
         items |= _items(found)
         over = [item.text for key, item in before.items() if key not in items]
         is_new = {key: item.about for key, item in items.items()} != {key: item.about for key, item in before.items()}
@@ -127,9 +129,17 @@ def deliver(
     return deliveries
 
 
+def _is_alert_of(key: str, audits: Collection[str]) -> bool:
+    name = key.partition(" ")[0]
+    return name in audits and key != f"{name}{FAILURE}"
+
+
 def _items(found: AlertNotice) -> dict[str, DeliveredItem]:
-    """Return alerts and failures, by audit and kind."""
-    items = {f"{item.audit} {item.kind}": DeliveredItem(about=item.run, text=item.text) for item in found.alerts}
+    """Return alerts and failures, by audit, kind, and metric or slices."""
+    items = {
+        " ".join(filter(None, (item.audit, item.kind, item.of))): DeliveredItem(about=item.run, text=item.text)
+        for item in found.alerts
+    }
     return items | {
         f"{item.audit}{FAILURE}": DeliveredItem(about=item.error, text=failure_text(item)) for item in found.failures
     }

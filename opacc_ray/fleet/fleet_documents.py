@@ -9,10 +9,11 @@
 | :class:`AccuracyHistory` | answer of `opacc history` |
 """
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
+from opacc_ray.audit.number_rows import NumberRow
 from opacc_ray.documents import Document, Part
 from opacc_ray.runs.estimate_documents import StatedEstimate
 
@@ -64,12 +65,29 @@ class Change(StatedEstimate):
     significant: bool = Field(description="whether the interval excludes 0")
 
 
+LimitKind = Literal["min_accuracy", "max_drop", "min_metric", "min_slice"]
+
+
+class Limit(NamedTuple):
+    """A limit of an audit."""
+
+    kind: LimitKind
+    limit: float
+    of: str | None = None  # the metric, or the slices
+
+
 class AlertCheck(Part):
     """Check of an alert limit, and the interval that decided it."""
 
-    kind: Literal["min_accuracy", "max_drop"] = Field(description="kind of limit")
-    limit: float = Field(description="minimum accuracy, or maximum drop")
-    value: float | None = Field(description="accuracy or drop; null: undecided")
+    kind: LimitKind = Field(description="kind of limit")
+    limit: float = Field(description="minimum accuracy or metric, or maximum drop")
+    of: str | None = Field(
+        default=None, description="the metric, or the slices whose accuracies are checked; null: the whole accuracy"
+    )
+    slice: str | None = Field(
+        default=None, description="the slice whose interval has the lowest upper end; null: no slices, or undecided"
+    )
+    value: float | None = Field(description="the number, or the drop; null: undecided")
     low: float | None = Field(description="lower end of the interval")
     high: float | None = Field(description="upper end of the interval")
     level: float = Field(gt=0, lt=1, description="confidence level of the interval, as in the rule")
@@ -127,6 +145,9 @@ class AuditSummary(Part):
     waiting: list[WaitingRun] = Field(description="runs that wait for labels, from the run of the last estimate on")
     alerts: list[AlertCheck] = Field(description="checks of the alert limits")
     notes: list[str] = Field(default=[], description="caveats about the last estimate, in sentences")
+    worst: list[NumberRow] = Field(
+        default=[], description="slice with the lowest value of each table of the last estimate, if labels tell"
+    )
     history: list[HistoryPoint] = Field(description="estimates of its runs, oldest first")
     apart: str | None = Field(
         default=None, description="earlier runs that are left out because their population differs, and how; null: none"
@@ -141,6 +162,10 @@ class AlertRule(Part):
     )
     max_drop: float | None = Field(
         description="maximum drop since the previous audit, for the same audits; null: not checked"
+    )
+    min_metrics: dict[str, float] = Field(default={}, description="metric -> its minimum, for the same audits")
+    min_slices: dict[str, float] = Field(
+        default={}, description="slices -> minimum accuracy of each of them, for the same audits"
     )
     false_alarms: float = Field(description="maximum share of summaries with a false alert")
     decided_by: Literal["interval", "sequence"] = Field(description="kind of interval that decides")
@@ -231,7 +256,7 @@ class DeliveredAlerts(Document):
         default="opacc-delivered/1", description="name and version of this form"
     )
     receivers: dict[str, dict[str, DeliveredItem]] = Field(
-        description="sent items by SHA-256 of the receiver's address, then by audit and kind"
+        description="sent items by SHA-256 of the receiver's address, then by audit, kind, and metric or slices"
     )
 
 
@@ -241,11 +266,15 @@ class AccuracyHistory(Document):
     format: Literal["opacc-history/1"] = Field(default="opacc-history/1", description="name and version of this form")
     name: str = Field(description="name of the audit")
     source: str = Field(description="URI of the output that holds its runs, or of the tables of estimates")
+    number: str | None = Field(
+        default=None, description="the number of the points, such as f1@defect in camera=north; null: the result"
+    )
     points: list[HistoryPoint] = Field(description="estimates of the runs, oldest first")
     populations: list[HistoryPopulation] = Field(
         default=[], description="populations of the points; each forms its own series"
     )
     waiting: list[str] = Field(description="URIs of runs without an estimate yet")
     failed: list[str] = Field(default=[], description="URIs of runs that failed before their first round")
+    without: list[str] = Field(default=[], description="URIs of runs whose estimate does not state the number")
     unread: list[str] = Field(description="files that cannot be read")
     picture: str | None = Field(description="URI of the picture; null: not requested")

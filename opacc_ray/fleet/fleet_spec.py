@@ -20,16 +20,21 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, field_validator, model_validator
 
 from opacc_ray.errors import SpecError, shown
+from opacc_ray.estimators.metrics import ACCURACY
+from opacc_ray.fleet.fleet_documents import Limit
 from opacc_ray.spec import Spec, parse_spec, read_yaml, validated
+from opacc_ray.spec.metric_names import check_metrics, metric_texts
 from opacc_ray.spec.validation import Section
 
 MOST_AUDITS = 10_000
 """Audits of a fleet: a small file may ask for very many pairs."""
+
+Least = Annotated[float, Field(gt=0, lt=1)]
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 
@@ -43,16 +48,47 @@ class AlertLimits(Section):
     max_drop: float | None = Field(
         default=None, ge=0, lt=1, description="raise an alert if the interval of the drop is above this"
     )
+    min_metrics: dict[str, Least] | None = Field(
+        default=None, description="metric, such as f1@defect -> raise an alert if its interval is below this"
+    )
+    min_slices: dict[str, Least] | None = Field(
+        default=None,
+        description="slices of the pool -> raise an alert if the interval of the accuracy of any of them is below this",
+    )
 
-    @property
-    def num_questions(self) -> int:
-        """Return the number of limits."""
-        return (self.min_accuracy is not None) + (self.max_drop is not None)
+    @field_validator("min_metrics")
+    @classmethod
+    def _names_metrics(cls, given: dict[str, float] | None) -> dict[str, float] | None:
+        texts = metric_texts(list(given or ()))
+        if ACCURACY in texts:
+            raise ValueError("accuracy has the limit min_accuracy; give that instead")
+        return given and dict(zip(texts, given.values(), strict=True))
 
     def changed_by(self, own: "AlertLimits | None") -> "AlertLimits":
         """Return these limits, replaced by those that ``own`` names; null there disables a check."""
         named = own.model_dump(include=own.model_fields_set) if own else {}
-        return AlertLimits(**{"min_accuracy": self.min_accuracy, "max_drop": self.max_drop} | named)
+        return AlertLimits(**self.model_dump(include=set(AlertLimits.model_fields)) | named)
+
+    def all(self) -> list[Limit]:
+        """Return every limit."""
+        whole: list[Limit] = []
+        if self.min_accuracy is not None:
+            whole.append(Limit("min_accuracy", self.min_accuracy))
+        if self.max_drop is not None:
+            whole.append(Limit("max_drop", self.max_drop))
+        metrics = [Limit("min_metric", limit, name) for name, limit in (self.min_metrics or {}).items()]
+        return [*whole, *metrics, *(Limit("min_slice", limit, by) for by, limit in (self.min_slices or {}).items())]
+
+    def check(self, spec: Spec, place: str) -> None:
+        """Raise SpecError for a metric or slices that an audit does not have."""
+        try:
+            check_metrics(list(self.min_metrics or ()), spec.model)
+        except SpecError as error:
+            raise SpecError(f"{place}: alerts.min_{error}") from None
+        for by in self.min_slices or ():
+            if by not in spec.slice_names:
+                known = f"there are {', '.join(spec.slice_names)}" if spec.slice_names else "the pool has none"
+                raise SpecError(f"{place}: alerts.min_slices: {shown(by)} is not in pool.slices; {known}; add it there")
 
 
 class AlertSpec(AlertLimits):
@@ -154,7 +190,7 @@ class Fleet(NamedTuple):
     @property
     def alerts(self) -> AlertSpec | None:
         """Return how alerts are decided; None if no audit has limits."""
-        asks = any(item.limits.num_questions for item in self.audits)
+        asks = any(item.limits.all() for item in self.audits)
         return (self.spec.alerts or AlertSpec()) if asks else None
 
 
@@ -178,9 +214,23 @@ def parse_fleet(content: Any, source: str) -> Fleet:
     fleet = Fleet(spec, audits)
     if spec.alerts is not None and fleet.alerts is None and not spec.alerts.receivers:
         raise SpecError(
-            f"{source}: alerts: give min_accuracy, max_drop or both, for the fleet or for some of its audits, or `to`"
+            f"{source}: alerts: give min_accuracy, max_drop, min_metrics or min_slices, for the fleet or for some of "
+            "its audits, or `to`"
         )
+    for item in audits:
+        _check_limits(fleet, item, source)
     return fleet
+
+
+def _check_limits(fleet: Fleet, audit: FleetAudit, source: str) -> None:
+    place = f"{source}, audit {shown(audit.name)}"
+    audit.limits.check(audit.spec, place)
+    beyond = next((limit for limit in audit.limits.all() if limit.of is not None), None)
+    if beyond and fleet.alerts is not None and fleet.alerts.decided_by == "sequence":
+        raise SpecError(
+            f"{place}: alerts.{beyond.kind}s: only the accuracy has an interval that is valid at any time; remove "
+            f"{shown(beyond.of)}, or set decided_by: interval"
+        )
 
 
 def _pairs(fleet: FleetSpec, source: str) -> Iterator[FleetAudit]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from opacc_ray.audit import accuracy
+from opacc_ray.audit.number_rows import NumberRow, slice_row
 from opacc_ray.audit.status import RunStatus, status
 from opacc_ray.errors import OpaccError, counted
 from opacc_ray.estimators.accuracy_estimate import Estimate
@@ -14,6 +15,7 @@ from opacc_ray.fleet.fleet_documents import AlertRule, AuditFailure, AuditSummar
 from opacc_ray.fleet.fleet_spec import Fleet
 from opacc_ray.fleet.queue import Ended, ended
 from opacc_ray.lake.store_uris import Store, join, open_store
+from opacc_ray.report.stated_numbers import worst_slice
 from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.identity import Population, located, versions
 from opacc_ray.runs.run import Run
@@ -107,11 +109,18 @@ def _look(output: str, done: Ended, rule: AlertRule | None, now: datetime) -> Au
             "change": _change(last, before) if last and before else None,
             "waiting": waiting[::-1],
             "notes": stated[0][1].notes if stated else [],
+            "worst": _worst(stated[0][1]) if stated else [],
             "alerts": checks_of(rule, done.audit.limits, last, before) if rule else [],
             "history": history,
             "apart": apart,
         }
     )
+
+
+def _worst(estimate: AccuracyEstimate) -> list[NumberRow]:
+    """Return the slice with the lowest value of each table."""
+    found = [(table, worst_slice(table)) for table in estimate.by_slice]
+    return [slice_row(part, table, name) for table, worst in found if worst for name, part in [worst]]
 
 
 def _of_population(runs: Sequence[Run], wanted: Population) -> tuple[list[Run], str | None]:

@@ -3,14 +3,16 @@
 The page is one HTML file that needs no network and runs no script. Every text of others is escaped.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
 
 from markupsafe import Markup
 
 from opacc_ray.estimators.intervals import clipped
-from opacc_ray.fleet.fleet_documents import AlertCheck, AuditSummary, FleetSummary, HistoryPoint
+from opacc_ray.estimators.metrics import ACCURACY
+from opacc_ray.fleet.fleet_documents import AlertCheck, AuditSummary, FleetSummary, HistoryPoint, Limit
+from opacc_ray.fleet.fleet_spec import AlertLimits
 from opacc_ray.report.facts import Cell, Column, Fact, Table
 from opacc_ray.report.figures import Row, axes, enclosing_ticks, interval_chart, tick_labels
 from opacc_ray.report.numbers import (
@@ -21,12 +23,14 @@ from opacc_ray.report.numbers import (
     ends,
     is_share,
     level_text,
+    noun,
     number,
     sentence,
     stated,
     thousands,
 )
 from opacc_ray.report.rendering import escaped, markdown_table, style, template
+from opacc_ray.report.stated_numbers import measure_of, metric_name, parts_name
 from opacc_ray.svg import NARROW, WIDE, both_widths, dot, figure, name_at, path, shortened_to, text, whisker
 
 TEMPLATES = files("opacc_ray.fleet") / "templates"
@@ -45,6 +49,7 @@ def page(summary: FleetSummary) -> str:
             problems=[(fact.label, shortened_to(fact.text, 600)) for fact in problems(summary)],
             notes=notes_of(summary),
             audits=audit_table(summary),
+            worst=worst_table(summary),
             waiting=waiting_table(summary),
             standings=standings(summary),
             over_time=[(name, drawn) for name, drawn in over_time if drawn is not None],
@@ -62,7 +67,8 @@ def summary_text(summary: FleetSummary) -> str:
     lines += [f"> **{escaped(fact.label)}:** {escaped(fact.text)}\n" for fact in problems(summary)]
     lines += [f"> **{escaped(name)}:** {escaped(note)}\n" for name, note in notes_of(summary)]
     lines += [*markdown_table(audit_table(summary)), ""]
-    waiting = waiting_table(summary)
+    worst, waiting = worst_table(summary), waiting_table(summary)
+    lines += [*markdown_table(worst), ""] if worst.rows else []
     lines += [*markdown_table(waiting), ""] if waiting.rows else []
     lines += [f"{escaped(sentence(text))}\n" for text in apart_texts(summary)]
     lines += [f"{escaped(text)}\n" for text in rule_texts(summary)]
@@ -101,6 +107,26 @@ def _audit_row(item: AuditSummary) -> tuple[Cell, ...]:
     raised = ["FAILED"] * (item.failure is not None) + ["ALERT"] * any(check.raised for check in item.alerts)
     quiet = "not decided" if any(check.value is None for check in item.alerts) else "no alert" if item.alerts else ""
     return label_of(item), value, labels, changed, significance, ", ".join(raised) or quiet
+
+
+def worst_table(summary: FleetSummary) -> Table:
+    """Return the lowest slice of each audit and table, with the interval that holds for all its slices at once."""
+    numbers = (
+        Column("labels", "n", optional=True),
+        Column("in the pool", "n", optional=True),
+        Column("all at once", "n"),
+    )
+    columns = (Column("lowest slice"), Column("of", optional=True), Column("audit"), Column("estimate", "n"), *numbers)
+    rows = []
+    for item in summary.audits:
+        for row in item.worst:
+            measure = measure_of(row.metric, item.last.measure if item.last else row.metric)
+            joint = row.model_copy(update={"low": row.low_together, "high": row.high_together})
+            of = f"{noun(measure) if row.metric == ACCURACY else metric_name(row.metric)} by {parts_name(row.by or '')}"
+            size = "–" if row.size is None else thousands(row.size)
+            cells = (row.slice or "", of, label_of(item), stated(row, measure).value, thousands(row.n), size)
+            rows.append((*cells, stated(joint, measure).interval))
+    return Table(columns, rows)
 
 
 def waiting_table(summary: FleetSummary) -> Table:
@@ -152,19 +178,28 @@ def apart_texts(summary: FleetSummary) -> list[str]:
 def alert_text(audit: AuditSummary, check: AlertCheck) -> str:
     """Return a raised alert as one sentence."""
     measure = audit.last.measure if audit.last else "accuracy"
+    if check.kind == "min_metric":
+        measure = check.of or measure
     low, high, limit = check.low or 0.0, check.high or 0.0, check.limit
     digits = digits_for(low, high)
     confidence = f"at {level_text(check.level)} confidence"
-    if check.kind == "min_accuracy":
+    if check.kind != "max_drop":
         allowed = number(limit, measure, digits)
         between = f"{ends(low, high, measure, digits)}{' %' * is_share(measure)}"
-        return f"{audit.name}: the accuracy is {between} {confidence}, below {allowed}."
+        return f"{audit.name}: the {_subject(check)} is {between} {confidence}, below {allowed}."
     parts = [difference(part, measure, digits).removeprefix("+") for part in (low, high, limit)]
     points = " points" if is_share(measure) else ""
     return (
         f"{audit.name}: the accuracy dropped by {parts[0]} to {parts[1]}{points} {confidence}, "
         f"more than the {parts[2]} allowed."
     )
+
+
+def _subject(check: AlertCheck) -> str:
+    """Return what a check is about."""
+    if check.kind == "min_slice":
+        return f"accuracy in {check.slice} ({parts_name(check.of or '')})"
+    return "accuracy" if check.of is None else metric_name(check.of)
 
 
 def percent_text(limit: float) -> str:
@@ -177,11 +212,10 @@ def rule_texts(summary: FleetSummary) -> list[str]:
     rule = summary.rule
     if rule is None:
         return []
-    limits = {"min_accuracy": rule.min_accuracy, "max_drop": rule.max_drop}
-    usual = {kind: limit for kind, limit in limits.items() if limit is not None}
+    usual = AlertLimits(**rule.model_dump(include=set(AlertLimits.model_fields))).all()
     found = [f"An alert is raised for {_limits_text(usual)}."] if usual else []
     for item in summary.audits:
-        own: dict[str, float] = {check.kind: check.limit for check in item.alerts}
+        own = [Limit(check.kind, check.limit, check.of) for check in item.alerts]
         if own != usual:
             found.append(f"{label_of(item)} has its own limits: {_limits_text(own)}.")
     wider = ", which are wider than those above" * (rule.level > 0.95 or rule.decided_by == "sequence")
@@ -192,9 +226,17 @@ def rule_texts(summary: FleetSummary) -> list[str]:
     ]
 
 
-def _limits_text(limits: Mapping[str, float]) -> str:
-    words = {"min_accuracy": "an interval of the accuracy below {}", "max_drop": "an interval of the drop above {}"}
-    return " or ".join(words[kind].format(percent_text(limit)) for kind, limit in limits.items()) or "no alert"
+def _limits_text(limits: Sequence[Limit]) -> str:
+    return " or ".join(map(_limit_text, limits)) or "no alert"
+
+
+def _limit_text(limit: Limit) -> str:
+    if limit.kind == "max_drop":
+        return f"an interval of the drop above {percent_text(limit.limit)}"
+    if limit.kind == "min_slice":
+        return f"an interval of the accuracy of any {parts_name(limit.of or '')} below {percent_text(limit.limit)}"
+    name = "the accuracy" if limit.of is None else metric_name(limit.of)
+    return f"an interval of {name} below {percent_text(limit.limit)}"
 
 
 # -- figures ---------------------------------------------------------------------------------------------
@@ -223,7 +265,7 @@ def history_figure(points: Sequence[HistoryPoint], name: str) -> Markup | None:
     return both_widths(lambda width: history_at(points, name, width))
 
 
-def history_at(points: Sequence[HistoryPoint], name: str, width: float) -> Markup:
+def history_at(points: Sequence[HistoryPoint], name: str, width: float, title: str = "Accuracy over time") -> Markup:
     """Draw the accuracy over time for one width: one interval per run, one line per population.
 
     ``name`` is unique on the page. With several populations the first point of each has a number.
@@ -245,7 +287,7 @@ def history_at(points: Sequence[HistoryPoint], name: str, width: float) -> Marku
         parts.append(whisker((across, y(point.low)), (across, y(point.high)), "bar own", 4))
         parts.append(dot(across, up, 4.5, "mark own"))
     description = "; ".join(f"{(point.made or '')[:10]}: {', '.join(stated(point, measure))}" for point in points)
-    return figure(name_at(name, width), "Accuracy over time", description, (width, HEIGHT), parts)
+    return figure(name_at(name, width), title, description, (width, HEIGHT), parts)
 
 
 def _times(points: Sequence[HistoryPoint]) -> list[float]:

@@ -4,17 +4,11 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from opacc_ray.estimators.intervals import clipped
-from opacc_ray.report.numbers import digits_for, ends, level_text, noun, number, percent, thousands
-from opacc_ray.runs.estimate_documents import AccuracyEstimate, RoundCounts, StatedEstimate
+from opacc_ray.report.numbers import digits_for, ends, level_text, noun, number, thousands
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, RoundCounts
 
 Cell = str | tuple[str, str]
 """A text, or a text and a note on it."""
-
-
-LEAST_LABELS = 5
-"""Labels of a class from which its numbers are shown; JSON has them all."""
-
-TOO_FEW = "too few labels"
 
 
 class Fact(NamedTuple):
@@ -112,47 +106,6 @@ def round_table(rounds: Sequence[RoundCounts], *, method: bool = True) -> Table:
         rows.append({name: text for name, text in cells.items() if shown.get(name, True)})
     columns = [Column(name, "" if name in ("round", "track", "method") else "n") for name in (rows[0] if rows else ())]
     return Table(columns, [tuple(row.values()) for row in rows])
-
-
-def class_table(estimate: AccuracyEstimate, order: Sequence[str], most: int) -> tuple[Table | None, int]:
-    """Return precision and recall by class, and how many classes were left out.
-
-    Classes come in the given order; of more than ``most`` those with most labels come first.
-    """
-    predicted, true = estimate.by_predicted_class, estimate.by_true_class
-    if predicted is None or true is None:
-        return None, 0
-    pool = estimate.pool_by_predicted_class
-    names = list(dict.fromkeys([*(pool or {}), *predicted, *true]))
-
-    def labels(name: str) -> int:
-        return sum(part[name].n for part in (predicted, true) if name in part)
-
-    if len(names) > most:
-        names.sort(key=lambda name: (-labels(name), -(pool or {}).get(name, 0)))
-    elif order:
-        names.sort(key=lambda name: order.index(name) if name in order else len(order))
-    rows = []
-    for name in names[:most]:
-        num = "–" if pool is None else thousands(pool.get(name, 0))
-        rows.append((name, num, *_class_cells(predicted.get(name)), *_class_cells(true.get(name))))
-    columns = (
-        Column("class"),
-        Column("in the pool", "n", title="examples predicted as the class"),
-        Column("labels", "n", title="labelled examples predicted as the class"),
-        Column("precision", "n", title="accuracy on the examples predicted as the class"),
-        Column("labels", "n", title="labelled examples that belong to the class"),
-        Column("recall", "n", title="accuracy on the examples that belong to the class"),
-    )
-    return Table(columns, rows), max(len(names) - most, 0)
-
-
-def _class_cells(part: StatedEstimate | None) -> tuple[Cell, Cell]:
-    if part is None:
-        return "-", "–"
-    if part.n < LEAST_LABELS and part.low < part.high:
-        return str(part.n), TOO_FEW
-    return str(part.n), (percent(part.value), ends(part.low, part.high))
 
 
 def count_text(number: int) -> str:

@@ -18,10 +18,10 @@ from opacc_ray.audit.label_budget import LabelBudget, WidthCourse
 from opacc_ray.errors import counted
 from opacc_ray.estimators.intervals import clipped
 from opacc_ray.lake.store_uris import open_store, split
-from opacc_ray.report.facts import LEAST_LABELS, TOO_FEW, intervals_of
+from opacc_ray.report.facts import intervals_of
 from opacc_ray.report.numbers import digits_for, ends, is_share, percent, stated, thousands
 from opacc_ray.report.rendering import style
-from opacc_ray.report.report_documents import ClassFailures, RunReport
+from opacc_ray.report.report_documents import RunReport
 from opacc_ray.svg import (
     WIDE,
     Scale,
@@ -48,9 +48,6 @@ LINE_HEIGHT = 250.0
 NOTE_ROOM, CHARACTER = 128.0, 7.5
 """Least pixels to the right of a chart of intervals, and pixels of a character of a longer note."""
 
-MOST_CLASSES = 15
-"""Most rows of a figure of classes; the table has more."""
-
 
 class Row(NamedTuple):
     """A line of a chart of intervals."""
@@ -66,7 +63,7 @@ class Row(NamedTuple):
 
 
 def figures_of(report: RunReport) -> dict[str, Markup]:
-    """Return the figures for which a report has numbers, by name."""
+    """Return the figures of the whole pool for which a report has numbers, by name."""
     made: dict[str, Callable[[float], Markup]] = {}
     if report.estimate is not None:
         made["intervals"] = partial(intervals, report)
@@ -74,10 +71,8 @@ def figures_of(report: RunReport) -> dict[str, Markup]:
         made["course"] = partial(course, report)
     if report.widths is not None:
         made["widths"] = partial(widths, report.widths)
-    if report.reliability is not None:
-        made["failures"] = partial(failures, report)
-        if len(report.reliability.bins) > 1:
-            made["reliability"] = partial(reliability, report)
+    if report.reliability is not None and len(report.reliability.bins) > 1:
+        made["reliability"] = partial(reliability, report)
     if report.values:
         made["values"] = partial(values, report)
     return {name: both_widths(draw) for name, draw in made.items()}
@@ -95,29 +90,6 @@ def intervals(report: RunReport, width: float) -> Markup:
     description = "; ".join(f"{row.name}: {row.note}" for row in rows)
     title = "The interval of this audit and others"
     return interval_chart("intervals", title, description, rows, width, report.measure)
-
-
-def failures(report: RunReport, width: float) -> Markup:
-    """Draw the expected and the observed share of failures of each predicted class."""
-    assert report.reliability is not None
-    classes = report.reliability.classes
-    most_labels = sorted(classes, key=lambda item: -item.labels)[:MOST_CLASSES]
-    rows = [_failure_row(item) for item in classes if item in most_labels]
-    texts = []
-    for row in rows:
-        texts.append(f"{row.name}: expected {percent(row.expected or 0)}")
-        if row.value is not None:
-            texts[-1] += f", found {percent(row.value)} ({ends(row.low or 0, row.high or 0)}, {row.note})"
-    description = "; ".join(texts)
-    title = "Share of failures by predicted class"
-    return interval_chart("failures", title, description, rows, width, "accuracy", zero=True)
-
-
-def _failure_row(item: ClassFailures) -> Row:
-    """Return the row of a class; few labels have an interval of nearly all shares, which is not drawn."""
-    if 0 < item.labels < LEAST_LABELS and item.found_low != item.found_high:
-        return Row(item.name, None, None, None, "own", item.expected, TOO_FEW)
-    return Row(item.name, item.found_low, item.found, item.found_high, "own", item.expected, _labels(item.labels))
 
 
 def interval_chart(
@@ -195,7 +167,7 @@ def tick_labels(marks: Sequence[float], measure: str) -> list[str]:
     return [f"{100 * mark:.{digits}f} %" for mark in marks]
 
 
-def _labels(count: int) -> str:
+def labels_text(count: int) -> str:
     return counted(count, "label") if count else "no label"
 
 
@@ -263,7 +235,8 @@ def course(report: RunReport, width: float) -> Markup:
         parts += [whisker((here, y(point.low)), (here, y(point.high)), "bar own", 5)]
         parts += [dot(here, y(clipped(point)), 5, "mark own")]
     description = "; ".join(
-        f"after round {point.round}, {_labels(point.labels)}: {', '.join(stated(point, measure))}" for point in points
+        f"after round {point.round}, {labels_text(point.labels)}: {', '.join(stated(point, measure))}"
+        for point in points
     )
     title = "The estimate against the labels used"
     return figure(name_at("course", width), title, description, (width, LINE_HEIGHT), parts)
@@ -284,7 +257,7 @@ def reliability(report: RunReport, width: float) -> Markup:
         parts.append(dot(here, y(item.accuracy or 0), 3 + 5 * (item.pool / largest) ** 0.5, "mark own"))
     description = "; ".join(
         f"confidence {percent(item.confidence)}: accuracy {percent(item.accuracy or 0)}, "
-        f"{ends(item.accuracy_low or 0, item.accuracy_high or 0)}, {_labels(item.labels)}"
+        f"{ends(item.accuracy_low or 0, item.accuracy_high or 0)}, {labels_text(item.labels)}"
         for item in bins
     )
     return figure(name_at("reliability", width), "Accuracy against confidence", description, size, parts)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from opacc_ray.errors import counted
 from opacc_ray.estimators.intervals import Value, clipped
+from opacc_ray.estimators.metrics import AVERAGES
 
 
 class Stated(NamedTuple):
@@ -61,13 +62,15 @@ def difference(value: float, measure: str, digits: int = 1) -> str:
 
 
 def is_share(measure: str) -> bool:
-    """Return whether a measure is a share of examples."""
-    return not measure.startswith("mean")
+    """Return whether a measure is read as a percentage: a share of examples, or a mean of shares such as F1."""
+    return not measure.startswith(("mean", "mcc"))
 
 
 def noun(measure: str) -> str:
-    """Return what a result is called: the score of a regression is no accuracy."""
-    return "accuracy" if measure == "accuracy" else "score"
+    """Return what a result is called: a metric by its name, and the score of a regression is no accuracy."""
+    if measure == "accuracy" or "@" in measure or measure in AVERAGES:
+        return measure
+    return "score"
 
 
 def thousands(value: float) -> str:

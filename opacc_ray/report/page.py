@@ -11,27 +11,38 @@ from typing import Any
 import yaml
 
 from opacc_ray.estimators.intervals import clipped
+from opacc_ray.estimators.metrics import FEWEST, WIDEST
 from opacc_ray.report import sentences
 from opacc_ray.report.coverage_page import section
-from opacc_ray.report.facts import LEAST_LABELS, Column, Table, class_table, doubts, interval_table, round_table
-from opacc_ray.report.figures import MOST_CLASSES, figures_of
+from opacc_ray.report.facts import Column, Table, doubts, interval_table, round_table
+from opacc_ray.report.figures import figures_of
 from opacc_ray.report.gallery import Picture, Pictures
 from opacc_ray.report.numbers import digits_for, ends, is_share, level_text, noun, percent, sentence, stated
+from opacc_ray.report.part_figures import MOST_PARTS, class_figures, failure_figure, slice_figure
 from opacc_ray.report.rendering import escaped, markdown_table, style, template
 from opacc_ray.report.report_documents import ConfusionCell, RunReport
+from opacc_ray.report.stated_numbers import (
+    TOO_FEW,
+    class_table,
+    if_predicted_text,
+    metric_table,
+    slice_table,
+    slices_title,
+    whole_pool,
+)
 from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.svg import shortened_to
 
-MOST_ROWS, MATRIX_CLASSES, MOST_CONFUSIONS, SUMMARY_ROWS = 30, 12, 12, 20
-"""Classes of the table, classes up to which confusions are a matrix, confusions listed, and classes of the summary."""
+MOST_ROWS, MATRIX_CLASSES, MOST_CONFUSIONS, SUMMARY_ROWS = 40, 12, 12, 20
+"""Rows of tables of classes and slices, classes up to which confusions are a matrix, confusions listed, and rows of the
+summary."""
 
 UNKNOWN = "not known"
 
 
 def page(report: RunReport, pictures: Pictures) -> str:
     """Return the HTML of a report."""
-    estimate, classes = report.estimate, report.header.spec.model.classes or []
-    by_class, more_classes = class_table(estimate, classes, MOST_ROWS) if estimate else (None, 0)
+    estimate = report.estimate
     return template("page.html").render(
         report=report,
         stated=estimate,
@@ -41,11 +52,7 @@ def page(report: RunReport, pictures: Pictures) -> str:
         claim=_claim(report),
         pictures=pictures,
         has_pictures=any(isinstance(found, Picture) for found in pictures.values()),
-        figures=figures_of(report),
-        most_classes=MOST_CLASSES,
-        least_labels=LEAST_LABELS,
-        by_class=by_class,
-        more_classes=more_classes,
+        figures=figures_of(report) | failure_figure(report) | (class_figures(estimate) if estimate else {}),
         matrix=_matrix(report),
         confusions=_confusions(report),
         gallery=_gallery_table(report),
@@ -64,6 +71,7 @@ def page(report: RunReport, pictures: Pictures) -> str:
         share_of_examples=is_share(report.measure),
         history=sentences.started_from(report.history),
         **_asked(report),
+        **_numbers(report),
     )
 
 
@@ -93,6 +101,46 @@ def _cautions(report: RunReport) -> list[tuple[str, str]]:
     if estimate and estimate.objects and (text := sentences.changed_objects(estimate.objects)):
         found.append(("The pool may have changed." if estimate.objects.reason else "The pool changed.", text))
     return found + [("Is this the right model?", text) for text in report.warnings]
+
+
+def _numbers(report: RunReport) -> dict[str, Any]:
+    """Return the numbers besides the result: metrics, classes and slices."""
+    estimate, classes = report.estimate, report.header.spec.model.classes or []
+    by_class, more_classes = class_table(estimate, classes, MOST_ROWS) if estimate else (None, 0)
+    return {
+        "metrics": metric_table(estimate) if estimate else None,
+        "if_predicted": _if_predicted(estimate) if estimate else [],
+        "by_class": by_class,
+        "more_classes": more_classes,
+        "slices": _slices(report),
+        "most_parts": MOST_PARTS,
+        "too_few": f"“{TOO_FEW.capitalize()}” marks fewer than {FEWEST} labels, "
+        f"or an interval wider than {200 * WIDEST:g} points.",
+    }
+
+
+def _if_predicted(estimate: AccuracyEstimate) -> list[str]:
+    """Return the second statements on metrics of rare classes."""
+    return list(filter(None, (if_predicted_text(name, own) for name, own in estimate.metrics.items())))
+
+
+def _slices(report: RunReport) -> list[dict[str, Any]]:
+    """Return title, figure and rows of each table of slices."""
+    found = []
+    for place, table in enumerate(report.estimate.by_slice if report.estimate else ()):
+        rows, more = slice_table(table, report.measure, MOST_ROWS)
+        found.append(
+            {
+                "title": slices_title(table, report.measure),
+                "figure": slice_figure(report, table, f"slices-{place}"),
+                "has_whole": report.estimate is not None and whole_pool(report.estimate, table.metric) is not None,
+                "rows": rows,
+                "more": more,
+                "num": len(table.slices),
+                "level_together": level_text(table.level_together),
+            }
+        )
+    return found
 
 
 def _claim(report: RunReport) -> list[str]:
@@ -222,15 +270,25 @@ def _result(report: RunReport, stated: AccuracyEstimate) -> list[str]:
     lines = [*markdown_table(interval_table(stated)), ""]
     lines += [f"> {escaped(sentence(text))}\n" for text in doubts(stated)]
     lines += [report.worth, ""] if report.worth else []
+    metrics = metric_table(stated)
+    if metrics:
+        lines += [*markdown_table(metrics), "", *(f"{escaped(text)}\n" for text in _if_predicted(stated))]
     classes, more = class_table(stated, report.header.spec.model.classes or [], SUMMARY_ROWS)
     if classes:
-        others = [f"{more} more classes are in report.json.", ""] if more else []
-        lines += [*_folded("By class", [*markdown_table(classes), "", *others]), ""]
+        lines += _rows("By class", classes, more, "classes")
+    for table in stated.by_slice:
+        rows, more = slice_table(table, report.measure, SUMMARY_ROWS)
+        lines += _rows(slices_title(table, report.measure), rows, more, "slices")
     return lines
 
 
+def _rows(title: str, table: Table, more: int, what: str) -> list[str]:
+    others = [f"{more} more {what} are in report.json.", ""] if more else []
+    return [*_folded(title, [*markdown_table(table), "", *others]), ""]
+
+
 def _folded(title: str, lines: list[str]) -> list[str]:
-    return [f"<details><summary>{title}</summary>", "", *lines, "", "</details>"]
+    return [f"<details><summary>{escaped(title)}</summary>", "", *lines, "", "</details>"]
 
 
 def model_index(report: RunReport, stated: AccuracyEstimate) -> dict[str, object]:

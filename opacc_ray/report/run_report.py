@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from opacc_ray.audit.accuracy import accuracy_of
 from opacc_ray.audit.label_budget import width_course
 from opacc_ray.audit.prior_knowledge import read_history, read_record
 from opacc_ray.audit.run_numbers import RunNumbers, open_for_estimates
-from opacc_ray.errors import counted
+from opacc_ray.errors import DataError, counted
 from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.confidence_sequence import confidence_sequence
 from opacc_ray.estimators.metrics import ACCURACY, Metric
@@ -92,9 +93,10 @@ def gather(
     rounds = read_rounds(run, conflict=conflict, score=score)
     missing = sum(len(item.missing) for item in rounds)
     known = having_labels(rounds)
-    stated = (
-        accuracy.estimate(run, keep=False, level=level, partial=True, conflict=conflict, score=score) if known else None
-    )
+    stated = None
+    if known:
+        fresh = accuracy.estimate(run, keep=False, level=level, partial=True, conflict=conflict, score=score)
+        stated = _with_asked(run, fresh)
     predictions = read_predictions(run)
     wrong = mispredictions(known, predictions) if known else None
     pictures = pictures_of(run, wrong.examples) if wrong else {}
@@ -127,6 +129,22 @@ def gather(
         made_with=versions()["opacc_ray"],
     )
     return report, pictures
+
+
+def _with_asked(run: Run, stated: AccuracyEstimate) -> AccuracyEstimate:
+    """Return an estimate with what `opacc estimate` was asked for in addition, from the same labels at the same level.
+
+    A kept estimate that cannot be read adds nothing.
+    """
+    kept = None
+    with suppress(DataError):
+        kept = run.read_estimate()
+    if kept is None or (kept.labels_digest, kept.level) != (stated.labels_digest, stated.level):
+        return stated
+    known = [(table.metric, table.by) for table in stated.by_slice]
+    more = [table for table in kept.by_slice if (table.metric, table.by) not in known]
+    update = {"metrics": kept.metrics | stated.metrics, "by_slice": [*stated.by_slice, *more]}
+    return stated.model_copy(update=update)
 
 
 def _drawn_by(selection: Selection) -> DrawnBy:

@@ -1,5 +1,6 @@
 """The estimate of a run with all that it states: ``estimate.json``, the answer of `opacc estimate`."""
 
+from html import escape
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -112,8 +113,8 @@ class AssistedEstimate(StatedEstimate):
 class MeanCost(StatedEstimate):
     """The mean cost per example.
 
-    If every error costs the same, it follows from the estimated accuracy. Otherwise it is estimated by the designs of
-    the rounds alone, without predictions from labels, and may differ slightly from what the accuracy implies.
+    If every error costs the same, it follows from the estimated accuracy. Otherwise it is the total of another variable
+    over the pool, with a forecast of its own, and may differ slightly from what the accuracy implies.
     """
 
     costs: dict[str, float | dict[str, float]] = Field(
@@ -156,7 +157,9 @@ class ConfusionShares(Part):
     """Confusion matrix of the pool: rows are true classes, columns are predicted classes."""
 
     classes: list[str] = Field(description="C classes that occur among labels or their predictions, in order")
-    share: list[list[float]] = Field(description="(C, C) share of the pool; all sum to 1")
+    share: list[list[float]] = Field(
+        description="(C, C) share of the pool; all sum to 1, less what is foreseen of other classes"
+    )
     standard_error: list[list[float]] = Field(description="(C, C) estimated standard errors of the shares")
     num: list[list[int]] = Field(description="(C, C) number of labels")
     reason: str | None = Field(description="assumptions of the shares; null if they hold by the sampling design alone")
@@ -229,3 +232,17 @@ class AccuracyEstimate(Basis, StatedEstimate, SealedDocument):
     )
     by_slice: list[SliceTable] = Field(default=[], description="metrics of the slices of the pool, a table for each")
     warnings: list[str] = Field(default=[], description="signs that this may be the wrong model")
+
+    def _repr_html_(self) -> str:
+        return as_html(self) + "".join(f"<div>{escape(name)}</div>{as_html(own)}" for name, own in self._numbers())
+
+    def __str__(self) -> str:
+        return "\n".join([as_text(self), *(f"{name}: {as_text(own)}" for name, own in self._numbers())])
+
+    def _numbers(self) -> list[tuple[str, StatedMetric]]:
+        """Return metrics and slices with their names, of each table the worst slice first."""
+        found = list(self.metrics.items())
+        for table in self.by_slice:
+            worst = sorted(table.slices.items(), key=lambda item: (not item[1].tells, item[1].value, item[0]))
+            found += [(f"{table.metric}, {table.by} {name}", own) for name, own in worst]
+        return found

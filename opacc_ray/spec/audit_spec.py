@@ -224,7 +224,10 @@ class Spec(Section):
         """
         if method != "neyman":
             return dict(parameters)
-        serve = served_texts(parameters["serve"]) if "serve" in parameters else self.served
+        try:
+            serve = served_texts(parameters["serve"]) if "serve" in parameters else self.served
+        except ValueError as error:
+            raise SpecError(f"serve: {error}") from None
         check_served(serve, self.model, self.slice_names)
         return dict(parameters) | ({"serve": in_places(serve, self.model)} if serve else {})
 

@@ -12,9 +12,11 @@ import numpy as np
 import pyarrow.dataset as ds
 import pytest
 from audited_run import CLASSES, KEYS, TRUTH, N, label, write_features, write_pool
+from stated_numbers import CAMERAS, with_numbers
 
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.exported_tables import TABLES, export_tables
+from opacc_ray.audit.number_rows import number_rows
 from opacc_ray.cli.main import main
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.lake.store_uris import open_store
@@ -45,10 +47,16 @@ def table(home: Path, name: str) -> str:
     return f"read_parquet('{home}/{name}/**/*.parquet', hive_partitioning=true, union_by_name=true)"
 
 
+def numbers_of(run: Run) -> int:
+    stated = run.read_estimate()
+    assert stated is not None
+    return len(list(number_rows(stated)))
+
+
 def test_duckdb_reads_what_the_run_holds(run: Run, tmp_path: Path) -> None:
     home = tmp_path / "lake"
     written = export_tables(run, str(home))
-    assert written.rows == {"features": N, "selections": 30, "labels": 30, "estimates": 1}
+    assert written.rows == {"features": N, "selections": 30, "labels": 30, "estimates": 1, "numbers": numbers_of(run)}
     assert query(f"SELECT count(*), count(DISTINCT id), any_value(run) FROM {table(home, 'features')}") == [
         (N, N, run.name)
     ]
@@ -114,6 +122,36 @@ def test_estimates_are_a_history_of_all_runs(run: Run, tmp_path: Path) -> None:
     assert query(f"SELECT count(DISTINCT run) FROM {table(home, 'features')}") == [(2,)]
 
 
+def test_all_numbers_of_an_estimate_are_rows(run: Run, tmp_path: Path) -> None:
+    stated = run.read_estimate()
+    assert stated is not None
+    assert stated.by_predicted_class is not None
+    assert stated.by_true_class is not None
+    run.write_estimate(with_numbers(stated))
+    fields = "value", "low", "high", "low_together", "high_together", "level", "n", "size"
+    export_tables(run, str(tmp_path / "lake"), features=False)
+    found = query(
+        'SELECT metric, "by", slice, value, low, high, low_together, high_together, level, n, size '
+        f"FROM {table(tmp_path / 'lake', 'numbers')}"
+    )
+    assert found[:6] == [
+        ("accuracy", None, None, stated.value, stated.low, stated.high, None, None, 0.95, stated.n, stated.pool_size),
+        ("f1@dog", None, None, 0.7, 0.6, 0.8, None, None, 0.95, 100, stated.pool_size),
+        ("recall@dog", None, None, 0.8, 0.2, 0.93, None, None, 0.95, 100, stated.pool_size),
+        *(("accuracy", "camera", name, *(getattr(own, field) for field in fields)) for name, own in CAMERAS.items()),
+    ]
+    classes = [row[:3] for row in found[6:]]
+    assert classes == [
+        *(("accuracy", "prediction", name) for name in stated.by_predicted_class),
+        *((f"recall@{name}", "truth", name) for name in stated.by_true_class),
+    ]
+    [populations] = query(
+        f"SELECT count(DISTINCT n.population) FROM {table(tmp_path / 'lake', 'numbers')} AS n "
+        f"JOIN {table(tmp_path / 'lake', 'estimates')} AS e USING (population, labels_digest, uri)"
+    )
+    assert populations == (1,)
+
+
 def test_tracks_are_told_apart(run: Run, tmp_path: Path) -> None:
     verbs.select(run.along("second"), "srs", 5, {})
     export_tables(run, str(tmp_path / "lake"), features=False)
@@ -151,7 +189,8 @@ def test_the_command_writes_tables_or_a_case(run: Run, tmp_path: Path, capsys: p
 
     code, out, err = opacc("--to", str(tmp_path / "lake"), "--no-features", "--json")
     assert code == 0, err
-    assert json.loads(out)["rows"] == {"features": 0, "selections": 30, "labels": 30, "estimates": 1}
+    rows = {"features": 0, "selections": 30, "labels": 30, "estimates": 1, "numbers": numbers_of(run)}
+    assert json.loads(out)["rows"] == rows
     for arguments in ((), ("--case", "x.npz", "--to", "lake")):
         code, _, err = opacc(*arguments)
         assert code == 2

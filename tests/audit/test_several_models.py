@@ -1,6 +1,7 @@
 """A run whose labels serve several models: what it draws, and how `opacc compare` states all of them."""
 
 import io
+import json
 import re
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import opacc_ray as opacc
 from opacc_ray.audit import accuracy, several_models, verbs
 from opacc_ray.audit.checks import check
 from opacc_ray.cli import texts
+from opacc_ray.cli.main import main
 from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, OpaccError, SpecError
@@ -105,6 +107,32 @@ def test_a_method_for_one_model_serves_it_alone_and_compares_all(run: Run, other
     assert not found.predicted
     assert sum(own.best for own in found.models) == pytest.approx(1)
     assert found.models[1].accuracy.value == pytest.approx(opacc.estimate(chosen, OUTCOMES[1, chosen.index]).value)
+
+
+@pytest.mark.parametrize("method", ["neyman", "srs"])
+def test_another_metric_is_compared_as_from_python(
+    method: str, run: Run, others: list[Run], capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = verbs.select(run, method, 80, {})
+    answer(run, chosen)
+    kept = {"ids": IDS, "hidden": np.ones((N, 5)), "confidence": CONFIDENCE.astype(np.float32), "classes": CLASSES}
+    pools = [opacc.Pool(**kept, prediction=said) for said in SAID]
+    labels = {name: CLASSES[TRUTH[IDS.index(name)]] for name in chosen.ids}
+    for metric in ("macro_f1", f"recall@{CLASSES[1]}"):
+        found = several_models.compare(run, *others, metric=metric)
+        expected = opacc.compare(chosen, labels, pools=pools, metric=metric)
+        assert found.measure == metric
+        assert [own.accuracy.value for own in found.models] == pytest.approx([own.value for own in expected.models])
+        assert [own.best for own in found.models] == pytest.approx(list(expected.best))
+        for pair, item in zip(found.differences, expected.differences, strict=True):
+            ends = item.difference.low, item.difference.high
+            assert (pair.difference.low, pair.difference.high) == pytest.approx(ends)
+    stated = several_models.compare(run, others[0], metric="macro_f1")
+    assert main(["compare", run.uri, others[0].uri, "--metric", "macro_f1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == stated.to_dict()
+    assert re.search(r"^macro_f1 +\d", terminal_text(texts.comparison(stated)), re.MULTILINE)
+    with pytest.raises(SpecError, match='metric f1@cow has the class "cow"'):
+        several_models.compare(run, others[0], metric="f1@cow")
 
 
 def test_a_pool_in_another_order_is_compared_by_ids_and_by_the_design_alone(tmp_path: Path, run: Run) -> None:

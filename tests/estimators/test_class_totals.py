@@ -112,7 +112,7 @@ def test_class_intervals_cover(method: str, pool: Pool, truth) -> None:
     assert (hits >= binom.ppf(1e-4, 300, 0.95)).all()
 
 
-@pytest.mark.parametrize("method", ["srs", "css"])
+@pytest.mark.parametrize("method", ["srs", "css", "sups", "rhcs", "deepest"])
 def test_costs_of_one_give_the_share_of_failures(method: str, pool: Pool, truth) -> None:
     chosen = opacc.select(pool, method, 60, seed=1)
     cost = cost_of(chosen, pool, truth, 1 - np.eye(C))

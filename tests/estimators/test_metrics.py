@@ -121,6 +121,19 @@ class TestSimpleRandomSample:
         )
 
 
+@pytest.mark.parametrize("level", [0.95, 0.98, 0.999])
+def test_interval_of_a_function_of_one_total_is_no_narrower_than_that_of_the_total(level: float) -> None:
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 2, 2000)
+    pool = opacc.Pool(prediction=np.where(rng.random(2000) < 0.8, truth, 1 - truth))
+    sample = opacc.select(pool, "srs", budget=200)
+    labels = list(map(str, truth[sample.index]))
+    precision = opacc.estimate(sample, labels, level, pool=pool, metric="precision@1")
+    total = opacc.estimate(sample, labels, level, pool=pool, by="prediction")["1"]
+    assert precision.low <= total.low + 0.003
+    assert precision.high >= total.high - 0.003
+
+
 class TestDefinitions:
     @pytest.mark.parametrize("name", CLASS_METRICS)
     def test_parts_without_an_example_give_a_number(self, name: str) -> None:

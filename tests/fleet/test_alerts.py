@@ -15,8 +15,8 @@ from opacc_ray.errors import AlertError
 from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.confidence_sequence import confidence_sequence
 from opacc_ray.estimators.model_comparison import independent_difference
-from opacc_ray.fleet.alerts import checks_of, largest_drop, least_accuracy, rule_of
-from opacc_ray.fleet.fleet_documents import AlertRule
+from opacc_ray.fleet.alerts import checks_of, largest_drop, least_number, rule_of
+from opacc_ray.fleet.fleet_documents import AlertCheck, AlertRule, Limit
 from opacc_ray.fleet.fleet_spec import AlertLimits, AlertSpec
 
 POOL, AUDITS = 4000, 3
@@ -33,6 +33,15 @@ def pool_of(accuracy: float, rng: np.random.Generator) -> np.ndarray:
 def rule_for(asked: AlertSpec, num_audits: int = AUDITS) -> AlertRule:
     """The rule of a fleet whose audits have no limits of their own."""
     return rule_of(asked, [asked] * num_audits)
+
+
+def least_accuracy(rule: AlertRule, found: Estimate | None) -> AlertCheck:
+    """Check the accuracy of an audit without limits of its own."""
+    return least_number(rule, Limit("min_accuracy", rule.min_accuracy or 0.0), found)
+
+
+def most_drop(rule: AlertRule, change: Estimate | None) -> AlertCheck:
+    return largest_drop(rule, Limit("max_drop", rule.max_drop or 0.0), change)
 
 
 @cache
@@ -52,7 +61,7 @@ def alarms(rule: AlertRule, now: float, before: float, n: int, rng: np.random.Ge
     raised = []
     for _ in range(AUDITS):
         new, old = sample(now, n, rule.level, rng), sample(before, n, rule.level, rng)
-        checks = least_accuracy(rule, new), largest_drop(rule, independent_difference(new, old))
+        checks = least_accuracy(rule, new), most_drop(rule, independent_difference(new, old))
         raised.append(any(check.raised for check in checks))
     return raised
 
@@ -106,8 +115,8 @@ def test_a_pair_of_models_needs_far_fewer_labels() -> None:
     for seed in range(50):
         chosen = opacc.select(pool, method="srs", budget=300, seed=seed)
         found = compare(chosen, new[chosen.index], old[chosen.index], rule.level)
-        raised += largest_drop(rule, found.difference).raised
-        alone += largest_drop(rule, independent_difference(found.first, found.second)).raised
+        raised += most_drop(rule, found.difference).raised
+        alone += most_drop(rule, independent_difference(found.first, found.second)).raised
     assert raised >= 30
     assert alone <= 15
 
@@ -136,7 +145,7 @@ def test_a_sequence_keeps_the_share_over_all_analyses_where_the_interval_does_no
 
 def test_what_cannot_be_decided_raises_nothing_and_says_why() -> None:
     rule = rule_for(AlertSpec(min_accuracy=0.9, max_drop=0.1), 1)
-    low, drop = least_accuracy(rule, None), largest_drop(rule, None)
+    low, drop = least_accuracy(rule, None), most_drop(rule, None)
     assert (low.raised, low.value, low.reason) == (False, None, "no round is fully labelled yet")
     assert (drop.raised, drop.value) == (False, None)
 

@@ -11,15 +11,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from small_fleet import Weeks
+from stated_numbers import CAMERAS, METRICS, with_numbers
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, write_run
 
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.exported_tables import POPULATION, export_tables
+from opacc_ray.audit.number_rows import NumberName
 from opacc_ray.cli.fleet_commands import history_text
 from opacc_ray.cli.main import main
 from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.errors import DataError
-from opacc_ray.fleet.accuracy_history import history_in_tables, history_of_runs
+from opacc_ray.fleet.accuracy_history import history_in_tables, history_of_runs, series_of
 from opacc_ray.fleet.fleet_documents import AccuracyHistory, HistoryPoint
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.runs.identity import Population
@@ -108,6 +110,45 @@ def test_tables_keep_every_estimate_that_was_exported(runs: list[Run], tmp_path:
         [(runs[0].uri, 0.95), (runs[1].uri, 0.95), (runs[1].uri, 0.9)]
     )
     assert found.points[0].pool == runs[0].header.pool.digest
+
+
+def test_a_metric_or_a_slice_has_a_history_of_its_own_in_runs_and_in_tables(
+    runs: list[Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stated = runs[0].read_estimate()
+    assert stated is not None
+    runs[0].write_estimate(with_numbers(stated))
+    lake = str(tmp_path / "lake")
+    for run in runs:
+        export_tables(run, lake, features=False)
+    for number, own in (
+        (NumberName("f1@dog"), METRICS["f1@dog"]),
+        (NumberName("accuracy", "camera", "south"), CAMERAS["south"]),
+    ):
+        for found in (history_of_runs("weekly", str(tmp_path), number), history_in_tables("weekly", lake, number)):
+            [point] = found.points
+            assert (point.run, point.measure) == (runs[0].uri, number.metric)
+            assert (point.value, point.low, point.high, point.n) == (own.value, own.low, own.high, own.n)
+            assert found.without == [runs[1].uri]
+            assert found.number == str(number)
+    assert main(["history", "weekly", "--output", str(tmp_path), "--slice", "camera=south"]) == 0
+    told = capsys.readouterr().out
+    assert "accuracy in camera=south" in told
+    assert "60.0 %" in told
+    assert f"the estimate has no accuracy in camera=south: {runs[1].uri}" in told
+    assert main(["history", "weekly", "--output", str(tmp_path), "--slice", "south"]) == 2
+    assert "is not written SLICES=SLICE, as in camera=north" in capsys.readouterr().err
+
+
+def test_a_metric_of_two_populations_is_two_series(tmp_path: Path) -> None:
+    for digest, population in (("11111111", "one"), ("22222222", "two")):
+        run = named(tmp_path, "weekly", digest, PREDICTION, population=population)
+        verbs.select(run, "srs", 60, {})
+        answer(run)
+        run.write_estimate(with_numbers(accuracy.estimate(run)))
+    found = history_of_runs("weekly", str(tmp_path), NumberName("f1@dog"))
+    assert [len(series) for series in series_of(found.points)] == [1, 1]
+    assert len(found.populations) == 2
 
 
 def test_the_command_prints_lines_or_json_and_draws_a_picture(

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from opacc_ray.errors import SpecError
+from opacc_ray.fleet.fleet_documents import Limit
 from opacc_ray.fleet.fleet_spec import load_fleet, parse_fleet
 
 ROOT = Path(__file__).parents[2]
@@ -95,7 +96,7 @@ LISTED = {"name": "one", "model": {"factory": "user:one"}, "pool": {"uri": "a", 
             "f.yaml: two audits have the name 'one'; give each one its own name",
         ),
         ({"concurrency": 0}, "concurrency: Input should be greater than or equal to 1 (value 0)"),
-        ({"alerts": {"false_alarms": 0.1}}, "alerts: give min_accuracy, max_drop or both"),
+        ({"alerts": {"false_alarms": 0.1}}, "alerts: give min_accuracy, max_drop, min_metrics or min_slices"),
         (
             {"models": None, "pools": None, "audits": [LISTED | {"alerts": {"min_acuracy": 0.9}}]},
             "f.yaml, audit \"one\": alerts: unknown key 'min_acuracy' (value 0.9); did you mean 'min_accuracy'?",
@@ -123,3 +124,40 @@ def test_the_example_makes_four_audits() -> None:
         "digits-next-post": 200,
         "digits-next-bank": 400,
     }
+
+
+def test_limits_of_metrics_and_slices_are_named_as_in_the_spec() -> None:
+    pool = {"uri": "x", "format": "features", "columns": {"prediction": "p"}, "slices": ["camera", "folder"]}
+    sample, model = {"method": "srs", "budget": 5}, {"classes": ["cat", "dog"]}
+    alerts = {"min_metrics": {" F1@dog": 0.8, "macro_f1": 0.7}, "min_slices": {"camera": 0.75}}
+    one = {"name": "one", "pool": pool, "sample": sample, "model": model}
+    changed = one | {"name": "two", "alerts": {"min_slices": None, "min_accuracy": 0.5}}
+    listed = {"models": None, "pools": None, "spec": None, "audits": [one, changed], "alerts": alerts}
+    first, second = parse_fleet(content(**listed), "f.yaml").audits
+    metrics = [Limit("min_metric", 0.8, "f1@dog"), Limit("min_metric", 0.7, "macro_f1")]
+    assert first.limits.all() == [*metrics, Limit("min_slice", 0.75, "camera")]
+    assert second.limits.all() == [Limit("min_accuracy", 0.5), *metrics]
+
+
+@pytest.mark.parametrize(
+    ("alerts", "said"),
+    [
+        (
+            {"min_metrics": {"f1@owl": 0.8}},
+            'alerts.min_metrics: metric f1@owl has the class "owl"',
+        ),
+        ({"min_metrics": {"f3x": 0.8}}, "alerts.min_metrics: metric 'f3x': choose one of accuracy"),
+        ({"min_metrics": {"accuracy": 0.8}}, "accuracy has the limit min_accuracy; give that instead"),
+        ({"min_metrics": {"macro_f1": 80}}, "alerts.min_metrics.macro_f1: Input should be less than 1 (value 80)"),
+        ({"min_slices": {"camera": 0.8}}, 'alerts.min_slices: "camera" is not in pool.slices; the pool has none'),
+        (
+            {"min_metrics": {"macro_f1": 0.8}, "decided_by": "sequence"},
+            'alerts.min_metrics: only the accuracy has an interval that is valid at any time; remove "macro_f1"',
+        ),
+    ],
+)
+def test_a_limit_of_a_number_that_there_is_not_is_one_sentence(alerts: dict[str, Any], said: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        parse_fleet(content(alerts=alerts), "f.yaml")
+    assert said in str(caught.value)
+    assert str(caught.value).startswith("f.yaml")

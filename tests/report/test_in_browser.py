@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 from real_browser import SIZES, assert_accessible, assert_fits, needs_browser, opened
 from reported_run import label, write_run
+from stated_numbers import with_numbers
 
 from opacc_ray.audit import verbs
 from opacc_ray.report.characterized import characterize, write_characterization
-from opacc_ray.report.run_report import make_report
+from opacc_ray.report.page import page as page_of
+from opacc_ray.report.run_report import gather, make_report
 
 pytestmark = [pytest.mark.slow, needs_browser]
 
@@ -50,10 +52,15 @@ def addresses(address: str, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     label(regression, verbs.select(regression, "srs", 60, {}).ids)
     runs = {"partial": partial, "none": none, "regression": regression}
     made = {name: Path(make_report(run)[0].files[0]).as_uri() for name, run in runs.items()}
-    return {"whole": address, "coverage": Path(coverage.files[1]).as_uri()} | made
+    report, pictures = gather(partial)
+    assert report.estimate is not None
+    numbers = tmp_path_factory.mktemp("numbers") / "report.html"
+    numbers.write_text(page_of(report.model_copy(update={"estimate": with_numbers(report.estimate)}), pictures))
+    others = {"coverage": Path(coverage.files[1]).as_uri(), "numbers": numbers.as_uri()}
+    return {"whole": address} | others | made
 
 
-@pytest.mark.parametrize("state", ["whole", "partial", "none", "regression", "coverage"])
+@pytest.mark.parametrize("state", ["whole", "partial", "none", "regression", "coverage", "numbers"])
 @pytest.mark.parametrize(("size", "scheme"), [("desktop", "light"), ("phone", "dark")])
 def test_axe_finds_no_violation(browser: Any, addresses: dict[str, str], state: str, size: str, scheme: str) -> None:
     with opened(browser, addresses[state], size, scheme) as (page, _, _):

@@ -1,0 +1,202 @@
+"""Metrics, classes and slices as people read them: names, sentences and tables. Every rendering shows the same rows."""
+
+from collections.abc import Sequence
+
+from opacc_ray.errors import counted
+from opacc_ray.estimators.intervals import Value, clipped
+from opacc_ray.estimators.metrics import ACCURACY, AVERAGES, parse_metric, tells
+from opacc_ray.report.facts import Cell, Column, Table
+from opacc_ray.report.numbers import digits_for, is_share, level_text, noun, number, stated, thousands
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceEstimate, SliceTable, StatedEstimate, StatedMetric
+from opacc_ray.slices import CROSSING
+
+TOO_FEW = "too few labels to tell"
+
+_NAMES = {
+    "npv": "negative predictive value",
+    "balanced_accuracy": "balanced accuracy",
+    "jaccard": "Jaccard index",
+    "mcc": "Matthews correlation",
+}
+
+_MEANINGS = {
+    ACCURACY: "share of the examples that the model gets right",
+    "precision": "share of the examples predicted as the class that belong to it",
+    "recall": "share of the examples of the class that the model finds",
+    "specificity": "share of the examples of other classes that are not predicted as the class",
+    "npv": "share of the examples not predicted as the class that do not belong to it",
+    "balanced_accuracy": "mean of recall and specificity",
+    "jaccard": "share of the examples of the class, or predicted as it, that are both",
+    "mcc": "correlation of prediction and truth: 1 if all are right, 0 if they are unrelated",
+    "prevalence": "share of the examples that belong to the class",
+}
+
+_PARTS = {"prediction": "predicted class", "truth": "true class"}
+
+
+# -- names and sentences ---------------------------------------------------------------------------------
+
+
+def metric_name(text: str) -> str:
+    """Return the name of a metric for people: ``f1@defect`` -> F1 of defect, ``macro_f1`` -> mean F1 of all classes."""
+    metric = parse_metric(text)
+    if metric.name in AVERAGES:
+        return f"mean {_own_name(AVERAGES[metric.name])} of all classes"
+    own = _own_name(metric.name)
+    return own if metric.positive is None else f"{own} of {metric.positive}"
+
+
+def _own_name(name: str) -> str:
+    return _NAMES.get(name) or (name.upper() if name[0] == "f" else name)
+
+
+def meaning_of(text: str) -> str:
+    """Return what a metric is, in a few words."""
+    name = parse_metric(text).name
+    if name in AVERAGES:
+        return "every class counts the same"
+    if name in _MEANINGS:
+        return _MEANINGS[name]
+    beta = name.removeprefix("f")
+    return "harmonic mean of precision and recall" + f"; recall counts {beta} times" * (beta != "1")
+
+
+def parts_name(by: str) -> str:
+    """Return the name of slices for people: ``camera*region`` -> camera and region."""
+    return _PARTS.get(by) or by.replace(CROSSING, " and ")
+
+
+def measure_of(metric: str, measure: str) -> str:
+    """Return what the numbers of a metric are; in a regression, ``accuracy`` is the mean score."""
+    return measure if metric == ACCURACY else metric
+
+
+def slices_title(table: SliceTable, measure: str) -> str:
+    """Return the title of a table of slices."""
+    name = noun(measure) if table.metric == ACCURACY else metric_name(table.metric)
+    return f"{name[:1].upper()}{name[1:]} by {parts_name(table.by)}"
+
+
+def if_predicted_text(metric: str, found: StatedMetric) -> str | None:
+    """Return the second statement on a metric, which trusts the confidence where no label is; None without one."""
+    second = found.if_predicted
+    if second is None:
+        return None
+    name, positive = metric_name(metric), parse_metric(metric).positive or "the class"
+    rises = metric.startswith("prevalence")
+    end = number(second.high if rises else second.low, metric, digits_for(second.low, second.high))
+    own, trusting = (stated(item, metric).interval for item in (found, second))
+    unit = " %" * is_share(metric)
+    return (
+        f"{name[:1].upper()}{name[1:]}: {own}{unit} holds whatever the confidence is worth. If the confidence is right "
+        f"about the examples without a label, it is {trusting}{unit}. It is {'above' if rises else 'below'} {end} only "
+        f"if more than {second.factor:.3g} times as many examples of {positive} hide among these as the confidence "
+        f"predicts. {counted(second.labels, 'label')} drawn there at random would settle that."
+    )
+
+
+def part_tells(part: StatedEstimate) -> bool:
+    """Return whether the interval of a number says something."""
+    return part.tells if isinstance(part, SliceEstimate) else tells(part.low, part.high, part.n)
+
+
+def lowest_first(table: SliceTable) -> list[tuple[str, SliceEstimate]]:
+    """Return the slices by rising value, then those with too few labels to tell."""
+    return sorted(table.slices.items(), key=lambda item: (not item[1].tells, clipped(item[1]), -item[1].size))
+
+
+def worst_slice(table: SliceTable) -> tuple[str, SliceEstimate] | None:
+    """Return the slice with the lowest value, of those with enough labels; None without one."""
+    return next((item for item in lowest_first(table) if item[1].tells), None)
+
+
+# -- tables ----------------------------------------------------------------------------------------------
+
+
+def metric_table(estimate: AccuracyEstimate) -> Table | None:
+    """Return the metrics of an estimate, with what each is; None without any."""
+    if not estimate.metrics:
+        return None
+    level = next(iter(estimate.metrics.values())).level
+    columns = (
+        Column("number"),
+        Column("what it is", optional=True),
+        Column("labels", "n"),
+        Column(f"estimate, {level_text(level)} interval", "n"),
+    )
+    rows = [
+        (metric_name(name), meaning_of(name), thousands(own.n), _number_cell(own, name))
+        for name, own in estimate.metrics.items()
+    ]
+    return Table(columns, rows)
+
+
+def slice_table(table: SliceTable, measure: str, most: int) -> tuple[Table, int]:
+    """Return the first slices, the lowest first, and how many were left out."""
+    own = measure_of(table.metric, measure)
+    columns = (
+        Column(parts_name(table.by)),
+        Column("in the pool", "n", optional=True, title="examples of the pool in the slice"),
+        Column("labels", "n", title="labelled examples in the slice"),
+        Column(noun(measure) if table.metric == ACCURACY else metric_name(table.metric), "n"),
+        Column("all at once", "n", title="interval that holds for all slices of the table together"),
+    )
+    ordered = lowest_first(table)
+    rows = [
+        (name, thousands(part.size), thousands(part.n), _number_cell(part, own), _together(part, own))
+        for name, part in ordered[:most]
+    ]
+    return Table(columns, rows), max(len(ordered) - most, 0)
+
+
+def _together(part: SliceEstimate, measure: str) -> str:
+    joint = part.model_copy(update={"low": part.low_together, "high": part.high_together})
+    return stated(joint, measure).interval
+
+
+def class_table(estimate: AccuracyEstimate, order: Sequence[str], most: int) -> tuple[Table | None, int]:
+    """Return precision and recall by class, and how many classes were left out.
+
+    Classes come in the given order; of more than ``most`` those with most labels come first.
+    """
+    predicted, true = estimate.by_predicted_class, estimate.by_true_class
+    if predicted is None or true is None:
+        return None, 0
+    pool = estimate.pool_by_predicted_class
+    names = list(dict.fromkeys([*(pool or {}), *predicted, *true]))
+
+    def labels(name: str) -> int:
+        return sum(part[name].n for part in (predicted, true) if name in part)
+
+    if len(names) > most:
+        names.sort(key=lambda name: (-labels(name), -(pool or {}).get(name, 0)))
+    elif order:
+        names.sort(key=lambda name: order.index(name) if name in order else len(order))
+    rows = []
+    for name in names[:most]:
+        num = "–" if pool is None else thousands(pool.get(name, 0))
+        rows.append((name, num, *_class_cells(predicted.get(name)), *_class_cells(true.get(name))))
+    columns = (
+        Column("class"),
+        Column("in the pool", "n", title="examples predicted as the class"),
+        Column("labels", "n", title="labelled examples predicted as the class"),
+        Column("precision", "n", title="accuracy on the examples predicted as the class"),
+        Column("labels", "n", title="labelled examples that belong to the class"),
+        Column("recall", "n", title="accuracy on the examples that belong to the class"),
+    )
+    return Table(columns, rows), max(len(names) - most, 0)
+
+
+def _class_cells(part: StatedEstimate | None) -> tuple[Cell, Cell]:
+    return ("-", "–") if part is None else (str(part.n), _number_cell(part, ACCURACY))
+
+
+def _number_cell(part: StatedEstimate, measure: str) -> Cell:
+    """Return a number and its interval; an interval that says little has no number."""
+    texts = stated(part, measure)
+    return (texts.value if part_tells(part) else TOO_FEW), texts.interval
+
+
+def whole_pool(estimate: AccuracyEstimate, metric: str) -> Value | None:
+    """Return a metric of the whole pool; None if it is not stated."""
+    return estimate if metric == ACCURACY else estimate.metrics.get(metric)

@@ -1,0 +1,199 @@
+"""Metrics and slices of a run: what the spec asks, what a command asks, and how they are printed."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import opacc_ray as opacc
+from opacc_ray.audit import accuracy, verbs
+from opacc_ray.cli import texts
+from opacc_ray.cli.terminal import terminal_text
+from opacc_ray.errors import SpecError
+from opacc_ray.labels import label_actions
+from opacc_ray.notebook import Audit
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, IfPredicted
+from opacc_ray.runs.run import Run
+from opacc_ray.spec import Spec, parse_spec
+
+N, CLASSES = 400, ["defect", "fine", "scratch"]
+RNG = np.random.default_rng(3)
+TRUTH = RNG.choice(3, N, p=[0.1, 0.7, 0.2])
+CONFIDENCE = np.clip(RNG.beta(6, 1, N), 0.4, 1).round(3)
+PREDICTION = np.where(RNG.random(N) < CONFIDENCE, TRUTH, (TRUTH + 1) % 3)
+CAMERA = RNG.choice(["north", "south", "shed"], N, p=[0.7, 0.29, 0.01])
+IDS = [f"e{i}" for i in range(N)]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pool") / "pool.parquet"
+    said = [CLASSES[c] for c in PREDICTION]
+    pq.write_table(pa.table({"id": IDS, "said": said, "sure": CONFIDENCE, "camera": CAMERA}), path)
+    return path
+
+
+def spec_of(table: Path, home: Path, method: str = "neyman", **sections: object) -> Spec:
+    columns = {"id": "id", "prediction": "said", "confidence": "sure"}
+    content = {
+        "name": "parts",
+        "pool": {"uri": str(table), "format": "features", "columns": columns, "slices": ["camera"]},
+        "model": {"classes": CLASSES},
+        "sample": {"method": method, "budget": 60},
+        "output": str(home),
+    }
+    return parse_spec(content | sections, "spec")
+
+
+def labelled(spec: Spec) -> Run:
+    run = verbs.run(spec)
+    label(run)
+    return run
+
+
+def label(run: Run) -> None:
+    number = run.rounds()[-1]
+    rows = "".join(f"{name},{CLASSES[TRUTH[int(name[1:])]]}\n" for name in run.read_selection(number).ids)
+    label_actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
+
+
+def in_memory(run: Run, **asked: str) -> object:
+    pool = opacc.Pool(
+        IDS, prediction=PREDICTION, confidence=CONFIDENCE, classes=CLASSES, slices={"camera": CAMERA.tolist()}
+    )
+    selections = [run.read_selection(number) for number in run.rounds()]
+    labels = {name: CLASSES[TRUTH[int(name[1:])]] for part in selections for name in part.ids}
+    return opacc.estimate(selections, labels, pool=pool, **asked)
+
+
+@pytest.mark.parametrize("method", ["srs", "neyman"])
+def test_metrics_and_slices_of_the_spec_are_those_in_memory(method: str, table: Path, tmp_path: Path) -> None:
+    run = labelled(spec_of(table, tmp_path, method, metrics=[{"f1": "defect"}, "accuracy", "macro_recall"]))
+    verbs.next_round(run, 40)
+    label(run)
+    found = accuracy.estimate(run)
+    assert list(found.metrics) == ["f1@defect", "macro_recall"]
+    for name, one in found.metrics.items():
+        expected = in_memory(run, metric=name)
+        assert isinstance(expected, opacc.Estimate)
+        assert one.model_dump(exclude={"if_predicted"}) == expected.to_dict()
+        told = expected.if_predicted
+        assert (one.if_predicted and one.if_predicted.model_dump()) == (told and vars(told))
+    [own] = found.by_slice
+    assert (own.metric, own.by, own.level_together) == ("f1@defect", "camera", 0.95)
+    expected = in_memory(run, metric="f1@defect", by="camera")
+    assert isinstance(expected, dict)
+    assert {name: one.value for name, one in own.slices.items()} == {name: one.value for name, one in expected.items()}
+    assert {name: one.size for name, one in own.slices.items()} == {
+        name: int((name == CAMERA).sum()) for name in ("north", "south", "shed")
+    }
+    for one in own.slices.values():
+        assert one.low_together <= one.low <= one.high <= one.high_together
+    assert not own.slices["shed"].tells
+    assert AccuracyEstimate.from_bytes(found.to_bytes(), "estimate") == found
+
+
+def test_first_metric_is_what_every_round_serves(table: Path, tmp_path: Path) -> None:
+    run = labelled(spec_of(table, tmp_path, metrics=[{"recall": "scratch"}]))
+    verbs.next_round(run, 30)
+    assert [run.read_selection(k).parameters["serve"] for k in (1, 2)] == [["recall@2"]] * 2
+    label(run)
+    verbs.next_round(run, 10, parameters={"serve": ["accuracy", "camera", "f1@fine"]})
+    assert run.read_selection(3).parameters["serve"] == ["accuracy", "camera", "f1@1"]
+    with pytest.raises(SpecError, match="did you mean 'fine'"):
+        verbs.next_round(run, 10, parameters={"serve": "f1@fin"}, close=True)
+    with pytest.raises(SpecError, match="serve: 3 is no number to state"):
+        verbs.next_round(run, 10, parameters={"serve": 3}, close=True)
+
+
+def test_changed_metrics_keep_the_run_its_features_and_its_rounds(table: Path, tmp_path: Path) -> None:
+    run = labelled(spec_of(table, tmp_path))
+    drawn, features = run.read_selection(1).to_dict(), run.complete_features().digest
+    again = verbs.run(spec_of(table, tmp_path, metrics=[{"f1": "defect"}]))
+    assert (again.uri, again.header.digest) == (run.uri, run.header.digest)
+    assert (again.read_selection(1).to_dict(), again.complete_features().digest) == (drawn, features)
+    assert list(accuracy.estimate(Run.open(run.uri)).metrics) == ["f1@defect"]
+
+
+def test_what_is_asked_replaces_what_the_spec_names(table: Path, tmp_path: Path) -> None:
+    run = labelled(spec_of(table, tmp_path, metrics=[{"f1": "defect"}]))
+    asked = Audit.open(run.uri).estimate(metrics=["recall@fine", "accuracy"], by=["camera", "truth"])
+    assert list(asked.metrics) == ["recall@fine"]
+    assert str(asked).splitlines()[1].startswith(f"recall@fine: {asked.metrics['recall@fine'].value:.4f} [")
+    assert "<div>accuracy, camera south</div>" in asked._repr_html_()
+    stated = [(one.metric, one.by) for one in asked.by_slice]
+    assert stated == [("recall@fine", "camera"), ("accuracy", "camera"), ("accuracy", "truth")]
+    assert asked.by_true_class is not None
+    assert asked.by_slice[2].slices["fine"].value == asked.by_true_class["fine"].value
+    assert sum(one.size for one in asked.by_slice[2].slices.values()) == pytest.approx(N, abs=2)
+    for asked_for, words in (
+        ({"metrics": ["f1@defcet"]}, "did you mean 'defect'"),
+        ({"by": ["lens"]}, "the pool has no slices 'lens'"),
+    ):
+        with pytest.raises(SpecError, match=words):
+            accuracy.estimate(run, **asked_for)
+
+
+def test_terminal_states_the_worst_slice_first_and_both_intervals_of_a_rare_class(table: Path, tmp_path: Path) -> None:
+    run = labelled(spec_of(table, tmp_path, metrics=[{"f1": "defect"}]))
+    found = accuracy.estimate(run, metrics=["f1@defect", "accuracy"], by=["camera"])
+    assert [one.metric for one in found.by_slice] == ["f1@defect", "accuracy"]
+    found = found.model_copy(update={"by_slice": found.by_slice[1:]})
+    shown = terminal_text(texts.estimate(found))
+    assert "\nf1 of defect  " in shown
+    lines = [line for line in shown.splitlines() if line.startswith(("camera", "north", "south", "shed"))]
+    assert lines[0].split() == ["camera", "size", "labels", "accuracy", "95", "%", "interval"]
+    values = found.by_slice[0].slices
+    worst = min(("north", "south"), key=lambda name: values[name].value)
+    assert (lines[1].split()[0], lines[-1].split()[0]) == (worst, "shed")
+    assert lines[-1].endswith("too few labels to tell")
+    told = IfPredicted(value=0.5, low=0.4, high=0.6, factor=3.04, labels=400)
+    rare = found.metrics["f1@defect"].model_copy(update={"if_predicted": told})
+    shown = terminal_text(texts.estimate(found.model_copy(update={"metrics": {"f1@defect": rare}})))
+    assert "holds whatever the confidence is worth" in shown
+    assert (
+        "40.0 to 60.0 if it is right about the examples without a label, unless more than 3 times as many hide there "
+        "as it says; 400 labels drawn there at random would settle it"
+    ) in shown
+
+
+def test_many_slices_are_counted(table: Path, tmp_path: Path) -> None:
+    run = labelled(spec_of(table, tmp_path))
+    found = accuracy.estimate(run)
+    [own] = found.by_slice
+    many = {f"camera {i}": own.slices["north"] for i in range(20)}
+    stated = found.model_copy(update={"by_slice": [own.model_copy(update={"slices": many})]})
+    assert "\n… and 5 more (--json has all)" in terminal_text(texts.estimate(stated))
+
+
+def test_score_of_a_regression_is_stated_by_slices(tmp_path: Path) -> None:
+    value = np.linspace(0, 1, 50)
+    path = tmp_path / "pool.parquet"
+    half = np.where(np.arange(50) < 20, "low", "high")
+    pq.write_table(pa.table({"id": [f"e{i}" for i in range(50)], "said": value + 0.1, "half": half}), path)
+    spec = parse_spec(
+        {
+            "name": "values",
+            "pool": {
+                "uri": str(path),
+                "format": "features",
+                "columns": {"id": "id", "prediction": "said"},
+                "slices": ["half"],
+            },
+            "model": {"task": "regression"},
+            "sample": {"method": "srs", "budget": 30},
+            "output": str(tmp_path),
+        },
+        "spec",
+    )
+    run = verbs.run(spec)
+    rows = "".join(f"{name},{value[int(name[1:])].item()!r}\n" for name in run.read_selection(1).ids)
+    label_actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
+    found = accuracy.estimate(run)
+    assert found.by_slice[0].slices["low"].value == pytest.approx(0.99)
+    with pytest.raises(SpecError, match="this model is a regression"):
+        accuracy.estimate(run, by=["prediction"])
+    with pytest.raises(SpecError, match="this model is a regression"):
+        accuracy.estimate(run, metrics=["macro_f1"])

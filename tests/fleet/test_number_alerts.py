@@ -1,0 +1,132 @@
+"""Limits of metrics and slices, and the lowest slice of each audit, in a fleet of one table."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from extracting_here import extracting_here
+
+from opacc_ray.errors import AlertError
+from opacc_ray.estimators.metrics import Metric
+from opacc_ray.fleet.alerts import Evidence
+from opacc_ray.fleet.fleet_documents import AuditSummary
+from opacc_ray.fleet.fleet_spec import load_fleet
+from opacc_ray.fleet.run_fleet import Written, run_fleet
+from opacc_ray.fleet.summary_page import page, summary_text
+from opacc_ray.labels.label_actions import import_labels
+from opacc_ray.runs.run import Run
+
+N = 600
+RNG = np.random.default_rng(2)
+CAMERA = np.array(["front", "rear", "roof"])[RNG.integers(0, 3, N)]
+TRUTH = RNG.integers(0, 2, N)
+WRONG = RNG.random(N) < np.where(CAMERA == "roof", 0.6, 0.05)
+PREDICTION = np.where(WRONG, 1 - TRUTH, TRUTH)
+IDS = [f"x{i:03d}" for i in range(N)]
+
+
+def write_fleet(home: Path, alerts: dict[str, Any]) -> Path:
+    columns = {"key": IDS, "said": PREDICTION, "sure": np.full(N, 0.9), "camera": CAMERA}
+    if not (home / "pool").exists():
+        (home / "pool").mkdir()
+        pq.write_table(pa.table(columns), home / "pool" / "part.parquet")
+    audit = {
+        "name": "weekly-shop",
+        "pool": {
+            "uri": str(home / "pool"),
+            "format": "features",
+            "columns": {"id": "key", "prediction": "said", "confidence": "sure"},
+            "slices": ["camera"],
+        },
+        "model": {"classes": ["cat", "dog"]},
+        "sample": {"method": "srs", "budget": 240},
+        "metrics": ["accuracy", "f1@dog"],
+    }
+    content = {"name": "weekly", "output": str(home / "audits"), "audits": [audit], "alerts": alerts}
+    file = home / "fleet.yaml"
+    file.write_text(yaml.safe_dump(content))
+    return file
+
+
+def run_with(home: Path, alerts: dict[str, Any]) -> Written:
+    with extracting_here():
+        return run_fleet(load_fleet(write_fleet(home, alerts)), trial=False)
+
+
+def audited(home: Path, alerts: dict[str, Any]) -> tuple[Written, AuditSummary]:
+    """The summary of the fleet once all labels are there."""
+    run = Run.open(run_with(home, alerts).summary.audits[0].run or "")
+    if run.read_estimate() is None:
+        rows = "".join(f"{id},{['cat', 'dog'][TRUTH[IDS.index(id)]]}\n" for id in run.read_selection(1).ids)
+        import_labels(run, "labels.csv", f"id,label\n{rows}".encode())
+    written = run_with(home, alerts)
+    return written, written.summary.audits[0]
+
+
+def test_a_metric_and_the_worst_slice_raise_alerts_by_intervals_that_share_the_error(tmp_path: Path) -> None:
+    alerts = {"min_metrics": {"f1@dog": 0.9}, "min_slices": {"camera": 0.6}}
+    written, audit = audited(tmp_path, alerts)
+    metric, part = audit.alerts
+    assert isinstance(written.failure, AlertError)
+    evidence = Evidence.of(Run.open(audit.run or ""))
+    assert evidence is not None
+    level = 1 - 0.05 / 2
+    expected = evidence.metric("f1@dog", level)
+    assert (metric.kind, metric.of, metric.limit, metric.raised) == ("min_metric", "f1@dog", 0.9, True)
+    assert (metric.value, metric.low, metric.high, metric.level) == (expected.value, expected.low, expected.high, level)
+    assert (part.kind, part.of, part.slice, part.raised) == ("min_slice", "camera", "roof", True)
+    with evidence._numbers("camera") as numbers:
+        each = numbers.estimates.by_slice(Metric("accuracy"), "camera", 1 - 0.05 / 2 / 3)
+    assert (part.low, part.high) == (each["roof"].low, each["roof"].high)
+    assert part.high == min(own.high for own in each.values())
+    text = summary_text(written.summary)
+    assert "weekly-shop: the F1 of dog is" in text
+    assert "weekly-shop: the accuracy in roof \\(camera\\) is" in text
+    assert "an interval of F1 of dog below 90 % or an interval of the accuracy of any camera below 60 %" in text
+
+
+def test_limits_that_hold_raise_nothing_and_a_changed_file_decides_anew(tmp_path: Path) -> None:
+    written, audit = audited(tmp_path, {"min_metrics": {"f1@dog": 0.3}, "min_slices": {"camera": 0.2}})
+    assert written.failure is None
+    assert [check.raised for check in audit.alerts] == [False, False]
+    assert [check.slice for check in audit.alerts] == [None, "roof"]
+
+
+def test_an_audit_without_labels_decides_nothing(tmp_path: Path) -> None:
+    [audit] = run_with(tmp_path, {"min_metrics": {"f1@dog": 0.9}, "min_slices": {"camera": 0.6}}).summary.audits
+    assert [(check.value, check.slice, check.raised) for check in audit.alerts] == [(None, None, False)] * 2
+    assert {check.reason for check in audit.alerts} == {"no round is fully labelled yet"}
+
+
+def test_the_lowest_slice_has_the_interval_for_all_slices_at_once(tmp_path: Path) -> None:
+    written, audit = audited(tmp_path, {"min_accuracy": 0.1})
+    [row] = audit.worst
+    stated = Run.open(audit.run or "").read_estimate()
+    assert stated is not None
+    own = stated.by_slice[0].slices["roof"]
+    assert (row.metric, row.by, row.slice, row.size, row.n) == ("accuracy", "camera", "roof", own.size, own.n)
+    assert (row.low_together, row.high_together) == (own.low_together, own.high_together)
+    assert own.low_together < own.low
+    assert own.low_together <= 1 - WRONG[CAMERA == "roof"].mean() <= own.high_together
+    assert "Lowest slices" in page(written.summary)
+    assert "accuracy by camera" in summary_text(written.summary)
+
+
+@pytest.mark.slow
+def test_no_slice_below_its_limit_raises_an_alert_in_at_most_the_stated_share() -> None:
+    """All slices are just as accurate as asked for: nothing could alarm more often."""
+    import opacc_ray as opacc
+
+    rng, repetitions, raised = np.random.default_rng(5), 400, 0
+    slices = np.repeat(np.arange(5), 400)
+    outcome = np.concatenate([rng.permutation([1.0] * 320 + [0.0] * 80) for _ in range(5)])
+    pool = opacc.Pool(prediction=np.zeros(2000), slices={"camera": slices})
+    for seed in range(repetitions):
+        chosen = opacc.select(pool, method="srs", budget=200, seed=seed)
+        found = opacc.estimate(chosen, outcome[chosen.index], 1 - 0.1 / 5, pool=pool, by="camera")
+        raised += min(own.high for own in found.values()) < 0.8
+    assert raised <= 0.1 * repetitions

@@ -1,0 +1,191 @@
+"""Metrics, classes and slices of a report: the same rows on the page and in the summary, with what they rest on."""
+
+import re
+from pathlib import Path
+
+import pytest
+from reported_run import label, write_run
+from stated_numbers import CAMERAS, METRICS, metric, slice_of, table, with_numbers
+
+from opacc_ray.audit import verbs
+from opacc_ray.estimators.metrics import AVERAGES, CLASS_METRICS, tells
+from opacc_ray.report.gallery import Pictures
+from opacc_ray.report.page import page, summary
+from opacc_ray.report.report_documents import RunReport
+from opacc_ray.report.run_report import gather
+from opacc_ray.report.stated_numbers import (
+    class_table,
+    if_predicted_text,
+    lowest_first,
+    meaning_of,
+    metric_name,
+    parts_name,
+    worst_slice,
+)
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceTable
+
+
+@pytest.fixture(scope="module")
+def gathered(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunReport, Pictures]:
+    run = write_run(tmp_path_factory.mktemp("numbers"))
+    label(run, verbs.select(run, "srs", 80, {}).ids)
+    return gather(run)
+
+
+def estimate_of(gathered: tuple[RunReport, Pictures]) -> AccuracyEstimate:
+    assert gathered[0].estimate is not None
+    return gathered[0].estimate
+
+
+def page_of(gathered: tuple[RunReport, Pictures], estimate: AccuracyEstimate) -> str:
+    report, pictures = gathered
+    return page(report.model_copy(update={"estimate": estimate}), pictures)
+
+
+def section(html: str, name: str) -> str:
+    return html[html.index(f'<section aria-labelledby="{name}"') :].partition("</section>")[0]
+
+
+def rows_of(html: str, label: str) -> list[list[str]]:
+    """The texts of the cells of a table, row by row."""
+    body = html[html.index(f'aria-label="{label}"') :].partition("<tbody>")[2].partition("</tbody>")[0]
+    texts = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in body.split("</tr>") if row.strip()]
+    return [[re.sub(r"<[^>]+>", "", cell).replace("\N{NO-BREAK SPACE}", " ") for cell in row] for row in texts]
+
+
+def test_numbers_asked_for_have_a_name_a_meaning_and_both_statements(gathered: tuple[RunReport, Pictures]) -> None:
+    html = section(page_of(gathered, with_numbers(estimate_of(gathered))), "metrics").replace("\N{NO-BREAK SPACE}", " ")
+    assert rows_of(html, "Metrics of the whole pool") == [
+        ["F1 of dog", "harmonic mean of precision and recall", "100", "70.0 % 60.0 to 80.0"],
+        [
+            "recall of dog",
+            "share of the examples of the class that the model finds",
+            "100",
+            "too few labels to tell 20.0 to 93.0",
+        ],
+    ]
+    assert html.count("<p>Recall of dog: 20.0 to 93.0 % holds whatever the confidence is worth.") == 1
+    assert "about the examples without a label, it is 84.0 to 93.0 %. It is below 84.0 % only if more than 3" in html
+    assert "400 labels drawn there at random would settle that." in html
+
+
+def test_a_share_that_rises_with_what_is_hidden_has_an_upper_end_to_exceed() -> None:
+    text = if_predicted_text("prevalence@dog", METRICS["recall@dog"])
+    assert text is not None
+    assert "It is above 93.0 % only if more than 3 times as many examples of dog hide" in text
+    assert if_predicted_text("f1@dog", METRICS["f1@dog"]) is None
+
+
+def test_slices_come_by_rising_value_with_both_intervals_and_those_that_say_nothing_last(
+    gathered: tuple[RunReport, Pictures],
+) -> None:
+    html = section(page_of(gathered, with_numbers(estimate_of(gathered))), "slices").replace("\N{NO-BREAK SPACE}", " ")
+    assert rows_of(html, "Accuracy by camera") == [
+        ["south", "50", "40", "60.0 % 45.0 to 70.0", "35.0 to 80.0"],
+        ["north", "50", "40", "90.0 % 80.0 to 95.0", "70.0 to 100"],
+        ["roof", "3", "1", "too few labels to tell 0 to 90.0", "0 to 100"],
+    ]
+    drawn = html[html.index('aria-labelledby="slices-0-w-title') :].partition("</svg>")[0]
+    assert drawn.count('class="mark own"') == 2
+    assert drawn.count('class="edge claim"') == 3  # the whole pool, in each row
+    assert "south: 60.0 % (45.0 to 70.0, 40 labels); north" in drawn
+    assert "roof: too few labels to tell" in drawn
+
+
+def test_a_page_has_forty_slices_and_the_document_all(gathered: tuple[RunReport, Pictures]) -> None:
+    many = {f"c{k:02d}": slice_of(0.5 + k / 200, 0.4, 0.9) for k in range(43)}
+    estimate = with_numbers(estimate_of(gathered), {}, [table("camera", many)])
+    html = page_of(gathered, estimate)
+    assert "Numbers asked for" not in html
+    found = section(html, "slices")
+    assert [row[0] for row in rows_of(found, "Accuracy by camera")] == [f"c{k:02d}" for k in range(40)]
+    assert "3 more slices are in report.json only." in found
+    assert "These are the first 15 of 43 slices." in found
+    report = gathered[0].model_copy(update={"estimate": estimate})
+    assert set(report.to_dict()["estimate"]["by_slice"][0]["slices"]) == set(many)
+    assert "23 more slices are in report.json." in summary(report)
+
+
+def test_a_table_in_which_no_slice_says_anything_has_no_figure(gathered: tuple[RunReport, Pictures]) -> None:
+    estimate = with_numbers(estimate_of(gathered), {}, [table("camera", {"roof": CAMERAS["roof"]}, "f1@dog")])
+    found = section(page_of(gathered, estimate), "slices")
+    assert "F1 of dog by camera" in found
+    assert "<svg" not in found
+    assert worst_slice(estimate.by_slice[0]) is None
+
+
+def test_the_summary_has_the_rows_of_the_page(gathered: tuple[RunReport, Pictures]) -> None:
+    text = summary(gathered[0].model_copy(update={"estimate": with_numbers(estimate_of(gathered))}))
+    assert r"| F1 of dog | harmonic mean of precision and recall | 100 | 70.0 % \(60.0 to 80.0\) |" in text
+    assert r"| south | 50 | 40 | 60.0 % \(45.0 to 70.0\) | 35.0 to 80.0 |" in text
+    assert "<details><summary>Accuracy by camera</summary>" in text
+
+
+def test_slices_with_hostile_names_are_nothing_but_text(gathered: tuple[RunReport, Pictures]) -> None:
+    evil = "<script>alert(1)</script>|`](x"
+    estimate = with_numbers(estimate_of(gathered), {}, [table(evil, {evil: CAMERAS["north"]})])
+    html = page_of(gathered, estimate)
+    assert "<script" not in html
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+    outside = summary(gathered[0].model_copy(update={"estimate": estimate})).partition("```yaml")[0]
+    assert "<script" not in outside
+    assert "<details><summary>Accuracy by &lt;script&gt;" in outside
+
+
+def test_every_class_of_the_document_has_a_row_and_is_drawn_where_it_says_something(
+    gathered: tuple[RunReport, Pictures],
+) -> None:
+    estimate = estimate_of(gathered)
+    assert estimate.by_predicted_class is not None
+    names = list(estimate.by_predicted_class)
+    few, wide, known = metric(0.9, 0.88, 0.95, 4), metric(0.5, 0.2, 0.8), metric(1.0, 1.0, 1.0, 2)
+    changed = estimate.model_copy(update={"by_predicted_class": dict(zip(names, (few, wide, known), strict=True))})
+    rows, more = class_table(changed, names, 40)
+    assert rows is not None
+    assert ([row[3] for row in rows.rows], more) == (
+        [
+            ("too few labels to tell", "88.0 to 95.0"),
+            ("too few labels to tell", "20.0 to 80.0"),
+            ("100 %", "100 to 100"),
+        ],
+        0,
+    )
+    drawn = section(page_of(gathered, changed), "classes")
+    figure = drawn[drawn.index('aria-labelledby="precision-w-title') :].partition("</svg>")[0]
+    assert figure.count('class="mark own"') == 1
+    assert figure.count("too few labels to tell</text>") == 2
+
+
+@pytest.mark.parametrize(
+    ("labels", "low", "high", "enough"),
+    [(5, 0.2, 0.7, True), (4, 0.2, 0.7, False), (50, 0.2, 0.71, False), (1, 0.5, 0.5, True)],
+)
+def test_five_labels_and_fifty_points_are_enough(labels: int, low: float, high: float, enough: bool) -> None:
+    assert tells(low, high, labels) is enough
+
+
+def test_every_metric_has_a_name_and_a_meaning_for_people() -> None:
+    for name in (*AVERAGES, *CLASS_METRICS, "accuracy", "f0.5"):
+        assert "_" not in metric_name(name)
+        assert meaning_of(name)
+    assert metric_name("macro_f1") == "mean F1 of all classes"
+    assert metric_name("f0.5@stop sign") == "F0.5 of stop sign"
+    assert meaning_of("f2") == "harmonic mean of precision and recall; recall counts 2 times"
+    assert (parts_name("camera*region"), parts_name("truth")) == ("camera and region", "true class")
+
+
+def test_the_lowest_slice_that_says_something_is_the_worst() -> None:
+    cameras: SliceTable = table("camera", CAMERAS)
+    assert [name for name, _ in lowest_first(cameras)] == ["south", "north", "roof"]
+    found = worst_slice(cameras)
+    assert found is not None
+    assert found[0] == "south"
+
+
+def test_the_page_of_docs_names_the_headings_of_a_report(gathered: tuple[RunReport, Pictures]) -> None:
+    docs = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
+    named = re.findall(r"^\| ([^|`]+?) \|", docs.partition("| section |")[2].partition("\n\n")[0], re.MULTILINE)
+    named.remove("What the pool covers")  # characterize/test_characterize_command.py has it
+    named.remove("Round by round")  # from two rounds on
+    found = re.findall(r"<h2[^>]*>([^<]+)</h2>", page_of(gathered, with_numbers(estimate_of(gathered))))
+    assert named == found
