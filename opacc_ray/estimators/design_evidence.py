@@ -22,7 +22,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.estimators.intervals import Interval, cut, student_widening, weighted_clopper_pearson
+from opacc_ray.estimators.intervals import (
+    Interval,
+    Moments,
+    cut,
+    student_widening,
+    weighted_clopper_pearson,
+    weighted_share_interval,
+)
 from opacc_ray.estimators.rounds import LinearEstimator, linear_estimator
 from opacc_ray.estimators.totals import Array, Codes, Groups, Variable, labelled_in
 from opacc_ray.selection import Selection
@@ -38,6 +45,7 @@ class DesignShare(NamedTuple):
     size: float  # N_D
     labelled: float  # distinct labels in D
     events: float  # their sum
+    rest: Moments | None = None  # mean and variance of 1 - v, where they do not follow from those of v
 
     @property
     def error(self) -> float:
@@ -56,7 +64,12 @@ class DesignShare(NamedTuple):
             return known, known
         if not self.labelled:
             return 0.0, 1.0
-        wide = self.variance * student_widening(self.degrees, level) ** 2
+        widen = student_widening(self.degrees, level) ** 2
+        wide = self.variance * widen
+        if self.rest is not None:
+            return weighted_share_interval(
+                Moments(self.value, wide), self.rest.widened(widen), self.largest_weight, level
+            )
         low, high = weighted_clopper_pearson(max(self.value, 0.0), wide, self.largest_weight, level)
         few, _ = weighted_clopper_pearson(max(1 - self.value, 0.0), wide, self.largest_weight, level)
         high = max(high, 1 - few) if self.value > 0.5 else high
@@ -81,9 +94,8 @@ class DesignEvidence:
         """Return the mean of a variable over each domain; ``domain`` (G,) is that of each group, or -1."""
         where = domain[self.group]
         if num_domains == 1 and (domain == 0).all():
-            value, variance, found = self._of_pool(variable)
-        else:
-            value, variance, found = self._ratios(variable, where, num_domains)
+            return [self._of_pool(variable)]
+        value, variance, found = self._ratios(variable, where, num_domains)
         weight = self.design.largest_weight / np.maximum(found, 1e-300)
         sizes = np.bincount(domain[domain >= 0], weights=self.sizes[domain >= 0], minlength=num_domains)
         labelled, events = labelled_in(self.index, where, variable.values, num_domains)
@@ -104,10 +116,13 @@ class DesignEvidence:
         weight = self.design.largest_weight / np.maximum(found, 1e-300)
         return np.asarray(variance + np.where(found > 0, 0.5 * weight**2 * mean, 0.0))
 
-    def _of_pool(self, variable: Variable) -> tuple[Array, Array, Array]:
-        """Return the same of the whole pool by the design's own estimator: its d̂ is known to be 1."""
-        values = self.groups.factor(self.index) * variable.values
-        return np.array([self.design.mean(values)]), np.array([self.design.variance(values)]), np.ones(1)
+    def _of_pool(self, variable: Variable) -> DesignShare:
+        """Return the mean over the whole pool by the design's own estimator."""
+        design, values = self.design, self.groups.factor(self.index) * variable.values
+        own, rest = (Moments(float(design.mean(x)), float(design.variance(x))) for x in (values, 1 - values))
+        labelled, events = labelled_in(self.index, np.zeros(len(self.index), dtype=np.int64), variable.values, 1)
+        counts = float(self.sizes.sum()), float(labelled[0]), float(events[0])
+        return DesignShare(design.degrees, *own, design.largest_weight, *counts, rest)
 
     def _ratios(self, variable: Variable, where: Codes, num: int) -> tuple[Array, Array, Array]:
         """Return R, v(R) and d̂ of each domain; where no label is, R is the mean of all labels."""
