@@ -18,7 +18,6 @@ from opacc_ray.estimators.metric_comparison import Labelled, compare_metric, lin
 from opacc_ray.estimators.metrics import ACCURACY, AVERAGES, Metric, find_place, is_of_class, parse_metric
 from opacc_ray.estimators.model_comparison import SeveralModels
 from opacc_ray.estimators.rounds import Outcome, checked_rounds, linear_estimator
-from opacc_ray.estimators.scores import AUC, SCORES
 from opacc_ray.estimators.statement import baseline
 from opacc_ray.history import History, histories_of
 from opacc_ray.parts.view import Pools, View, listed, view_of
@@ -246,7 +245,7 @@ def compare(
     asked = parse_metric(metric if positive is None else f"{metric}@{positive}")
     if asked.name == ACCURACY:
         return compare_outcomes(selection, outcomes, level, pools=pools, history=history, predictions=predictions)
-    if asked.name in (*SCORES, AUC):
+    if asked.judges_confidence:
         raise SpecError(f"{asked} is not compared between models; estimate it for each, or compare the accuracy")
     if pools is None:
         raise SpecError(f"{asked} needs the pool of each model: compare(…, labels, pools=[…], metric={metric!r})")

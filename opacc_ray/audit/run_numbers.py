@@ -61,7 +61,8 @@ def asked_of(run: Run, metrics: Sequence[str] | None = None, by: Sequence[str] |
         raise SpecError(f"--by {of_classes[0]} needs classes, and this model is a regression; remove it")
     classes = class_names(run)
     wanted = [checked_metric(text, classes) for text in (spec.metrics if metrics is None else metrics)]
-    of_slices = wanted[: None if metrics else 1] or [Metric(ACCURACY)]
+    of_parts = [metric for metric in wanted if not metric.judges_confidence]
+    of_slices = of_parts[: None if metrics else 1] or [Metric(ACCURACY)]
     tables = list[tuple[Metric, str]]()
     for name in dict.fromkeys(spec.slice_names if by is None else by):
         tables += [(metric, name) for metric in ([Metric(ACCURACY)] if name in _OF_CLASSES else of_slices)]
@@ -84,7 +85,7 @@ def checked_metric(text: str, classes: Sequence[str] | None) -> Metric:
 @contextmanager
 def open_for_estimates(run: Run, selections: Sequence[Selection]) -> Iterator[View]:
     """Open what estimates from these rounds read of the pool: for `neyman` the features that its predictions use."""
-    optional = ()
+    optional: tuple[str, ...] = ("confidence",)
     if uses_regression(selections):
         optional = parse_parameters(selections[0].method, selections[0].parameters).optional_features
     with feature_store.open_view(run, (), optional) as view:

@@ -24,7 +24,8 @@ misprediction of true class y as ŷ moves the average by
     W(y, ŷ) = ∂g/∂FN_y - ∂g/∂TP_ŷ
 
 so g is estimated from the totals, and its variance is that of the total of W over mispredictions; a mean cost is the
-same with costs as W. The interval is normal on the scale of log(g/(1 - g)), with Student's quantile.
+same with costs as W. The interval is Wilson's at the size of the simple random sample with the same variance,
+with Student's quantile.
 
 Legend: N pool, C classes, A predicted as c, P its size, TP and FN true positives and false negatives.
 """
@@ -41,7 +42,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import SpecError, shown
 from opacc_ray.estimators.accuracy_estimate import Estimate, IfPredicted, within_interval
-from opacc_ray.estimators.intervals import normal_quantile
+from opacc_ray.estimators.intervals import normal_quantile, wilson
 from opacc_ray.estimators.scores import AUC, OVERCONFIDENCE, SCORES
 from opacc_ray.estimators.totals import LEVELS, DomainShare, Share, quantiles
 
@@ -125,6 +126,11 @@ class Metric(NamedTuple):
         name = AVERAGES.get(self.name, self.name)
         found = _BETA.match(name)
         return CLASS_METRICS[name] if name in CLASS_METRICS or not found else f_score(float(found[1]))
+
+    @property
+    def judges_confidence(self) -> bool:
+        """Whether it is about the confidence, not the answers: then it is stated of the whole pool only."""
+        return self.name in (*SCORES, AUC)
 
     @property
     def lowest(self) -> float:
@@ -272,14 +278,12 @@ def slopes(metric: Metric, tp: Array, fn: Array, size: Parts) -> tuple[float, Ar
 def average_interval(
     value: float, error: float, degrees: float, level: float, lowest: float = 0.0
 ) -> tuple[float, float]:
-    """Return the interval of an average in [0, 1], normal on the scale of its log odds; normal from ``lowest`` < 0."""
-    from scipy.special import expit
+    """Return Wilson's interval of an average in [0, 1], at the size with the same error; normal from ``lowest`` < 0."""
     from scipy.stats import t
 
     half = float(t.ppf((1 + level) / 2, max(degrees, 1.0))) * error
-    if error <= 0 or lowest < 0 or not 0 < value < 1:
+    if error <= 0 or lowest < 0:
         return max(value - half, lowest), min(value + half, 1.0)
-    width = half / (value * (1 - value))
-    odds = math.log(value / (1 - value))
-    low, high = expit([odds - width, odds + width]).tolist()
-    return low, high
+    nearest = min(error, 0.5)
+    inside = min(max(value, nearest), 1 - nearest)
+    return wilson(min(max(value, 0.0), 1.0), inside * (1 - inside) * (normal_quantile(level) / half) ** 2, level)

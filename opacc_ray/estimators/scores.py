@@ -12,8 +12,8 @@ labels of its influence function times their errors (J. Hájek's projection; E. 
 
     u = (F₋(s) - θ)/P₊ - (1 - F₊(s) - θ)/P₋       P₊, P₋ expected positives and negatives, F their scores' distributions
 
-so its bias is of second order in the errors of q. The interval is normal on the scale of log odds, with Student's
-quantile (:func:`opacc_ray.estimators.metrics.average_interval`); that of the overconfidence is normal.
+so its bias is of second order in the errors of q. The intervals are Wilson's, with Student's quantile
+(:func:`opacc_ray.estimators.metrics.average_interval`); that of the overconfidence is normal.
 
 Legend: N pool, f failure, c confidence, s score, q probability of the class.
 """

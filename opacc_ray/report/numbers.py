@@ -6,6 +6,7 @@ from typing import NamedTuple
 from opacc_ray.errors import counted
 from opacc_ray.estimators.intervals import Value, clipped
 from opacc_ray.estimators.metrics import AVERAGES
+from opacc_ray.estimators.scores import SCORES
 
 
 class Stated(NamedTuple):
@@ -63,12 +64,12 @@ def difference(value: float, measure: str, digits: int = 1) -> str:
 
 def is_share(measure: str) -> bool:
     """Return whether a measure is read as a percentage: a share of examples, or a mean of shares such as F1."""
-    return not measure.startswith(("mean", "mcc"))
+    return not measure.startswith(("mean", "mcc", "brier", "auc"))
 
 
 def noun(measure: str) -> str:
     """Return what a result is called: a metric by its name, and the score of a regression is no accuracy."""
-    if measure == "accuracy" or "@" in measure or measure in AVERAGES:
+    if measure == "accuracy" or "@" in measure or measure in (*AVERAGES, *SCORES):
         return measure
     return "score"
 

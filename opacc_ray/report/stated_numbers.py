@@ -17,6 +17,8 @@ _NAMES = {
     "balanced_accuracy": "balanced accuracy",
     "jaccard": "Jaccard index",
     "mcc": "Matthews correlation",
+    "brier": "Brier score",
+    "auc": "AUC",
 }
 
 _MEANINGS = {
@@ -29,6 +31,9 @@ _MEANINGS = {
     "jaccard": "share of the examples of the class, or predicted as it, that are both",
     "mcc": "correlation of prediction and truth: 1 if all are right, 0 if they are unrelated",
     "prevalence": "share of the examples that belong to the class",
+    "brier": "mean square of confidence minus correctness (0 or 1): 0 is best",
+    "overconfidence": "mean confidence minus accuracy",
+    "auc": "chance that an example of the class has a higher score than another",
 }
 
 _PARTS = {"prediction": "predicted class", "truth": "true class"}

@@ -16,7 +16,7 @@ from opacc_ray.estimators.class_totals import ClassTotals, Labels
 from opacc_ray.estimators.design_evidence import DesignEvidence
 from opacc_ray.estimators.metrics import ACCURACY, AVERAGES, Metric, find_place
 from opacc_ray.estimators.rounds import Outcome
-from opacc_ray.estimators.scores import AUC, SCORES, Linear, auc_of, score_of
+from opacc_ray.estimators.scores import AUC, Linear, auc_of, score_of
 from opacc_ray.estimators.totals import Evidence, Groups
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.view import View
@@ -97,7 +97,7 @@ class MetricEstimates:
 
         Raises SpecError or LabelError as :meth:`by_slice`, and DataError without the confidence that one is about.
         """
-        if metric.name in (*SCORES, AUC):
+        if metric.judges_confidence:
             return self._linear(metric, level)
         return self.totals().estimate(metric, self._class_of(metric), level)[0]
 
@@ -111,6 +111,8 @@ class MetricEstimates:
         LabelError
             Only outcomes are known, and the metric needs true classes.
         """
+        if metric.judges_confidence:
+            raise SpecError(f"{metric} is stated of the whole pool only; leave out {by!r}")
         found = self.totals(by).estimate(metric, self._class_of(metric), level)
         return dict(zip(self.slicings[by].names, found, strict=True))
 

@@ -156,6 +156,7 @@ class TestRefusals:
             ({"by": "lens"}, "the pool has no slices 'lens'; it has camera"),
             ({"metric": "f1@1", "labels": [1, 0, 1, 1, 1, 0]}, "only outcomes are given"),
             ({"metric": "f1@1", "by": "truth"}, "by truth there is the accuracy"),
+            ({"metric": "brier", "by": "camera"}, "brier is stated of the whole pool only; leave out 'camera'"),
             ({"by": "camera", "pool": None}, "accuracy by camera needs the pool"),
         ],
     )

@@ -72,6 +72,21 @@ def test_a_worthless_prediction_costs_no_more_than_its_price() -> None:
         assert min(worst) <= 1.07 + 1e-3, serve
 
 
+@pytest.mark.parametrize("serve", ["brier", "overconfidence", "auc@1"])
+def test_numbers_that_judge_the_confidence_are_served(serve: str) -> None:
+    rng = np.random.default_rng(5)
+    sure = rng.uniform(0.5, 1, N)
+    own = view_of(opacc.Pool(prediction=PREDICTED, confidence=sure))
+    found, by_accuracy = (
+        plan(own, Task(200, Parameters(serve=(name,)), NO_PREVIOUS)).probability for name in (serve, "accuracy")
+    )
+    assert found.sum() == pytest.approx(200)
+    if serve == "overconfidence":
+        assert found == pytest.approx(by_accuracy)
+    elif serve == "brier":  # a failure near 0.5 moves it little
+        assert found[sure < 0.52].mean() < by_accuracy[sure < 0.52].mean()
+
+
 def test_a_rare_class_is_predicted_by_the_stated_confidence_alone() -> None:
     rare = opacc.Pool(prediction=np.arange(N) < 5, confidence=np.full(N, 0.9999))
     assert [is_rare((name,), view_of(rare)) for name in ("f1@1", "f1@0", "accuracy")] == [True, False, False]

@@ -8,6 +8,7 @@ equally likely where it fails:
     accuracy                √(p(1 - p))
     metric of class c       |∂g/∂TP|·√(p(1 - p)) where c is predicted, |∂g/∂FN|·√(q(1 - q)) elsewhere, q = p/(C - 1)
     average over classes    √(p·s - p²·m²), m and s the mean and mean square of W(k, ŷ) over the classes k ≠ ŷ
+    brier, auc              |coefficient|·√(p(1 - p)), with the coefficient of the failure in the number
     prediction, a slice     √(p(1 - p))/Σ_S √(p(1 - p)): as many labels in every slice, so that none is the worst
     truth                   as the metric of each class, their variances added
 
@@ -32,6 +33,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import SpecError
 from opacc_ray.estimators.metrics import ACCURACY, AVERAGES, Metric, Parts, Totals, average, parse_metric
+from opacc_ray.estimators.scores import AUC, SCORES, Linear, auc_of, score_of
 from opacc_ray.parts.view import View
 from opacc_ray.samplers.neyman.signals import Signals, pool_signals
 
@@ -113,9 +115,13 @@ def _serve(name: str, known: Pieces) -> Served:
     if name == TRUTH:
         every = [_of_class(Metric("recall"), c, known) for c in range(known.signals.num_classes)]
         return Served(*(np.sqrt(sum(np.square(part) for part in parts)) for parts in zip(*every, strict=True)))
+    if name in SCORES:
+        return _linear(score_of(name, known.view.column("confidence")), known)
     if "@" in name:
         metric = parse_metric(name)
         c = _place(metric, known.signals)
+        if metric.name == AUC:
+            return _linear(_auc(c, known), known)
         return Served(*_of_class(metric, c, known), known.classes[known.free] == c)
     if name in AVERAGES:
         return Served(*_of_average(Metric(name), known))
@@ -123,6 +129,19 @@ def _serve(name: str, known: Pieces) -> Served:
     here = codes[known.free]
     least = np.bincount(here, weights=whole)[here]
     return Served(whole / least, 1 / np.bincount(codes)[here])
+
+
+def _linear(number: Linear, known: Pieces) -> Served:
+    effect = np.abs(number.coefficient[known.free])
+    return Served(np.sqrt(known.p * (1 - known.p)) * effect, effect)
+
+
+def _auc(c: int, known: Pieces) -> Linear:
+    """Return the AUC of one of two classes at what is known or predicted of every example."""
+    failure = np.empty(known.signals.size)
+    failure[known.free], failure[known.labelled] = known.p, known.failure
+    inside, confidence = known.classes == c, known.view.column("confidence")
+    return auc_of(np.where(inside, confidence, 1 - confidence), np.where(inside, 1 - failure, failure), inside)
 
 
 def _of_class(metric: Metric, c: int, known: Pieces) -> tuple[Array, Array]:
