@@ -15,7 +15,6 @@ Several statements: Benjamini and Hochberg's q-values bound the expected share o
 the bound (JRSS B 57, 1995). They need tests that are independent or positively dependent (Y. Benjamini, D. Yekutieli,
 Annals of Statistics 29, 2001). Parts that overlap are positively dependent. Parts that do not overlap are nearly
 independent: each is a small share of the other's rest. The factor Σ 1/k of Benjamini and Yekutieli needs no assumption.
-Holm's p-values (Scandinavian Journal of Statistics 6, 1979) bound the probability of any false statement.
 """
 
 from collections.abc import Sequence
@@ -24,14 +23,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.intervals import Interval, hypergeometric_at_most
-from opacc_ray.estimators.metrics import FEWEST, WIDEST
 from opacc_ray.estimators.totals import Share
 
 Array = NDArray[np.float64]
 
-TOO_FEW = "too few labels to tell"
 
 _LEAST_TAIL = 1e-9
 _HALVINGS = 16
@@ -81,30 +77,13 @@ def fisher(failures: int, num: int, all_failures: int, all_labels: int) -> float
     return min(hypergeometric_at_most(num - failures, num, all_labels - all_failures, all_labels), 1.0)
 
 
-def q_values(p: Sequence[float], *, any_dependence: bool = False) -> list[float]:
-    """Return Benjamini and Hochberg's q-values (m,); with ``any_dependence`` those of Benjamini and Yekutieli."""
-    values, order = np.array(p, dtype=np.float64), np.argsort(p, kind="stable")
-    rank = np.arange(1, len(values) + 1)
-    factor = len(values) * (float((1 / rank).sum()) if any_dependence else 1.0)
-    found = np.empty(len(values))
-    found[order] = np.minimum.accumulate((factor * values[order] / rank)[::-1])[::-1]
-    return np.minimum(found, 1.0).tolist()
+def q_values(p: Sequence[float]) -> list[float]:
+    """Return Benjamini and Hochberg's q-values (m,)."""
+    from scipy.stats import false_discovery_control
 
-
-def holm(p: Sequence[float]) -> list[float]:
-    """Return Holm's adjusted p-values, (m,)."""
-    values, order = np.array(p, dtype=np.float64), np.argsort(p, kind="stable")
-    found = np.empty(len(values))
-    found[order] = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
-    return np.minimum(found, 1.0).tolist()
+    return np.asarray(false_discovery_control(p)).tolist() if len(p) else []
 
 
 def level_of_each(level: float, num: int) -> float:
     """Return the level (Bonferroni's) at which ``num`` intervals together hold with probability ``level``."""
     return 1 - (1 - level) / max(num, 1)
-
-
-def too_few(found: Estimate) -> str | None:
-    """Return TOO_FEW for an estimate from fewer than FEWEST labels, or wider than ± WIDEST; None for the others."""
-    known = found.low == found.high
-    return TOO_FEW if not known and (found.n < FEWEST or found.high - found.low > 2 * WIDEST) else None

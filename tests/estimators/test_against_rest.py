@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from opacc_ray.estimators.accuracy_estimate import Estimate
-from opacc_ray.estimators.against_rest import TOO_FEW, Contrast, fisher, holm, level_of_each, q_values, too_few
+from opacc_ray.estimators.against_rest import Contrast, fisher, level_of_each, q_values
 from opacc_ray.estimators.intervals import normal_quantile
+from opacc_ray.estimators.metrics import tells
 
 
 class Known(NamedTuple):
@@ -71,16 +71,8 @@ class TestSeveral:
         """q_(k) is the least of m·p_(j)/j over j >= k."""
         assert q_values([0.02, 0.001, 0.5, 0.021]) == pytest.approx([0.028, 0.004, 0.5, 0.028])
 
-    def test_any_dependence_costs_the_harmonic_number(self) -> None:
-        p = [0.001, 0.01, 0.02]
-        factor = 1 + 1 / 2 + 1 / 3
-        assert q_values(p, any_dependence=True) == pytest.approx([factor * q for q in q_values(p)])
-
-    def test_holm(self) -> None:
-        assert holm([0.02, 0.001, 0.5, 0.021]) == pytest.approx([0.06, 0.004, 0.5, 0.06])
-
     def test_none(self) -> None:
-        assert q_values([]) == holm([]) == []
+        assert q_values([]) == []
 
     def test_level_of_each(self) -> None:
         assert level_of_each(0.95, 20) == pytest.approx(0.9975)
@@ -88,9 +80,9 @@ class TestSeveral:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "n", "note"),
-    [(0.6, 0.8, 30, None), (0.6, 0.8, 4, TOO_FEW), (0.3, 0.81, 30, TOO_FEW), (0.7, 0.7, 3, None)],
+    ("low", "high", "n", "enough"),
+    [(0.6, 0.8, 30, True), (0.6, 0.8, 4, False), (0.3, 0.81, 30, False), (0.7, 0.7, 3, True)],
 )
-def test_too_few_labels_to_tell(low: float, high: float, n: int, note: str | None) -> None:
+def test_too_few_labels_to_tell(low: float, high: float, n: int, enough: bool) -> None:
     """Fewer than 5, or wider than ± 0.25; what is known exactly needs no more."""
-    assert too_few(Estimate(0.7, 0.1, low, high, 0.95, "wilson", n, True)) == note
+    assert tells(low, high, n) == enough
