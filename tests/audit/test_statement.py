@@ -16,8 +16,8 @@ from opacc_ray.audit.status import RunMetrics, status
 from opacc_ray.cli.main import main
 from opacc_ray.estimators.interim_analyses import interim_level
 from opacc_ray.fleet.accuracy_history import point_of
-from opacc_ray.fleet.alerts import Evidence, least_accuracy
-from opacc_ray.fleet.fleet_documents import AlertRule
+from opacc_ray.fleet.alerts import Evidence, least_number
+from opacc_ray.fleet.fleet_documents import AlertRule, Limit
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.report.numbers import digits_for, ends
 from opacc_ray.report.report_documents import RunReport
@@ -146,15 +146,18 @@ def test_an_alert_allows_for_errors_of_labels(run: Run) -> None:
 
     def is_raised() -> bool:
         found = Evidence.of(run)
-        return found is not None and least_accuracy(rule, found.accuracy(0.95)).raised
+        return (
+            found is not None
+            and least_number(rule, Limit("min_accuracy", rule.min_accuracy or 0), found.accuracy(0.95)).raised
+        )
 
     assert is_raised()
     answer(run, "bob", run.read_selection(1).ids[:20], wrong=0.8)
-    run_rule = rule.model_copy(update={"min_accuracy": by_design(run).high + 0.01})
+    limit = Limit("min_accuracy", by_design(run).high + 0.01)
     found = Evidence.of(run)
     assert found is not None
-    assert not least_accuracy(run_rule, found.accuracy(0.95)).raised
-    assert not least_accuracy(run_rule, found.sequence(0.95)).raised
+    assert not least_number(rule, limit, found.accuracy(0.95)).raised
+    assert not least_number(rule, limit, found.sequence(0.95)).raised
 
 
 @pytest.mark.parametrize(("number", "wrong"), [(20, 0.0), (3, 1.0)])
