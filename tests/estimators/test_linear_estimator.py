@@ -138,3 +138,14 @@ def test_refuses_rounds_that_do_not_fit(pool: Pool, outcome) -> None:
     other = opacc.select(Pool(ids=list("abcdefgh")), "srs", 2)
     with pytest.raises(LabelError, match=r"pools of \[8, 600\]"):
         linear_estimator([rounds[0], other])
+
+
+def test_largest_weight_of_rounds_is_that_of_any_label() -> None:
+    """Of draws with unequal probabilities in two rounds, by the estimator's own weights and by that of one label."""
+    pool = Pool(ids=[str(i) for i in range(200)], confidence=np.linspace(0.2, 0.99, 200))
+    first = opacc.select(pool, "sups", 10, seed=1)
+    second = opacc.select(pool, "sups", 40, seed=2, previous=[(first, np.ones(10))])
+    rounds = linear_estimator([first, second])
+    alone = [linear_estimator([part]).largest_weight for part in (first, second)]
+    assert min(alone) < max(alone)
+    assert rounds.largest_weight == pytest.approx(max(s * w for s, w in zip(rounds.scale, alone, strict=True)))
