@@ -51,7 +51,7 @@ def evidence_of(
     if view is None or not uses_regression(selections):
         share = 1 - float(np.concatenate(outcomes).mean())
         return [DesignEvidence(selections, own, first) for own in groups(np.full(size, share))]
-    found = gather_evidence(view, selections, outcomes, history, lambda known: groups(known.failure))
+    found = gather_evidence(view, selections, outcomes, history, groups)
     return [own.since(first) for own in found] if first else found
 
 

@@ -47,7 +47,7 @@ from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import neyman, parse_parameters
 from opacc_ray.samplers.base import Previous, Task
-from opacc_ray.samplers.neyman.failure_model import Forecast, predict_failure
+from opacc_ray.samplers.neyman.failure_model import predict_failure
 from opacc_ray.samplers.neyman.sampling import signals_for
 from opacc_ray.selection import Selection
 
@@ -71,7 +71,7 @@ class FittedRound(NamedTuple):
 class Fit(NamedTuple):
     """What the labels of all rounds teach about failures."""
 
-    forecast: Forecast
+    failure: Array  # (N,) p of every example
     trust: float  # λ
     rounds: Iterator[FittedRound]  # made one by one: each has numbers of every example
 
@@ -111,14 +111,14 @@ def gather_evidence(
     selections: Sequence[Selection],
     outcomes: Sequence[Outcome],
     history: History,
-    groups: Callable[[Forecast], Sequence[Groups]],
+    groups: Callable[[Array], Sequence[Groups]],
 ) -> list[PredictedEvidence]:
-    """Return what the rounds say of each of several partitions of the pool, made from the forecast of failures.
+    """Return what the rounds say of each of several partitions of the pool, made from p (N,) of every example.
 
     Raises LabelError as :func:`regression_estimate`.
     """
     found, before = fit(view, selections, outcomes, history), labelled_before(selections)
-    partitions, labels = groups(found.forecast), list[RoundLabels]()
+    partitions, labels = groups(found.failure), list[RoundLabels]()
     sums: list[list[GroupSums]] = [[] for _ in partitions]
     start = 0
     for places, part in zip(before, found.rounds, strict=True):
@@ -144,7 +144,7 @@ def fit(view: View, selections: Sequence[Selection], outcomes: Sequence[Outcome]
     labelled, outcome = np.concatenate([part.index for part in selections]), np.concatenate(outcomes)
     parameters = parse_parameters("neyman", selections[0].parameters)
     forecast = predict_failure(signals_for(view, parameters, history), labelled, 1 - outcome)
-    share = trusted_share(len(labelled))
+    predicted, share = forecast.failure, trusted_share(len(labelled))
     leverages = np.split(forecast.leverage, np.cumsum([len(part) for part in selections])[:-1])
 
     def rounds() -> Iterator[FittedRound]:
@@ -152,9 +152,9 @@ def fit(view: View, selections: Sequence[Selection], outcomes: Sequence[Outcome]
             design, parameters = selection.design, parse_parameters("neyman", selection.parameters)
             assert isinstance(design, InclusionProbability)
             task = Task(design.num_drawn, parameters, Previous.of(labelled[places], outcome[places]), history=history)
-            yield _fitted(view, selection, task, forecast.failure, leverage, share)
+            yield _fitted(view, selection, task, predicted, leverage, share)
 
-    return Fit(forecast, share, rounds())
+    return Fit(predicted, share, rounds())
 
 
 def trusted_share(num: int) -> float:
