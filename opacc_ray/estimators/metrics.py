@@ -251,9 +251,14 @@ def average(totals: Sequence[Totals], metric: Metric) -> tuple[float, Array]:
     points = np.array([own.point() for own in totals])
     size = Parts(*(np.array([getattr(own, name).size for own in totals]) for name in ("failures", "missed")))
     value, by_tp, by_fn = slopes(metric, points[:, 0], points[:, 1], size)
-    weight = by_fn[:, None] - by_tp[None, :]
+    return value, misprediction_weights(by_tp, by_fn)
+
+
+def misprediction_weights(by_tp: Array, by_fn: Array) -> Array:
+    """Return W (C true, C predicted) from the derivatives of an average by TP and by FN of each class, (C,)."""
+    weight: Array = by_fn[:, None] - by_tp[None, :]
     np.fill_diagonal(weight, 0.0)
-    return value, weight
+    return weight
 
 
 def slopes(metric: Metric, tp: Array, fn: Array, size: Parts) -> tuple[float, Array, Array]:

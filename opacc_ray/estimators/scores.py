@@ -45,12 +45,13 @@ def score_of(name: str, confidence: Array) -> Linear:
     return Linear(float(confidence.mean()) - 1, np.ones(len(confidence)), -1.0)
 
 
-def auc_of(score: Array, chance: Array, inside: NDArray[np.bool_]) -> Linear:
-    """Return the AUC of a class at its predicted ``chance`` q (N,), corrected by the labels.
+def auc_of(confidence: Array, failure: Array, inside: NDArray[np.bool_]) -> Linear:
+    """Return the AUC of one of two classes at the predicted ``failure`` p (N,), corrected by the labels.
 
     The event is a failure where the class is predicted (``inside``), and a missed example of it elsewhere. ``base`` is
     θ(q) without the predicted part of the total, so that the mean of coefficient · event completes it.
     """
+    score, chance = np.where(inside, confidence, 1 - confidence), np.where(inside, 1 - failure, failure)
     order = np.argsort(score, kind="stable")
     ordered = score[order]
     edge = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))

@@ -144,14 +144,10 @@ class MetricEstimates:
                     f"{metric}: the confidence is a score of one class with two classes, and there are {num}"
                 )
         labels = Labels(1 - np.concatenate(self.sample.outcomes), self.sample.truth)
-        inside, made = self._predicted == c, list[Linear]()
+        made = list[Linear]()
 
         def groups(p: Array) -> list[Groups]:
-            number = (
-                score_of(metric.name, confidence)
-                if c < 0
-                else auc_of(np.where(inside, confidence, 1 - confidence), np.where(inside, 1 - p, p), inside)
-            )
+            number = auc_of(confidence, p, self._predicted == c) if c >= 0 else score_of(metric.name, confidence)
             made.append(number)
             return [Groups(self._predicted, len(self.classes), coefficient=number.coefficient)]
 

@@ -8,6 +8,7 @@ from opacc_ray.errors import SpecError
 from opacc_ray.parts.view import view_of
 from opacc_ray.samplers.base import NO_PREVIOUS, Task
 from opacc_ray.samplers.neyman import Parameters, plan
+from opacc_ray.samplers.neyman.failure_model import read_signals
 from opacc_ray.samplers.neyman.serving import is_rare
 
 N = 4000
@@ -89,7 +90,9 @@ def test_numbers_that_judge_the_confidence_are_served(serve: str) -> None:
 
 def test_a_rare_class_is_predicted_by_the_stated_confidence_alone() -> None:
     rare = opacc.Pool(prediction=np.arange(N) < 5, confidence=np.full(N, 0.9999))
-    assert [is_rare((name,), view_of(rare)) for name in ("f1@1", "f1@0", "accuracy")] == [True, False, False]
+    view = view_of(rare)
+    signals = read_signals(view, 0)
+    assert [is_rare((name,), view, signals) for name in ("f1@1", "f1@0", "accuracy")] == [True, False, False]
     ready = plan(view_of(rare), Task(200, Parameters(serve=("f1@1",)), NO_PREVIOUS))
     assert ready.failure[0][5:] == pytest.approx(1e-4, rel=0.02)  # as stated, which is below what experts would say
 

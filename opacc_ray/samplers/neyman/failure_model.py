@@ -49,7 +49,6 @@ from opacc_ray.samplers.neyman.signals import (
     pool_signals,
     signals_of_others,
     spread_ranks,
-    with_stated,
 )
 
 _LOWEST = 1e-6  # p stays inside [_LOWEST, 1 - _LOWEST], or as far as the stated confidence goes
@@ -304,18 +303,15 @@ def _dispersion(failure: NDArray[np.float64]) -> float:
     return float(np.clip(failure.var() / (mean * (1 - mean)), 0.01, 1.0))
 
 
-def read_signals(view: View, num_directions: int, history: History = NO_HISTORY, *, stated: bool = False) -> Signals:
+def read_signals(view: View, num_directions: int, history: History = NO_HISTORY) -> Signals:
     """Return the signals of a pool, with a history's ``prior`` and what its labels predict; made once per view.
-
-    With ``stated`` the confidence itself is one more, and the only one that experts use.
 
     The model is fitted to the labels of other examples as to labels of the pool. As they are many, it also learns what
     the signals mean in each predicted class. The logit of its p is one more signal of the pool: two experts start from
     it, and the other experts do not use it. So labels of the pool decide whether it holds, and a few correct its level
     and its slope. Raises DataError if a feature of the pool or the history cannot be, or the hidden layers differ.
     """
-    found = view.once("signals", (num_directions, history), lambda: _with_history(view, num_directions, history))
-    return view.once("stated signals", (num_directions, history), lambda: with_stated(view, found)) if stated else found
+    return view.once("signals", (num_directions, history), lambda: _with_history(view, num_directions, history))
 
 
 def _with_history(view: View, num_directions: int, history: History) -> Signals:

@@ -77,7 +77,7 @@ from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import Draw, MethodParameters, OtherModel, Task, parameter
 from opacc_ray.samplers.neyman.failure_model import Forecast, predict_failure, read_signals
 from opacc_ray.samplers.neyman.serving import Pieces, is_rare, serve
-from opacc_ray.samplers.neyman.signals import Signals
+from opacc_ray.samplers.neyman.signals import Signals, with_stated
 
 Array = NDArray[np.float64]
 
@@ -285,7 +285,10 @@ def foresee(view: View, task: Task) -> list[Forecast]:
 
 def signals_for(view: View, parameters: Parameters, history: History) -> Signals:
     """Return the signals of a pool that predict its failures."""
-    return read_signals(view, parameters.directions, history, stated=is_rare(parameters.serve, view))
+    found = read_signals(view, parameters.directions, history)
+    if not is_rare(parameters.serve, view, found):
+        return found
+    return view.once("stated signals", (parameters.directions, history), lambda: with_stated(view, found))
 
 
 def relative_deviation(deviations: Sequence[Array]) -> Array:

@@ -32,10 +32,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import SpecError
-from opacc_ray.estimators.metrics import ACCURACY, AVERAGES, Metric, Parts, Totals, average, parse_metric
+from opacc_ray.estimators.metrics import (
+    ACCURACY,
+    AVERAGES,
+    Metric,
+    Parts,
+    misprediction_weights,
+    parse_metric,
+    slopes,
+)
 from opacc_ray.estimators.scores import AUC, SCORES, Linear, auc_of, score_of
 from opacc_ray.parts.view import View
-from opacc_ray.samplers.neyman.signals import Signals, pool_signals
+from opacc_ray.samplers.neyman.signals import Signals
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.integer]
@@ -77,11 +85,17 @@ class Pieces(NamedTuple):
         """Classes other than the predicted one; at least 1."""
         return max(self.signals.num_classes - 1, 1)
 
-    def failed(self) -> Array:
-        """Return the failures of each predicted class, (C,), as known or predicted."""
-        num = self.signals.num_classes
+    def slopes(self, metric: Metric, classes: Sequence[int]) -> tuple[Array, Array]:
+        """Return the derivatives of the mean metric of some classes by TP and by FN of each, (k,).
+
+        TP and FN are as known or predicted. Class -1 is one that is never predicted.
+        """
+        num, total = self.signals.num_classes, self.signals.size
         known = np.bincount(self.classes[self.labelled], weights=self.failure, minlength=num).astype(np.float64)
-        return known + np.bincount(self.classes[self.free], weights=self.p, minlength=num)
+        failed = known + np.bincount(self.classes[self.free], weights=self.p, minlength=num)
+        size, own = (np.append(values, 0.0)[classes] for values in (np.bincount(self.classes, minlength=num), failed))
+        tp, fn = np.maximum(size - own, 0), (failed.sum() - own) / self.rivals
+        return slopes(metric, tp, fn, Parts(size, total - size))[1:]
 
 
 def serve(numbers: Sequence[str], known: Pieces) -> list[Served]:
@@ -92,12 +106,11 @@ def serve(numbers: Sequence[str], known: Pieces) -> list[Served]:
     return [_serve(name, known) for name in numbers]
 
 
-def is_rare(numbers: Sequence[str], view: View) -> bool:
+def is_rare(numbers: Sequence[str], view: View, signals: Signals) -> bool:
     """Return whether the model states a share below RARE for the class of one of the numbers."""
     metrics = [parse_metric(name) for name in numbers if "@" in name]
     if not metrics or "confidence" not in view.fields:
         return False
-    signals = pool_signals(view, 0)
     doubt = 1 - view.column("confidence")
     return min(_stated_share(_place(metric, signals), signals, doubt) for metric in metrics) < RARE
 
@@ -112,19 +125,16 @@ def _serve(name: str, known: Pieces) -> Served:
     whole = np.sqrt(known.p * (1 - known.p))
     if name == ACCURACY:
         return Served(whole)
-    if name == TRUTH:
-        every = [_of_class(Metric("recall"), c, known) for c in range(known.signals.num_classes)]
-        return Served(*(np.sqrt(sum(np.square(part) for part in parts)) for parts in zip(*every, strict=True)))
     if name in SCORES:
         return _linear(score_of(name, known.view.column("confidence")), known)
     if "@" in name:
         metric = parse_metric(name)
         c = _place(metric, known.signals)
-        if metric.name == AUC:
-            return _linear(_auc(c, known), known)
-        return Served(*_of_class(metric, c, known), known.classes[known.free] == c)
+        return _linear(_auc(c, known), known) if metric.name == AUC else _of_class(metric, c, known)
+    if name == TRUTH:
+        return _of_every_class(Metric("recall"), known)
     if name in AVERAGES:
-        return Served(*_of_average(Metric(name), known))
+        return _of_average(Metric(name), known)
     codes = known.classes if name == PREDICTION else known.view.slicing(name).codes
     here = codes[known.free]
     least = np.bincount(here, weights=whole)[here]
@@ -140,48 +150,33 @@ def _auc(c: int, known: Pieces) -> Linear:
     """Return the AUC of one of two classes at what is known or predicted of every example."""
     failure = np.empty(known.signals.size)
     failure[known.free], failure[known.labelled] = known.p, known.failure
-    inside, confidence = known.classes == c, known.view.column("confidence")
-    return auc_of(np.where(inside, confidence, 1 - confidence), np.where(inside, 1 - failure, failure), inside)
+    return auc_of(known.view.column("confidence"), failure, known.classes == c)
 
 
-def _of_class(metric: Metric, c: int, known: Pieces) -> tuple[Array, Array]:
-    """Return σ and effect of a metric of class ``c``."""
-    inside, failed, total = known.classes[known.free] == c, known.failed(), known.signals.size
-    own, num = (float(failed[c]), int(np.count_nonzero(known.classes == c))) if c >= 0 else (0.0, 0)
-    size, fn = Parts(float(num), float(total - num)), (float(failed.sum()) - own) / known.rivals
-    tp, step, g = max(num - own, 0.0), 1e-6 * total, metric.function
-    by_tp = float(g(tp + step, fn, size) - g(max(tp - step, 0.0), fn, size))
-    by_fn = float(g(tp, fn + step, size) - g(tp, max(fn - step, 0.0), size))
+def _of_class(metric: Metric, c: int, known: Pieces) -> Served:
+    """Return what a metric of class ``c`` is to the examples; -1: of a class that is never predicted."""
+    inside = known.classes[known.free] == c
+    [by_tp], [by_fn] = known.slopes(metric, [c])
     effect = np.where(inside, abs(by_tp), abs(by_fn))
     q = np.where(inside, known.p, known.p / known.rivals)
-    return np.sqrt(q * (1 - q)) * effect, effect
+    return Served(np.sqrt(q * (1 - q)) * effect, effect, inside)
 
 
-def _of_average(metric: Metric, known: Pieces) -> tuple[Array, Array]:
-    """Return σ and effect of an average over all predicted classes."""
-    classes, failed = known.classes[known.free], known.failed()
-    sizes = np.bincount(known.classes, minlength=known.signals.num_classes).astype(np.float64)
-    missed, rest = (failed.sum() - failed) / known.rivals, known.signals.size - sizes
-    totals = [
-        Totals(_Known(own, f / own), _Known(others, m / max(others, 1)))
-        for own, f, others, m in zip(sizes, failed, rest, missed, strict=True)
-    ]
-    _, weight = average(totals, metric)
+def _of_every_class(metric: Metric, known: Pieces) -> Served:
+    """Return what the metrics of all predicted classes are, their variances added."""
+    by_tp, by_fn = (own**2 for own in known.slopes(metric, range(known.signals.num_classes)))
+    classes, p, q = known.classes[known.free], known.p, known.p / known.rivals
+    others = (by_fn.sum() - by_fn)[classes]
+    return Served(np.sqrt(by_tp[classes] * p * (1 - p) + others * q * (1 - q)), np.sqrt(by_tp[classes] + others))
+
+
+def _of_average(metric: Metric, known: Pieces) -> Served:
+    """Return what an average over all predicted classes is."""
+    classes = known.classes[known.free]
+    weight = misprediction_weights(*known.slopes(metric, range(known.signals.num_classes)))
     mean, square = weight.sum(axis=0) / known.rivals, (weight**2).sum(axis=0) / known.rivals
     variance = known.p * square[classes] - (known.p * mean[classes]) ** 2
-    return np.sqrt(np.maximum(variance, 0)), np.sqrt(square)[classes]
-
-
-class _Known(NamedTuple):
-    """A share without an interval."""
-
-    size: float
-    value: float
-    error: float = 0.0
-    num: int = 0
-
-    def interval(self, level: float) -> tuple[float, float]:
-        return self.value, self.value
+    return Served(np.sqrt(np.maximum(variance, 0)), np.sqrt(square)[classes])
 
 
 def _place(metric: Metric, signals: Signals) -> int:

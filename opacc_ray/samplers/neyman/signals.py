@@ -118,7 +118,7 @@ def _make(view: View, num_directions: int) -> Signals:
 
 
 def with_stated(view: View, signals: Signals) -> Signals:
-    """Return the signals with the stated confidence."""
+    """Return the signals with the stated confidence: where there is one, experts use no other."""
     from scipy.special import logit
 
     return signals.add(STATED, logit(np.clip(1 - view.column("confidence"), LEAST_STATED, 1 - LEAST_STATED)))
