@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from opacc_ray.errors import LabelError, SpecError, counted, shown
-from opacc_ray.estimators.against_rest import level_of_each
-from opacc_ray.estimators.metric_comparison import Labelled, compare_metric, linearise
-from opacc_ray.estimators.metrics import ACCURACY, AVERAGES, Metric, find_place, is_of_class, parse_metric
+from opacc_ray.estimators.intervals import level_of_each
+from opacc_ray.estimators.metrics import ACCURACY, Metric, find_place, is_of_class, parse_metric
 from opacc_ray.estimators.model_comparison import SeveralModels
-from opacc_ray.estimators.rounds import Outcome, checked_rounds, linear_estimator
+from opacc_ray.estimators.rounds import Outcome, checked_rounds
 from opacc_ray.estimators.statement import baseline
 from opacc_ray.history import History, histories_of
 from opacc_ray.parts.view import Pools, View, listed, view_of
@@ -28,9 +27,10 @@ from opacc_ray.samplers.discovery import discover as discover_parts
 from opacc_ray.samplers.estimate import compare as compare_outcomes
 from opacc_ray.samplers.estimate import estimate as estimate_from_outcomes
 from opacc_ray.samplers.estimate import refuse_other_pools
-from opacc_ray.samplers.metric_estimates import BY_PREDICTION, BY_TRUTH, MetricEstimates, Sample
+from opacc_ray.samplers.metric_estimates import MetricEstimates, Sample, compare_by
 from opacc_ray.samplers.select import select as select_by_outcomes
 from opacc_ray.selection import Selection
+from opacc_ray.slices import BY_PREDICTION, BY_TRUTH
 
 
 def select(
@@ -245,25 +245,18 @@ def compare(
     asked = parse_metric(metric if positive is None else f"{metric}@{positive}")
     if asked.name == ACCURACY:
         return compare_outcomes(selection, outcomes, level, pools=pools, history=history, predictions=predictions)
-    if asked.judges_confidence:
-        raise SpecError(f"{asked} is not compared between models; estimate it for each, or compare the accuracy")
     if pools is None:
         raise SpecError(f"{asked} needs the pool of each model: compare(…, labels, pools=[…], metric={metric!r})")
-    models, rounds = list(pools), [selection] if isinstance(selection, Selection) else list(selection)
-    known = histories_of(history, len(models))
-    rows = zip(models, known, strict=True)
-    estimates = [_metric(selection, outcomes, level, asked, None, pool, own, together=False) for pool, own in rows]
-    given = [
-        _compared(part, own, models[0])[1] for part, own in zip(rounds, _by_round(selection, outcomes), strict=True)
+    models = list(pools)
+    samples = [
+        _sample(selection, outcomes, level, pool, own)
+        for pool, own in zip(models, histories_of(history, len(models)), strict=True)
     ]
-    truth = np.concatenate(given)
-    classes = [_classes_of(pool, view_of(pool), truth) for pool in models]
-    names = max((own for _, own in classes), key=len)
-    labels = Labelled(np.concatenate([part.index for part in rounds]), truth, len(names))
-    place = 0 if asked.name in AVERAGES else find_place(asked, names)
-    design = linear_estimator(rounds)
-    found = [linearise(design, asked, place, predicted, labels) for predicted, _ in classes]
-    return compare_metric(design, found, estimates, labels, level)
+    coded = [_classes_of(pool, view, sample.truth) for pool, (sample, view) in zip(models, samples, strict=True)]
+    names = max((own for _, own in coded), key=len)
+    rows = zip(samples, coded, strict=True)
+    numbers = [MetricEstimates(sample, predicted, names, {}, view) for (sample, view), (predicted, _) in rows]
+    return compare_by(asked, numbers, level)
 
 
 def _by_round(selection: Selection | Sequence[Selection], given: Any) -> Any:
@@ -313,8 +306,9 @@ def _sample(
     refuse_other_pools([view], selections)
     truth, parts = None, _by_round(selection, given)
     if all(map(_are_labels, parts)):
-        truth = np.concatenate([_compared(part, own, pool)[1] for part, own in zip(selections, parts, strict=True)])
-        parts = [_outcomes_of(part, own, [pool]) for part, own in zip(selections, parts, strict=True)]
+        compared = [_compared(part, own, pool) for part, own in zip(selections, parts, strict=True)]
+        truth = np.concatenate([true for _, true in compared])
+        parts = [(predicted == true).astype(np.float64) for predicted, true in compared]
     selections, values = checked_rounds(selections, parts, level)
     return Sample(selections, values, truth, histories_of(history, 1)[0]), view
 

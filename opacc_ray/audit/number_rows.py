@@ -10,7 +10,7 @@ from opacc_ray.errors import SpecError, shown
 from opacc_ray.estimators.intervals import clipped
 from opacc_ray.estimators.metrics import ACCURACY, parse_metric
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceEstimate, SliceTable, StatedEstimate
-from opacc_ray.samplers.metric_estimates import BY_PREDICTION, BY_TRUTH
+from opacc_ray.slices import BY_PREDICTION, BY_TRUTH
 
 RECALL = "recall"
 

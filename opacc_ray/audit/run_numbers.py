@@ -14,6 +14,7 @@ from opacc_ray.audit.prior_knowledge import read_history
 from opacc_ray.errors import SpecError
 from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.costs import Costs, scaled
+from opacc_ray.estimators.intervals import level_of_each
 from opacc_ray.estimators.metrics import ACCURACY, Metric, find_place, is_of_class, parse_metric, tells
 from opacc_ray.history import NO_HISTORY
 from opacc_ray.labels.labelled_rounds import LabelledRound, reason_of, stated
@@ -29,10 +30,10 @@ from opacc_ray.runs.estimate_documents import (
 )
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers import parse_parameters
-from opacc_ray.samplers.metric_estimates import BY_PREDICTION, BY_TRUTH, MetricEstimates, Sample
+from opacc_ray.samplers.metric_estimates import MetricEstimates, Sample
 from opacc_ray.samplers.neyman.regression import uses_regression
 from opacc_ray.selection import Selection
-from opacc_ray.slices import Slicing
+from opacc_ray.slices import BY_PREDICTION, BY_TRUTH, Slicing
 
 _OF_CLASSES = (BY_PREDICTION, BY_TRUTH)
 
@@ -200,7 +201,7 @@ class RunNumbers:
     def _table(self, metric: Metric, by: str, level: float) -> SliceTable:
         """Return a metric in every slice, with ends that hold for all slices at once by Bonferroni's inequality."""
         own, sizes = self._by(metric, by, level), self._sizes(by)
-        together = self._by(metric, by, 1 - (1 - level) / max(len(own), 1))
+        together = self._by(metric, by, level_of_each(level, len(own)))
         slices = {
             name: SliceEstimate(
                 **self._metric(found).model_dump(),

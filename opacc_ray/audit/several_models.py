@@ -16,10 +16,9 @@ from opacc_ray.audit.run_numbers import checked_metric, class_names
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, SpecError, counted
 from opacc_ray.estimators.accuracy_estimate import Estimate
-from opacc_ray.estimators.metric_comparison import Labelled, compare_metric, linearise
 from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.estimators.model_comparison import SeveralModels
-from opacc_ray.estimators.rounds import Outcome, linear_estimator
+from opacc_ray.estimators.rounds import Outcome
 from opacc_ray.extract.feature_set import Complete
 from opacc_ray.extract.shards import digest_of
 from opacc_ray.history import NO_HISTORY, History
@@ -35,7 +34,7 @@ from opacc_ray.samplers import parse_parameters
 from opacc_ray.samplers.base import MethodParameters
 from opacc_ray.samplers.estimate import compare as compare_outcomes
 from opacc_ray.samplers.estimate import refuse_other_ids
-from opacc_ray.samplers.metric_estimates import MetricEstimates, Sample
+from opacc_ray.samplers.metric_estimates import MetricEstimates, Sample, compare_by
 from opacc_ray.samplers.neyman.regression import uses_regression
 from opacc_ray.selection import Selection
 from opacc_ray.spec import ModelSpec, Spec
@@ -114,15 +113,11 @@ def compare(
     rounds = read_rounds(run, conflict=conflict, score=score)
     known = with_labels(run, rounds, partial)
     outcomes = outcomes_of_all(known, run, others, score)
-    selections, measure = sample_of(known)[0], {}
+    predicted, measure = False, {} if metric == ACCURACY else {"measure": metric}
     if metric == ACCURACY:
-        found, predicted = _compared(run, others, selections, outcomes, level)
+        found, predicted = _compared(run, others, sample_of(known)[0], outcomes, level)
     else:
-        found, predicted, measure = (
-            _compared_by(metric, run, others, known, outcomes, level),
-            False,
-            {"measure": metric},
-        )
+        found = _compared_by(metric, run, others, known, outcomes, level)
     uris = [run.uri, *(other.uri for other in others)]
 
     def statement(index: int) -> StatedEstimate:
@@ -196,21 +191,17 @@ def _compared_by(
     if classes is None or run.spec.model.task == "regression":
         raise SpecError(f"--metric {metric} needs the names of the classes; give them in model.classes, or remove it")
     asked = checked_metric(metric, classes)
-    place = 0 if asked.positive is None else classes.index(asked.positive)
     truth = np.array([classes.index(name) for item in known for name in item.truth], dtype=np.int64)
-    labels = Labelled(np.concatenate([part.index for part in selections]), truth, len(classes))
-    design = linear_estimator(selections)
-    models, estimates = [], []
     with _open_views(run, others, (), parse_parameters(selections[0].method, selections[0].parameters)) as views:
         said = _predictions(run, others, views)
         if said is None:
             raise DataError(f"--metric {metric} needs runs on the same examples in the same order; remove it")
-        for m, history in enumerate(_histories(read_history(run), len(others))):
-            predicted = said[m].astype(np.int32)
-            sample = Sample(selections, [rows[m] for rows in outcomes], truth, history)
-            estimates.append(MetricEstimates(sample, predicted, classes, {}, views[m]).estimate(asked, level))
-            models.append(linearise(design, asked, place, predicted, labels))
-    return compare_metric(design, models, estimates, labels, level)
+        rows = zip(zip(*outcomes, strict=True), _histories(read_history(run), len(others)), said, views, strict=True)
+        models = [
+            MetricEstimates(Sample(selections, own, truth, history), predicted.astype(np.int32), classes, {}, view)
+            for own, history, predicted, view in rows
+        ]
+        return compare_by(asked, models, level)
 
 
 def _predictions(run: Run, others: Sequence[Run], views: Sequence[View]) -> list[NDArray[np.float64]] | None:

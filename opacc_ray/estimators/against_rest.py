@@ -82,8 +82,3 @@ def q_values(p: Sequence[float]) -> list[float]:
     from scipy.stats import false_discovery_control
 
     return np.asarray(false_discovery_control(p)).tolist() if len(p) else []
-
-
-def level_of_each(level: float, num: int) -> float:
-    """Return the level (Bonferroni's) at which ``num`` intervals together hold with probability ``level``."""
-    return 1 - (1 - level) / max(num, 1)

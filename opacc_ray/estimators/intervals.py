@@ -273,3 +273,8 @@ def _beta_tail(value: float, moments: Moments) -> float:
     if mean <= 0 or size <= 0:
         return float(value < mean)
     return float(1 - betainc(mean * size, (1 - mean) * size, value))
+
+
+def level_of_each(level: float, num: int) -> float:
+    """Return the level (Bonferroni's) at which ``num`` intervals together hold with probability ``level``."""
+    return 1 - (1 - level) / max(num, 1)

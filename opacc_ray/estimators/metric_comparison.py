@@ -34,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.estimators.accuracy_estimate import Estimate, within_interval
+from opacc_ray.estimators.intervals import level_of_each
 from opacc_ray.estimators.metrics import AVERAGES, Metric, Parts, slopes
 from opacc_ray.estimators.model_comparison import Difference, SeveralModels, best_probability, covariance_of
 from opacc_ray.estimators.rounds import LinearEstimator
@@ -101,7 +102,7 @@ def compare_metric(
 ) -> SeveralModels:
     """Compare a metric of several models, whose ``estimates`` are given; all differences hold together at the level."""
     pairs = list(combinations(range(len(models)), 2))
-    own_level = 1 - (1 - level) / max(len(pairs), 1)
+    own_level = level_of_each(level, len(pairs))
     right = np.stack([model.predicted[labels.places] == labels.truth for model in models])  # (M, n)
     differences = []
     for a, b in pairs:

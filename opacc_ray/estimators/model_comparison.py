@@ -62,6 +62,7 @@ from opacc_ray.estimators.intervals import (
     Moments,
     clipped,
     cut,
+    level_of_each,
     normal_quantile,
     student_widening,
     weighted_share_interval,
@@ -307,7 +308,7 @@ def _compared(
     """``rows`` (M, n) outcomes; ``difference`` of two models at a level of its own."""
     size = pool_size if is_binary(rows) else None
     pairs = list(combinations(range(len(rows)), 2))
-    own_level = 1 - (1 - level) / max(len(pairs), 1)
+    own_level = level_of_each(level, len(pairs))
     differences = []
     for a, b in pairs:
         found = within_interval(replace(difference(a, b, own_level), level=level), size)

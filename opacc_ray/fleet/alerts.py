@@ -38,6 +38,7 @@ from opacc_ray.audit.several_models import difference_by
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.confidence_sequence import confidence_sequence
+from opacc_ray.estimators.intervals import level_of_each
 from opacc_ray.estimators.metrics import ACCURACY, Metric
 from opacc_ray.estimators.model_comparison import independent_difference
 from opacc_ray.fleet.fleet_documents import AlertCheck, AlertRule, Limit
@@ -79,7 +80,7 @@ class Evidence:
         Intervals of all slices hold together at the level (Bonferroni).
         """
         with self._numbers(by) as numbers:
-            each = 1 - (1 - level) / len(numbers.slicings[by].names)
+            each = level_of_each(level, len(numbers.slicings[by].names))
             found = numbers.estimates.by_slice(Metric(ACCURACY), by, each)
         name = min(found, key=lambda name: found[name].high)
         return with_nonresponse(found[name], self.rounds), name

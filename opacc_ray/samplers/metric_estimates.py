@@ -14,8 +14,10 @@ from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.class_totals import ClassTotals, Labels
 from opacc_ray.estimators.design_evidence import DesignEvidence
+from opacc_ray.estimators.metric_comparison import Labelled, compare_metric, linearise
 from opacc_ray.estimators.metrics import ACCURACY, AVERAGES, Metric, find_place
-from opacc_ray.estimators.rounds import Outcome
+from opacc_ray.estimators.model_comparison import SeveralModels
+from opacc_ray.estimators.rounds import Outcome, linear_estimator
 from opacc_ray.estimators.scores import AUC, Linear, auc_of, score_of
 from opacc_ray.estimators.totals import Evidence, Groups
 from opacc_ray.history import NO_HISTORY, History
@@ -26,9 +28,6 @@ from opacc_ray.slices import Slicing
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.integer]
-
-BY_PREDICTION, BY_TRUTH = "prediction", "truth"
-"""What accuracy can be stated by, besides slices."""
 
 
 class Sample(NamedTuple):
@@ -76,15 +75,15 @@ class MetricEstimates:
         view: View | None,
     ) -> None:
         self.sample, self.classes, self.slicings = sample, list(classes), slicings
-        self._predicted, self._view = predicted, view
+        self.predicted, self._view = predicted, view
 
     @cached_property
     def _evidence(self) -> dict[str | None, Evidence]:
         """By the name of the slices; None: the whole pool."""
         num = len(self.classes)
-        groups: dict[str | None, Groups] = {None: Groups(self._predicted, num)}
+        groups: dict[str | None, Groups] = {None: Groups(self.predicted, num)}
         for name, own in self.slicings.items():
-            groups[name] = Groups(self._predicted, num, own.codes, len(own.names))
+            groups[name] = Groups(self.predicted, num, own.codes, len(own.names))
         return dict(zip(groups, self._evidence_of(lambda _: list(groups.values())), strict=True))
 
     def totals(self, by: str | None = None) -> ClassTotals:
@@ -99,7 +98,7 @@ class MetricEstimates:
         """
         if metric.judges_confidence:
             return self._linear(metric, level)
-        return self.totals().estimate(metric, self._class_of(metric), level)[0]
+        return self.totals().estimate(metric, self.place_of(metric), level)[0]
 
     def by_slice(self, metric: Metric, by: str, level: float) -> dict[str, Estimate]:
         """Return a metric in each slice of a name, each at the level.
@@ -113,7 +112,7 @@ class MetricEstimates:
         """
         if metric.judges_confidence:
             raise SpecError(f"{metric} is stated of the whole pool only; leave out {by!r}")
-        found = self.totals(by).estimate(metric, self._class_of(metric), level)
+        found = self.totals(by).estimate(metric, self.place_of(metric), level)
         return dict(zip(self.slicings[by].names, found, strict=True))
 
     def by_prediction(self, level: float) -> dict[str, Estimate]:
@@ -138,7 +137,7 @@ class MetricEstimates:
         view.need(("confidence",), str(metric))
         confidence = view.column("confidence")
         if metric.name == AUC:
-            c = self._class_of(metric)
+            c = self.place_of(metric)
             if (num := len(self.classes)) != 2:
                 raise SpecError(
                     f"{metric}: the confidence is a score of one class with two classes, and there are {num}"
@@ -147,17 +146,18 @@ class MetricEstimates:
         made = list[Linear]()
 
         def groups(p: Array) -> list[Groups]:
-            number = auc_of(confidence, p, self._predicted == c) if c >= 0 else score_of(metric.name, confidence)
+            number = auc_of(confidence, p, self.predicted == c) if c >= 0 else score_of(metric.name, confidence)
             made.append(number)
-            return [Groups(self._predicted, len(self.classes), coefficient=number.coefficient)]
+            return [Groups(self.predicted, len(self.classes), coefficient=number.coefficient)]
 
         evidence = self._evidence_of(groups)[0]
         return ClassTotals(evidence, labels).linear(made[0], c, level)
 
     def _evidence_of(self, groups: Callable[[Array], Sequence[Groups]]) -> Sequence[Evidence]:
-        return evidence_of(self.sample, groups, self._view, len(self._predicted))
+        return evidence_of(self.sample, groups, self._view, len(self.predicted))
 
-    def _class_of(self, metric: Metric) -> int:
+    def place_of(self, metric: Metric) -> int:
+        """Return the place of the class of a metric, 0 where it has none; raises as :meth:`by_slice`."""
         if metric.name == ACCURACY:
             return 0
         self._need_truth(str(metric))
@@ -168,3 +168,20 @@ class MetricEstimates:
     def _need_truth(self, what: str) -> None:
         if self.sample.truth is None:
             raise LabelError(f"{what} needs the true class of each label, and only outcomes are given: give the labels")
+
+
+def compare_by(metric: Metric, models: Sequence[MetricEstimates], level: float) -> SeveralModels:
+    """Compare a metric of several models, which have the same sample and classes; differences are by the design alone.
+
+    Raises SpecError or LabelError as :meth:`MetricEstimates.by_slice`, and SpecError for a number that judges the
+    confidence.
+    """
+    if metric.judges_confidence:
+        raise SpecError(f"{metric} is not compared between models; estimate it for each, or compare the accuracy")
+    first = models[0]
+    place, truth = first.place_of(metric), first.sample.truth
+    assert truth is not None
+    labels = Labelled(np.concatenate([part.index for part in first.sample.selections]), truth, len(first.classes))
+    design = linear_estimator(first.sample.selections)
+    found = [linearise(design, metric, place, own.predicted, labels) for own in models]
+    return compare_metric(design, found, [own.estimate(metric, level) for own in models], labels, level)

@@ -7,7 +7,7 @@ from typing import Any
 from opacc_ray.errors import SpecError, shown
 from opacc_ray.estimators.metrics import ACCURACY, AVERAGES, Metric, find_place, is_of_class, parse_metric
 from opacc_ray.estimators.scores import SCORES
-from opacc_ray.samplers.neyman.serving import PREDICTION, TRUTH
+from opacc_ray.slices import BY_PREDICTION, BY_TRUTH
 from opacc_ray.spec.model_spec import ModelSpec, plain_name
 
 
@@ -55,10 +55,10 @@ def check_served(numbers: Sequence[str], model: ModelSpec, slices: Sequence[str]
     for text in numbers:
         if is_of_class(text) or text in AVERAGES:
             _check(text, model, "sample.serve")
-        elif text in (PREDICTION, TRUTH) and model.task == "regression":
+        elif text in (BY_PREDICTION, BY_TRUTH) and model.task == "regression":
             raise SpecError(f"sample.serve: {text} needs classes, and model.task is regression; remove it")
-        elif text not in (ACCURACY, *SCORES, PREDICTION, TRUTH, *slices):
-            known = ", ".join([ACCURACY, *AVERAGES, *SCORES, PREDICTION, TRUTH, *slices])
+        elif text not in (ACCURACY, *SCORES, BY_PREDICTION, BY_TRUTH, *slices):
+            known = ", ".join([ACCURACY, *AVERAGES, *SCORES, BY_PREDICTION, BY_TRUTH, *slices])
             raise SpecError(
                 f"sample.serve: {shown(text)} is no number to serve; choose one of {known}, a metric of a class such "
                 "as {recall: CLASS}, or add it to pool.slices"

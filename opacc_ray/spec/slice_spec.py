@@ -20,8 +20,7 @@ from pydantic import BeforeValidator
 
 from opacc_ray.errors import SpecError, shown
 from opacc_ray.estimators.metrics import parse_metric
-from opacc_ray.samplers.metric_estimates import BY_PREDICTION, BY_TRUTH
-from opacc_ray.slices import CROSSING, FOLDER, SliceRule
+from opacc_ray.slices import BY_PREDICTION, BY_TRUTH, CROSSING, FOLDER, SliceRule
 
 
 def _checked(given: Any) -> Any:

@@ -131,6 +131,10 @@ def test_another_metric_is_compared_as_from_python(
     assert main(["compare", run.uri, others[0].uri, "--metric", "macro_f1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == stated.to_dict()
     assert re.search(r"^macro_f1 +\d", terminal_text(texts.comparison(stated)), re.MULTILINE)
+    with pytest.raises(SpecError, match="brier is not compared between models; estimate it for each, or compare the"):
+        several_models.compare(run, others[0], metric="brier")
+    with pytest.raises(SpecError, match="brier is not compared between models; estimate it for each, or compare the"):
+        opacc.compare(chosen, labels, pools=pools, metric="brier")
     with pytest.raises(SpecError, match='metric f1@cow has the class "cow"'):
         several_models.compare(run, others[0], metric="f1@cow")
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from opacc_ray.estimators.against_rest import Contrast, fisher, level_of_each, q_values
-from opacc_ray.estimators.intervals import normal_quantile
+from opacc_ray.estimators.against_rest import Contrast, fisher, q_values
+from opacc_ray.estimators.intervals import level_of_each, normal_quantile
 from opacc_ray.estimators.metrics import tells
 
 

@@ -44,11 +44,11 @@ from opacc_ray.estimators.metrics import (
 from opacc_ray.estimators.scores import AUC, SCORES, Linear, auc_of, score_of
 from opacc_ray.parts.view import View
 from opacc_ray.samplers.neyman.signals import Signals
+from opacc_ray.slices import BY_PREDICTION, BY_TRUTH
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.integer]
 
-PREDICTION, TRUTH = "prediction", "truth"
 """Serve the accuracy of every predicted class, and the recall of every true one."""
 
 RARE = 0.02
@@ -131,11 +131,11 @@ def _serve(name: str, known: Pieces) -> Served:
         metric = parse_metric(name)
         c = _place(metric, known.signals)
         return _linear(_auc(c, known), known) if metric.name == AUC else _of_class(metric, c, known)
-    if name == TRUTH:
+    if name == BY_TRUTH:
         return _of_every_class(Metric("recall"), known)
     if name in AVERAGES:
         return _of_average(Metric(name), known)
-    codes = known.classes if name == PREDICTION else known.view.slicing(name).codes
+    codes = known.classes if name == BY_PREDICTION else known.view.slicing(name).codes
     here = codes[known.free]
     least = np.bincount(here, weights=whole)[here]
     return Served(whole / least, 1 / np.bincount(codes)[here])
