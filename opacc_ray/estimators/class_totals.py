@@ -79,7 +79,7 @@ class ClassTotals:
     def confusion(self, classes: Sequence[int] | None = None) -> tuple[Array, Array]:
         """Return the shares of the pool by true and predicted class, (k, k), and their standard errors.
 
-        Of some ``classes`` only, their predicted ones sum to their sizes, less what is foreseen of other true classes.
+        Of some ``classes`` only, their predicted ones sum to their sizes, less what is predicted of other true classes.
         """
         wanted = np.arange(self.num_classes) if classes is None else np.array(classes, dtype=np.int64)
         domain = np.full(self.num_classes, -1)

@@ -17,7 +17,7 @@ Legend: D domain, v variable, d 1 for the examples of D and else 0.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,45 +25,24 @@ from numpy.typing import NDArray
 from opacc_ray.estimators.intervals import (
     Interval,
     Moments,
-    cut,
     student_widening,
     weighted_clopper_pearson,
     weighted_share_interval,
 )
 from opacc_ray.estimators.rounds import LinearEstimator, linear_estimator
-from opacc_ray.estimators.totals import Array, Codes, Groups, Variable, labelled_in
+from opacc_ray.estimators.totals import Array, Codes, DomainMean, Groups, Variable, labelled_in
 from opacc_ray.selection import Selection
 
 
-class DesignShare(NamedTuple):
-    """The mean of a variable in [0, 1] over one domain, by the design."""
+@dataclass(frozen=True)
+class DesignShare(DomainMean):
+    """The mean over one domain by the design."""
 
-    degrees: int | None  # of the variance, if it comes from few replicates
-    value: float
-    variance: float
     largest_weight: float  # of one label
-    size: float  # N_D
-    labelled: float  # distinct labels in D
-    events: float  # their sum
+    degrees: int | None = None  # of the variance, if it comes from few replicates
     rest: Moments | None = None  # mean and variance of 1 - v, where they do not follow from those of v
 
-    @property
-    def error(self) -> float:
-        """Standard error."""
-        return 0.0 if self.labelled >= self.size else float(self.variance**0.5)
-
-    @property
-    def num(self) -> int:
-        """Labels in the domain."""
-        return int(self.labelled)
-
-    def interval(self, level: float) -> Interval:
-        """Return both ends at a confidence level: [0, 1] without a label in the domain."""
-        if self.labelled >= self.size:
-            known = self.events / max(self.size, 1)
-            return known, known
-        if not self.labelled:
-            return 0.0, 1.0
+    def _ends(self, level: float) -> Interval:
         widen = student_widening(self.degrees, level) ** 2
         wide = self.variance * widen
         if self.rest is not None:
@@ -72,8 +51,7 @@ class DesignShare(NamedTuple):
             )
         low, high = weighted_clopper_pearson(max(self.value, 0.0), wide, self.largest_weight, level)
         few, _ = weighted_clopper_pearson(max(1 - self.value, 0.0), wide, self.largest_weight, level)
-        high = max(high, 1 - few) if self.value > 0.5 else high
-        return cut((low, high), self.events / self.size, 1 - (self.labelled - self.events) / self.size)
+        return low, max(high, 1 - few) if self.value > 0.5 else high
 
 
 class DesignEvidence:
@@ -99,8 +77,12 @@ class DesignEvidence:
         weight = self.design.largest_weight / np.maximum(found, 1e-300)
         sizes = np.bincount(domain[domain >= 0], weights=self.sizes[domain >= 0], minlength=num_domains)
         labelled, events = labelled_in(self.index, where, variable.values, num_domains)
-        rows, few = np.column_stack([value, variance, weight, sizes, labelled, events]).tolist(), self.design.degrees
-        return [DesignShare(few, *row) for row in rows]
+        rows = np.column_stack([value, variance, sizes, labelled, events, weight]).tolist()
+        few = self.design.degrees
+        return [
+            DesignShare(value, variance, size, num, events, weight, few)
+            for value, variance, size, num, events, weight in rows
+        ]
 
     def variance(self, variable: Variable, domain: Codes, num_domains: int) -> Array:
         """Return the variance of the mean of any variable over each domain.
@@ -122,7 +104,7 @@ class DesignEvidence:
         own, rest = (Moments(float(design.mean(x)), float(design.variance(x))) for x in (values, 1 - values))
         labelled, events = labelled_in(self.index, np.zeros(len(self.index), dtype=np.int64), variable.values, 1)
         counts = float(self.sizes.sum()), float(labelled[0]), float(events[0])
-        return DesignShare(design.degrees, *own, design.largest_weight, *counts, rest)
+        return DesignShare(*own, *counts, design.largest_weight, design.degrees, rest)
 
     def _ratios(self, variable: Variable, where: Codes, num: int) -> tuple[Array, Array, Array]:
         """Return R, v(R) and d̂ of each domain; where no label is, R is the mean of all labels."""

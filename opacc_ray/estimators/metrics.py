@@ -14,7 +14,7 @@ come from different labels. It is never undefined, and agrees with the closed fo
 that form at levels beyond the outermost quantiles, such as those of many joint intervals.
 
 Where a class is rare, no design can know how many of its examples hide among very many others: if fewer than one is
-foreseen among 950 labels of these, 3/950 of them may still be of the class, and only the confidence says otherwise. So
+predicted among 950 labels of these, 3/950 of them may still be of the class, and only the confidence says otherwise. So
 a second interval is stated beside the first, which holds if the confidence is right, up to a factor that the labels
 calibrate (:class:`opacc_ray.estimators.totals.PredictedShare`), about the examples that no label reached.
 
@@ -143,8 +143,12 @@ class Metric(NamedTuple):
 
 def is_of_class(text: str) -> bool:
     """Return whether a text is meant to be a metric of one class, such as ``f1`` or ``f1@CLASS``."""
-    name = text.partition("@")[0]
-    return "@" in text or name in CLASS_METRICS or name == AUC or bool(_BETA.match(name))
+    name, at, _ = text.partition("@")
+    return bool(at) or _has_class(name)
+
+
+def _has_class(name: str) -> bool:
+    return name in CLASS_METRICS or name == AUC or bool(_BETA.match(name))
 
 
 def find_place(metric: Metric, classes: Sequence[str]) -> int:
@@ -167,7 +171,7 @@ def parse_metric(text: str) -> Metric:
     """Read ``accuracy``, ``macro_f1`` or ``recall@CLASS``; raise SpecError for anything else."""
     name, at, positive = text.partition("@")
     name = name.strip().lower().replace("-", "_")
-    of_class = name in CLASS_METRICS or name == AUC or bool(_BETA.match(name))
+    of_class = _has_class(name)
     if not of_class and name not in (ACCURACY, *AVERAGES, *SCORES):
         known = [ACCURACY, *AVERAGES, *SCORES, *(f"{own}@CLASS" for own in (*CLASS_METRICS, AUC))]
         raise SpecError(f"metric {text!r}: choose one of {', '.join(known)}")
@@ -195,8 +199,8 @@ class Totals(NamedTuple):
             return found
         most = missed.size * other.missed.interval(level)[1] - missed.events
         num = min(math.ceil(math.log((1 - level) / 2) / math.log1p(-min((most + 1) / missed.size, 0.5))), missed.size)
-        told = IfPredicted(min(max(found.value, low), high), low, high, most / missed.unseen, int(num))
-        return replace(found, if_predicted=told)
+        other_interval = IfPredicted(min(max(found.value, low), high), low, high, most / missed.unseen, int(num))
+        return replace(found, if_predicted=other_interval)
 
     def _value(self, metric: Metric) -> float:
         return float(metric.function(*self.point(), self._sizes()))

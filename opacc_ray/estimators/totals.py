@@ -33,9 +33,11 @@ several means are estimated with them (:mod:`opacc_ray.estimators.metrics`).
 Legend: N_D size, m labels in D, π inclusion probability, h leverage of a label, w weight of a round.
 """
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from functools import lru_cache
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +60,7 @@ _LEAST = 1e-300
 _BLOCK = 1 << 20
 
 
-class Share(Protocol):
+class Share(Hashable, Protocol):
     """The mean of a variable in [0, 1] over a domain, and its interval at any level."""
 
     @property
@@ -81,6 +83,7 @@ class Share(Protocol):
         """Return both ends at a confidence level."""
 
 
+@lru_cache(1024)
 def quantiles(share: Share) -> Array:
     """Return equally likely quantiles (POINTS,) that represent the distribution of a share, in order.
 
@@ -130,8 +133,8 @@ class Groups(NamedTuple):
         """Return G, the number of groups."""
         return self.num_slices * self.num_classes
 
-    def code(self, index: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the group of the examples ``index`` (k,)."""
+    def code(self, index: NDArray[np.int64] | slice) -> NDArray[np.int64]:
+        """Return the group of the examples ``index``, (k,)."""
         code = self.predicted[index].astype(np.int64)
         return code if self.slices is None else code + self.slices[index].astype(np.int64) * self.num_classes
 
@@ -141,7 +144,7 @@ class Groups(NamedTuple):
 
     def sizes(self) -> Array:
         """Return the number of examples in each group, (G,)."""
-        blocks = (np.arange(at, min(at + _BLOCK, len(self.predicted))) for at in range(0, len(self.predicted), _BLOCK))
+        blocks = (slice(at, at + _BLOCK) for at in range(0, len(self.predicted), _BLOCK))
         counts = [np.bincount(self.code(own), minlength=self.num) for own in blocks]
         return np.sum(counts, axis=0, dtype=np.float64)
 
@@ -207,7 +210,7 @@ class PredictedEvidence:
     sums: tuple[GroupSums, ...]
     trust: float  # λ: how far weights are those by variance
     weights: Array  # (rounds,) the other weights
-    reason: str | None = None
+    reason: ClassVar[str | None] = None
 
     def since(self, first: int) -> "PredictedEvidence":
         """Return what the rounds from number ``first`` on say; the others count as labelled before."""
@@ -263,7 +266,7 @@ class PredictedEvidence:
         unseen = np.maximum(over(self.sums[-1].predicted * variable.mean) - drawn, 0)
         near = first**2 / np.maximum(second, _LEAST)
         columns = (
-            *(value, variance, half * first, half * second, sizes, labelled, events, expected),
+            *(value, variance, sizes, labelled, events, half * first, half * second, expected),
             *(unseen, first * met / np.maximum(second, _LEAST), near),
         )
         return [column.tolist() for column in columns]
@@ -276,20 +279,15 @@ def labelled_in(index: NDArray[np.int64], where: Codes, values: Array, num: int)
     return _added(where[once], np.ones(len(once)), num), _added(where[once], values[once], num)
 
 
-class DomainShare(NamedTuple):
-    """The mean of a variable in [0, 1] over one domain, from predictions and labels."""
+@dataclass(frozen=True)
+class DomainMean(ABC):
+    """The mean of a variable in [0, 1] over one domain, estimated."""
 
     value: float
     variance: float
-    half_event: float  # what half an event adds to the value
-    half_variance: float  # and to the variance
     size: float  # N_D
     labelled: float  # distinct labels in D
     events: float  # their sum
-    expected: float  # predicted among the labels
-    unseen: float  # S: predicted among the other examples
-    met_near: float  # O and E: events, and events predicted, among the labels by how far they stand for others
-    expected_near: float
 
     @property
     def error(self) -> float:
@@ -302,14 +300,32 @@ class DomainShare(NamedTuple):
         return int(self.labelled)
 
     def interval(self, level: float) -> Interval:
-        """Return both ends at a confidence level: [0, 1] without a label in the domain."""
+        """Return both ends at a confidence level, within what the labels prove: [0, 1] without a label."""
         if self.labelled >= self.size:
             known = self.events / max(self.size, 1)
             return known, known
         if not self.labelled:
             return 0.0, 1.0
-        proved = self.events / self.size, 1 - (self.labelled - self.events) / self.size
-        return cut((self._low(level), self._high(level)), *proved)
+        return cut(self._ends(level), self.events / self.size, 1 - (self.labelled - self.events) / self.size)
+
+    @abstractmethod
+    def _ends(self, level: float) -> Interval:
+        """Return both ends, where some examples have labels and some have none."""
+
+
+@dataclass(frozen=True)
+class DomainShare(DomainMean):
+    """The mean over one domain from predictions and labels."""
+
+    half_event: float  # what half an event adds to the value
+    half_variance: float  # and to the variance
+    expected: float  # events predicted among the labels
+    unseen: float  # S: predicted among the other examples
+    met_near: float  # O and E: events, and events predicted, among the labels by how far they stand for others
+    expected_near: float
+
+    def _ends(self, level: float) -> Interval:
+        return self._low(level), self._high(level)
 
     def as_predicted(self) -> "PredictedShare":
         """Return the same mean, if the predictions hold for the examples without a label."""

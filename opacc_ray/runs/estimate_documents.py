@@ -158,7 +158,7 @@ class ConfusionShares(Part):
 
     classes: list[str] = Field(description="C classes that occur among labels or their predictions, in order")
     share: list[list[float]] = Field(
-        description="(C, C) share of the pool; all sum to 1, less what is foreseen of other classes"
+        description="(C, C) share of the pool; all sum to 1, less what is predicted of other classes"
     )
     standard_error: list[list[float]] = Field(description="(C, C) estimated standard errors of the shares")
     num: list[list[int]] = Field(description="(C, C) number of labels")
