@@ -13,6 +13,8 @@ import numpy as np
 
 from opacc_ray.documents import sealed
 from opacc_ray.runs import draws
+from opacc_ray.runs.commit_log import Commit, digest_of
+from opacc_ray.runs.run import Run
 from opacc_ray.runs.run_documents import Draw
 
 HOME = Path(__file__).parent / "golden_documents" / "run"
@@ -62,11 +64,33 @@ def edit_document(path: Path, change: Callable[[Any], Any]) -> None:
 def replace_drawn(home: Path, number: int, name: str, data: bytes) -> None:
     """Replace a file that was drawn in a round, with digests that match."""
     folder = home / "rounds" / str(number)
-    draw = Draw.from_bytes((folder / "draw-1.json").read_bytes(), "draw-1.json")
-    files = {key: (folder / draw.folder / key).read_bytes() for key in draw.files} | {name: data}
-    new = draws.describe(files, draw.run, draw.features)
-    (folder / new.folder).mkdir(exist_ok=True)
-    for key, content in files.items():
-        (folder / new.folder / key).write_bytes(content)
+
+    def change(commit: dict[str, Any]) -> None:
+        if (commit["track"], commit["round"]) != (None, number) or not (
+            drawn := [own for own in commit["content"] if "folder" in own]
+        ):
+            return
+        draw = Draw.from_dict(drawn[0], "the log")
+        files = {key: (folder / draw.folder / key).read_bytes() for key in draw.files} | {name: data}
+        new = draws.describe(files, draw.run, draw.features)
+        (folder / new.folder).mkdir(exist_ok=True)
+        for key, content in files.items():
+            (folder / new.folder / key).write_bytes(content)
+        commit["content"] = [new.to_dict()]
+        commit["files"] = {f"rounds/{number}/{new.folder}/{key}": file.sha256 for key, file in new.files.items()}
+
+    edit_log(home, change)
     (folder / name).write_bytes(data)
-    (folder / "draw-1.json").write_bytes(new.to_bytes())
+
+
+def edit_log(home: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change the entries of a log, whose digests match again then; a run of version 0.2.0 gets one."""
+    run = Run.open(str(home))
+    previous = None
+    (home / "log").mkdir(exist_ok=True)
+    for commit in run.commits:
+        content = commit.to_dict()
+        change(content)
+        data = Commit.model_validate(content | {"previous": previous, "sha256": None}).to_bytes()
+        previous = digest_of(data)
+        (home / "log" / f"{commit.number:08d}.json").write_bytes(data)

@@ -22,7 +22,7 @@ from opacc_ray.estimators.rounds import Outcome
 from opacc_ray.estimators.statement import Circumstances, SecondOpinions, Statement, baseline
 from opacc_ray.labels.annotator_agreement import measure_agreement
 from opacc_ray.labels.costs import Costs
-from opacc_ray.labels.label_log import Score, all_files, refuse_lost
+from opacc_ray.labels.label_log import Score, label_files, refuse_lost
 from opacc_ray.labels.labelled_rounds import (
     LabelledRound,
     digest_of,
@@ -111,7 +111,7 @@ def _stated(numbers: RunNumbers, asked: Asked, level: float, costs: Costs | None
         **basis_of(run, rounds),
         **stated(said.estimate, rounds),
         labels_digest=digest_of(rounds),
-        label_files=all_files(run),
+        label_files=label_files(run),
         allows_for=list(said.allows_for),
         goal=circumstances.goal,
         by_design=StatedEstimate(**stated(by_design, rounds)),
@@ -158,7 +158,7 @@ def with_labels(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> lis
     feature_store.check_drawn_from(run, [item.number for item in rounds])
     last = None
     with suppress(DataError):  # it is about to be replaced
-        last = run.read_estimate()
+        last = run.read_document(AccuracyEstimate, run.estimate_key)
     refuse_lost(run, last)
     known = having_labels(begun)
     if not known:

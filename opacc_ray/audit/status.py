@@ -14,7 +14,7 @@ from opacc_ray.audit.sanity import predicted_by, warnings_of
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError, counted, shortened
 from opacc_ray.extract.shards import ShardReport
-from opacc_ray.labels.label_log import lost_files
+from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, read_rounds
 from opacc_ray.lake.redaction import redacted
 from opacc_ray.lake.store_uris import Store, open_store
@@ -81,7 +81,7 @@ def status(run: Run, *, with_warnings: bool = True) -> RunStatus:
     caller that does not show them leaves them out.
     """
     index, total = run.read_index(), run.header.pool.num_shards
-    lost, failure = "; ".join(lost_files(run).values()), read_failure(run)
+    lost, failure = "; ".join(read_log(run).lost.values()), read_failure(run)
     tracks = [run, *(track for track in run.tracks() if track.track != run.track)]
     known = [_rounds(track) if index and track.rounds() else ([], None) for track in tracks]
     own, *rest = [
@@ -215,7 +215,7 @@ class RunMetrics:
 
 
 _FILES = "listing|estimate|report|characterization|failure|sanity|spec"
-_FOLDERS = "features|reference|history|rounds|labels|tracks|figures|generated|characterized-test"
+_FOLDERS = "features|reference|history|rounds|labels|log|estimates|tracks|figures|generated|characterized-test"
 OWN = re.compile(rf"(?:{_FILES})\.(?:json|parquet|html|md)|(?:{_FOLDERS})/.*", re.DOTALL)
 """Keys of the files of a run, below its prefix."""
 

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from opacc_ray.audit.several_models import open_models
 from opacc_ray.audit.stages import Stage, extract, stages_of
 from opacc_ray.audit.status import RunMetrics, failure_kept
 from opacc_ray.cluster import local
-from opacc_ray.errors import LabelError, OpaccError, SpecError, counted
+from opacc_ray.errors import LabelError, SpecError, counted
 from opacc_ray.extract.feature_set import feature_set, read_sound
 from opacc_ray.extract.slice_columns import store_slices, try_slices
 from opacc_ray.history import NO_HISTORY
@@ -41,8 +42,10 @@ from opacc_ray.labels.labelled_rounds import (
 )
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs import feature_store
+from opacc_ray.runs.commit_log import Commit, Happening
 from opacc_ray.runs.feature_store import compare_objects, write_listing
-from opacc_ray.runs.run import HEADER, Run
+from opacc_ray.runs.run import HEADER, Closing, Run
+from opacc_ray.runs.run_documents import ClosedRound
 from opacc_ray.samplers import find_method, parse_parameters
 from opacc_ray.samplers.base import Report, unreported
 from opacc_ray.samplers.select import select as select_from
@@ -263,9 +266,7 @@ def next_round(
         given = run.spec.drawn_with(str(method), given)
     choice = Choice(method or before.method, budget, given, before.seed, replicates or None)
     selection = _choose(run, choice, rounds, progress)
-    if last.missing:  # only now: an invalid parameter or budget must not discard labels
-        give_up(run, last)
-    _write_round(run, selection, labelled)
+    _write_round(run, selection, labelled, closing=partial(_given_up, last))
     return selection
 
 
@@ -289,7 +290,9 @@ def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress
     return replace(chosen, round=len(earlier) + 1)
 
 
-def _write_round(run: Run, selection: Selection, labelled: set[str], before: int = 0) -> None:
+def _write_round(
+    run: Run, selection: Selection, labelled: set[str], before: int = 0, closing: Closing = lambda now: []
+) -> None:
     """Write a round with its manifests; ``labelled`` are the ids of all examples with a label."""
     spec = run.spec
     chosen = feature_store.find_chosen(run, selection, labelled)
@@ -314,7 +317,7 @@ def _write_round(run: Run, selection: Selection, labelled: set[str], before: int
     files: dict[str, bytes] = {}
     for kind in spec.manifest.formats:
         files |= write_manifest(kind, rows, context, show_prediction=spec.manifest.show_prediction)
-    run.write_round(selection, chosen, files, before)
+    run.write_round(selection, chosen, files, before, closing)
 
 
 def close(run: Run) -> None:
@@ -324,31 +327,25 @@ def close(run: Run) -> None:
     """
     last = read_rounds(run)[-1]
     refuse_empty_strata(run, last)
-    if last.missing:
-        give_up(run, last)
+
+    def decide(commits: tuple[Commit, ...]) -> Happening | None:
+        closed = _given_up(last, run.at(commits))
+        return Happening(closed, run.track, last.number) if closed else None
+
+    run.log.append(decide)
 
 
-def give_up(run: Run, last: LabelledRound) -> None:
-    """Close a round, but not if a label for it comes in the meantime.
+def _given_up(last: LabelledRound, now: Run) -> list[ClosedRound]:
+    """Return what closes the last round of a run as it is now.
 
-    The labels are read again after the closing is written, and an import reads the closing after it has written its
-    labels. So of two commands at the same time, one detects the other. If labels came, the earlier closing is restored.
-    A closing by another command is not restored, because that command detects the labels as well. Raises LabelError if
-    a label came meanwhile, which would be lost.
+    Raises LabelError if one of its missing labels came meanwhile: it would be lost.
     """
-    before = last.given_up or None
-    run.close(last.number, last.missing)
-    try:
-        labelled = read_labelled(run)
-    except OpaccError:  # such as labels in conflict
-        run.reopen(last.number, before)
-        raise
-    if labelled.isdisjoint(last.missing):
-        return
-    if run.rounds()[-1] != last.number:  # another command has also closed it, and drawn a further round
-        before = tuple(name for name in run.read_closed(last.number) or () if name not in labelled)
-    run.reopen(last.number, before)
-    raise LabelError(
-        f"labels of round {last.number} of {run.title} were imported during its closing, so nothing was closed or "
-        "drawn; run the command again"
-    )
+    missing = set(last.missing) - set(now.read_closed(last.number) or ())
+    if not missing:
+        return []
+    if not missing.isdisjoint(read_labelled(now)):
+        raise LabelError(
+            f"labels of round {last.number} of {now.title} were imported during its closing, so nothing was closed or "
+            "drawn; run the command again"
+        )
+    return [now.closing(last.number, last.missing)]

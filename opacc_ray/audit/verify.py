@@ -16,12 +16,12 @@ from opacc_ray.extract.feature_set import read_description
 from opacc_ray.extract.index import INDEX, Index, check_shard, read_index
 from opacc_ray.extract.slice_columns import check_slices, folder_of, with_slices
 from opacc_ray.labels.joining import LabelConflict
-from opacc_ray.labels.label_log import lost_files, read_log, refuse_lost
+from opacc_ray.labels.label_log import read_log, refuse_lost
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.lake.store import in_order
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs import draws, feature_store
-from opacc_ray.runs.estimate_documents import ChangedObjects
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, ChangedObjects
 from opacc_ray.runs.run import HEADER, Run
 from opacc_ray.runs.run_documents import Draw
 
@@ -106,9 +106,9 @@ def _check_run(run: Run, found: _Findings) -> ChangedObjects | None:
         feature_store.read_listing(run)
     with found.checking(run.store.uri_of(SANITY)):
         read_sanity(run)
-    with found.checking(run.store.uri_of("labels")):
-        for uri, text in lost_files(run).items():
-            found.note(uri, text)
+    with found.checking(run.store.uri_of("log")):
+        for key, text in read_log(run).lost.items():
+            found.note(run.store.uri_of(key), text)
     for track in tracks:
         _check_track(track, index, found)
     try:
@@ -129,7 +129,12 @@ def _check_track(run: Run, index: Index | None, found: _Findings) -> None:
         if numbers:
             read_rounds(run)
     with found.checking(run.store.uri_of(run.estimate_key)):
-        refuse_lost(run, run.read_estimate())
+        copy, kept = run.read_document(AccuracyEstimate, run.estimate_key), [own for _, own in run.estimates()]
+        refuse_lost(run, copy)
+        if copy is not None and copy not in kept[-1:]:
+            raise DataError(
+                f"{run.store.uri_of(run.estimate_key)} is not the newest estimate of the log; {copy.remedy}"
+            )
 
 
 def _check_set(run: Run, tracks: Sequence[Run], found: _Findings) -> Index | None:
@@ -208,25 +213,12 @@ def _check_history(run: Run, found: _Findings) -> None:
 def _check_round(run: Run, number: int, index: Index | None, found: _Findings) -> None:
     """Check every draw of a round, its copies, and that the chosen examples match the features."""
     folder = run.folder(number)
-    last: Draw | None = None
-    with found.checking(folder.uri):
-        count = run.num_draws(number)
-        for place in range(1, count + 1):
-            with found.checking(folder.uri_of(draws.name_of(place))):
-                last = draws.read(folder, place, run.drawn_for)
-                found.each(folder.store(last.folder), last.files, partial(draws.read_file, folder, last))
-    if last is not None:
-        for name, problem in draws.faults(folder, last):
-            found.note(folder.uri_of(name), f"{problem}; run the spec again, which copies it anew")
+    drawn = [draw for _, draw in run.logged(Draw, number)]
+    for draw in drawn:
+        found.each(folder.store(draw.folder), draw.files, partial(draws.read_file, folder, draw))
+    for name, problem in draws.faults(folder, drawn[-1]):
+        found.note(folder.uri_of(name), f"{problem}; run the spec again, which copies it anew")
     with found.checking(folder.uri):
         selection = run.read_selection(number)
         if index is not None and not found.faults:
             feature_store.check_chosen(run, selection)
-    with found.checking(folder.uri_of("labels")):
-        run.read_labels(number)
-    with found.checking(run.store.uri_of("labels")):
-        read_log(run)
-    with found.checking(folder.uri_of("closed.json")):
-        run.read_closed(number)
-    with found.checking(folder.uri_of("goal.json")):
-        run.read_goal(number)

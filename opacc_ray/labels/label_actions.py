@@ -1,6 +1,6 @@
 """Actions on the labels of a run: import a file, correct, withdraw, set the rule for conflicts; and list all answers.
 
-Every action is written to the log (`label_log.py`), and none changes an existing file.
+Every action becomes an entry of the log of the run. Each is decided on the run as it is when the entry is written.
 """
 
 import json
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels import import_summary
@@ -26,7 +26,7 @@ from opacc_ray.labels.label_documents import (
     RoundOfTrack,
     WithdrawnLabels,
 )
-from opacc_ray.labels.label_log import LabelLog, Returned, keep_file, log_action, now_after, read_log
+from opacc_ray.labels.label_log import LabelLog, Returned, log_action, now_after, read_log
 from opacc_ray.labels.label_rows import Label, LabelFile, checked_annotator, few, have_numbers_for_names, quoted
 from opacc_ray.labels.labelled_rounds import (
     Track,
@@ -64,30 +64,59 @@ def import_labels(
     is lost or was changed.
     """
     name = name.encode(errors="backslashreplace").decode()  # a file name need not be valid Unicode
+    annotator = None if annotator is None else checked_annotator(annotator)
+    given = _Given(name, data, annotator, conflict, numbers_are_classes)
+    imported: list[ImportedLabels] = []
+
+    def decide(now: Run) -> LabelAction | None:
+        log, tracks = read_log(now), read_tracks(now)
+        file = _file_of(now, log, given)
+        imported[:] = [_imported(now, log, tracks, file, given)]
+        return _import_of(now, log, file, given, imported[0])
+
     for number in run.rounds():
         run.check_copies(number)
-    log, tracks = read_log(run), read_tracks(run)
-    annotator = None if annotator is None else checked_annotator(annotator)
-    key, model = name_of_labels(name, data), run.spec.model
-    again = log.find(key, annotator)
-    classes = _classes_by_number(model, numbers_are_classes, log)
-    form = format_of(LabelFile(name, data))
-    file = again or Returned(len(log.actions) + 1, key, name, data, form, annotator, name, classes=classes)
-    counted = RowCounts(replace(file, place=name, annotator=annotator), now_after(log), model)
-    rows = chain(_other_labels(log, file), counted.count(read_again=again is not None))
-    joined = join_labels(tracks, rows, conflict or log.conflict, source=name)
-    done = ImportedLabels(
+    log_action(run, decide, (name, data))
+    return imported[0]
+
+
+class _Given(NamedTuple):
+    """Arguments of an import."""
+
+    name: str
+    data: bytes
+    annotator: str | None
+    conflict: ConflictRule | None
+    numbers_are_classes: bool | None
+
+
+def _file_of(run: Run, log: LabelLog, given: _Given) -> Returned:
+    """Return the file as the log has it, or as it will."""
+    key = name_of_labels(given.name, given.data)
+    known = log.find(key, given.annotator)
+    classes = _classes_by_number(run.spec.model, given.numbers_are_classes, log)
+    form, order = format_of(LabelFile(given.name, given.data)), len(log.actions) + 1
+    new = Returned(order, key, given.name, given.data, form, given.annotator, given.name, classes=classes)
+    return known or new
+
+
+def _imported(run: Run, log: LabelLog, tracks: Sequence[Track], file: Returned, given: _Given) -> ImportedLabels:
+    """Check that all labels fit together with a file, and describe its import."""
+    again, rule = any(part is file for part in log.returned), given.conflict or log.conflict
+    counted = RowCounts(replace(file, place=given.name, annotator=given.annotator), now_after(log), run.spec.model)
+    rows = chain(_other_labels(log, file), counted.count(read_again=again))
+    joined = join_labels(tracks, rows, rule, source=given.name)
+    titles = {part.order: part.title for part in log.returned} | {file.order: given.name}
+    return ImportedLabels(
         **counted.fields(),
         **_state_after(log, tracks, file, joined, counted.answered.keys()),
-        again=again is not None,
-        came_before=again.at if again else None,
-        withdrawn=None if again else log.withdrawn_at(key, annotator),
+        again=again,
+        came_before=file.at if again else None,
+        withdrawn=None if again else log.withdrawn_at(file.name, given.annotator),
         stay_withdrawn=len(file.withdrawn_ids & counted.answered.keys()),
-        conflict=conflict or log.conflict,
-        votes=import_summary.votes(joined, {part.order: part.title for part in log.returned} | {file.order: name}),
+        conflict=rule,
+        votes=import_summary.votes(joined, titles),
     )
-    _keep(run, log, file, conflict, done)
-    return done
 
 
 def _state_after(
@@ -107,25 +136,23 @@ def _state_after(
     }
 
 
-def _keep(run: Run, log: LabelLog, file: Returned, conflict: ConflictRule | None, done: ImportedLabels) -> None:
-    """Write the action of an import, then its file with the newest round, unless they are there."""
-    rule = conflict if conflict != log.conflict else None
-    if not done.again or rule:
-        log_action(
-            run,
-            log,
-            action="import",
-            file=file.name,
-            file_format=file.format,
-            source=file.title[-200:],
-            annotator=file.annotator,
-            conflict=rule,
-            numbers_are_classes=file.classes is not None if run.spec.model.classes else None,
-            overruled=done.overruled,
-            num_overruled=done.num_overruled,
-        )
-    if all(part.name != file.name for part in log.returned):
-        keep_file(run, done.round, done.file, file.data)
+def _import_of(run: Run, log: LabelLog, file: Returned, given: _Given, done: ImportedLabels) -> LabelAction | None:
+    """Return the action of an import; None if it changes nothing."""
+    rule = given.conflict if given.conflict != log.conflict else None
+    if done.again and not rule:
+        return None
+    return LabelAction(
+        action="import",
+        at=now_after(log).isoformat(timespec="microseconds"),
+        file=file.name,
+        file_format=file.format,
+        source=file.title[-200:],
+        annotator=file.annotator,
+        conflict=rule,
+        numbers_are_classes=file.classes is not None if run.spec.model.classes else None,
+        overruled=done.overruled,
+        num_overruled=done.num_overruled,
+    )
 
 
 def _classes_by_number(model: ModelSpec, asked: bool | None, log: LabelLog) -> Sequence[str] | None:
@@ -152,30 +179,34 @@ def correct(run: Run, id: str, label: str, annotator: str) -> LabelAction:
     Raises LabelError if the example was not selected, or if the text is neither a label nor "can't tell".
     """
     log = read_log(run)
-    name, now = checked_annotator(annotator), now_after(log).isoformat(timespec="microseconds")
+    name, at = checked_annotator(annotator), now_after(log).isoformat(timespec="microseconds")
     _refuse_unselected(run, id)
-    fields = {"id": id, "label": label, "annotator": name, "labelled_at": now, "run": run.name}
+    fields = {"id": id, "label": label, "annotator": name, "labelled_at": at, "run": run.name}
     data = json.dumps(fields, ensure_ascii=False).encode(errors="surrogatepass") + b"\n"
     model = run.spec.model
     read = reading_by(model, run.num_classes, numbers_are_classes=log.numbers_are_classes)
     (row,) = parse(data, "the correction")
     if row.status == "blank":
         raise LabelError(f"the correction of {quoted(row.id)} is empty: give a label, or ? for can't tell")
-    overruled = _overruled_by(in_canonical_form(row, read), _answers_of(run, log, id), read)
-    action = log_action(
-        run,
-        log,
-        action="correct",
-        at=now,
-        file=name_of_labels("correction.jsonl", data),
-        file_format="jsonl",
-        annotator=name,
-        ids=[id],
-        numbers_are_classes=log.numbers_are_classes if model.classes else None,
-        overruled=overruled[:LISTED],
-        num_overruled=len(overruled),
-    )
-    keep_file(run, run.rounds()[-1], "correction.jsonl", data)
+    correction = in_canonical_form(row, read)
+
+    def decide(now: Run) -> LabelAction:
+        current = read_log(now)
+        overruled = _overruled_by(correction, _answers_of(now, current, id), read)
+        return LabelAction(
+            action="correct",
+            at=max(at, now_after(current).isoformat(timespec="microseconds")),
+            file=name_of_labels("correction.jsonl", data),
+            file_format="jsonl",
+            annotator=name,
+            ids=[id],
+            numbers_are_classes=current.numbers_are_classes if model.classes else None,
+            overruled=overruled[:LISTED],
+            num_overruled=len(overruled),
+        )
+
+    action = log_action(run, decide, ("correction.jsonl", data))
+    assert action is not None
     return action
 
 
@@ -194,16 +225,25 @@ def withdraw(run: Run, what: str) -> WithdrawnLabels:
     ``what`` is the id of an example; or a file, by its own name or the name under which it is kept. Raises LabelError
     if there is no such example or file, or if several fit.
     """
-    log = read_log(run)
-    files, ids = _files_and_ids(run, log, what)
-    concerned = [file for file in log.returned if not file.withdrawn and (ids or file.name in files)]
-    answers = Counter(
-        row.id
-        for file in concerned
-        for row in file.labels()
-        if row.status != "blank" and not file.is_withdrawn(row.id) and (not ids or row.id == what)
-    )
-    action = log_action(run, log, action="withdraw", file=files[0] if files else None, ids=ids)
+    concerned: list[Returned] = []
+    answers = Counter[str]()
+
+    def decide(now: Run) -> LabelAction:
+        log = read_log(now)
+        files, ids = _files_and_ids(now, log, what)
+        concerned[:] = [file for file in log.returned if not file.withdrawn and (ids or file.name in files)]
+        answers.clear()
+        answers.update(
+            row.id
+            for file in concerned
+            for row in file.labels()
+            if row.status != "blank" and not file.is_withdrawn(row.id) and (not ids or row.id == what)
+        )
+        at = now_after(log).isoformat(timespec="microseconds")
+        return LabelAction(action="withdraw", at=at, file=files[0] if files else None, ids=ids)
+
+    action = log_action(run, decide)
+    assert action is not None
     return _withdrawn(run, action, concerned[0], answers)
 
 
@@ -257,11 +297,17 @@ def set_rule(run: Run, conflict: ConflictRule) -> LabelAction:
 
     Raises LabelError if labels are in conflict under the new rule, which is not set then.
     """
-    log = read_log(run)
-    for track in run.tracks():
-        if track.rounds():
-            read_rounds(track, conflict=conflict)
-    return log_action(run, log, action="rule", conflict=conflict)
+
+    def decide(now: Run) -> LabelAction:
+        for track in now.tracks():
+            if track.rounds():
+                read_rounds(track, conflict=conflict)
+        at = now_after(read_log(now)).isoformat(timespec="microseconds")
+        return LabelAction(action="rule", at=at, conflict=conflict)
+
+    action = log_action(run, decide)
+    assert action is not None
+    return action
 
 
 def list_answers(run: Run, id: str | None = None) -> AnswerList:

@@ -1,36 +1,31 @@
-"""Append-only log of the labels of a run: files that came back, corrections, withdrawals and rules.
+"""Labels of a run, as its log has them: files that came back, corrections, withdrawals and rules.
 
-Files of labels are kept unchanged under ``rounds/N/labels``, named by their content; a correction is such a file.
-``labels/`` has one small document per action, named by its time. That time is later than the time of every action
-known when it was written, whatever the clocks of other machines show. Two concurrent actions are ordered by their
-clocks, then by their digests. Files and actions decide which answers count:
+Files of labels are kept unchanged under ``rounds/N/labels``, named by their content; a correction is such a file. The
+log (:mod:`opacc_ray.runs.commit_log`) has one entry per action, which names its file. They decide which answers count:
 
-- A file that no action names counts as it is.
 - The same file for the same annotator counts once, however often it is imported.
 - The annotator named by the importer replaces those in the rows.
 - A withdrawal concerns what came back before it.
 - A correction outranks every answer to its example; the last correction counts.
 - The action records whether numbers in its file are indexes of classes that have names; without a record they are.
 
-An action is written before its file, so an interrupted import leaves an action without a file, which changes nothing.
-Once the file is written, ``labels/FILE.kept`` records that: if such a file is missing later, it was lost.
+A file that an entry names and that is missing was lost, unless it is withdrawn.
 """
 
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import PurePath
 from typing import Any
 
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.labels.formats.label_formats import FORMATS, format_of
 from opacc_ray.labels.label_documents import LabelAction
 from opacc_ray.labels.label_rows import FormatName, Label, LabelFile, name_by_number
+from opacc_ray.runs.commit_log import Commit, Happening
 from opacc_ray.runs.estimate_documents import AccuracyEstimate
-from opacc_ray.runs.run import TRACKS, Run
+from opacc_ray.runs.run import TRACKS, Run, name_of_labels
 from opacc_ray.spec import ConflictRule, ScoreSpec, Spec
-
-FOLDER, KEPT = "labels/", ".kept"  # folder of the actions, and the suffix of the records that a file was kept
 
 
 @dataclass(frozen=True)
@@ -118,6 +113,7 @@ class LabelLog:
     score: Score  # of a regression's predictions
     overlap: float = 0.0  # share of the examples that two annotators label
     numbers_are_classes: bool = False  # whether numbers in the next file are indexes of classes that have names
+    lost: Mapping[str, str] = field(default_factory=dict)  # by the key of each file that is missing, an error message
 
     def labels(self) -> Iterator[Label]:
         """Yield all labels that are not withdrawn."""
@@ -137,36 +133,47 @@ class LabelLog:
 
 
 def read_log(run: Run) -> LabelLog:
-    """Read the actions and files of all tracks of a run."""
-    keys = [entry.key for entry in run.store.list(FOLDER) if entry.key.endswith(".json")]
-    actions = []
-    for key, data in zip(keys, run.store.read_many(keys), strict=True):
-        uri = run.store.uri_of(key)
-        if not key.endswith(f"-{_digest(data)}.json"):
-            raise DataError(f"{uri} was changed since it was written: its name is not its digest; restore it")
-        actions.append(LabelAction.from_bytes(data, uri))
-    files = [file for track in run.tracks() for number in track.rounds() for file in track.read_labels(number)]
-    by_name = {key.rpartition("/")[2]: (key, data) for key, data in reversed(files)}
+    """Read the actions and files of all tracks of a run; raises DataError if a file was changed."""
+    found = [(commit.files, action) for commit in run.commits for action in commit.documents(LabelAction)]
+    actions = [action for _, action in found]
+    there = {entry.key for place in ("rounds/", TRACKS) for entry in run.store.list(place)}
+    keys = {action.file: key for files, action in found for key in files if action.file and key in there}
+    contents = zip(keys.items(), run.store.read_many(list(keys.values())), strict=True)
+    files = {name: (key, _checked(run, key, data)) for (name, key), data in contents}
+    withdrawn = {action.file for action in actions if action.action == "withdraw"}
     stated, by_spec = run.spec.labels, [action for action in actions if action.action == "spec"]
     score = _last_set("score", actions, stated_score(run.spec))
     return LabelLog(
         actions=tuple(actions),
-        returned=tuple(_returned(actions, by_name, run.spec.model.classes)),
+        returned=tuple(_returned(actions, files, run.spec.model.classes)),
         conflict=_last_set("conflict", actions, stated.conflict),
         score=Score(score.error_scale or 1.0, score.within),
         overlap=_last_set("overlap", actions, stated.overlap),
         numbers_are_classes=_last_set("numbers_are_classes", by_spec, stated.numbers_are_classes),
+        lost={
+            key: f"{run.store.uri_of(key)} is lost, with {_content_of(action)}; restore it or import it again, or "
+            f"`opacc labels withdraw {run.uri} {action.file}` to go on without it"
+            for files_of, action in found
+            for key in files_of
+            if action.file not in files.keys() | withdrawn
+        },
     )
+
+
+def _checked(run: Run, key: str, data: bytes) -> bytes:
+    """Return the content of a file of labels; raises DataError if its name is not the digest of its content."""
+    if PurePath(key).name != name_of_labels(key, data):
+        raise DataError(
+            f"{run.store.uri_of(key)} was changed since it was imported: its name is not the digest of its content; "
+            "restore it, or delete it and import the original file again"
+        )
+    return data
 
 
 def _last_set(name: str, actions: Sequence[LabelAction], stated: Any) -> Any:
     """Return the last value that some actions set for a rule, or the stated one if none did."""
     values = [getattr(action, name) for action in actions]
     return [stated, *(value for value in values if value is not None)][-1]
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:12]
 
 
 def stated_score(spec: Spec) -> ScoreSpec:
@@ -179,8 +186,7 @@ def stated_score(spec: Spec) -> ScoreSpec:
 def _returned(
     actions: Sequence[LabelAction], files: Mapping[str, tuple[str, bytes]], classes: Sequence[str] | None
 ) -> list[Returned]:
-    named = {action.file for action in actions if action.action in ("import", "correct")}
-    found = [Returned(0, name, *files[name], classes=classes) for name in sorted(files) if name not in named]
+    found = list[Returned]()
     for order, action in enumerate(actions, start=1):
         if action.action == "withdraw":
             for file in found:
@@ -210,65 +216,50 @@ def now_after(log: LabelLog) -> datetime:
     return max([datetime.now(UTC), *(time + timedelta(microseconds=1) for time in last)])
 
 
-def log_action(run: Run, log: LabelLog, **fields: Any) -> LabelAction:
-    """Write an action with some fields, after all actions of the log, and return it."""
-    action = LabelAction.model_validate({"at": now_after(log).isoformat(timespec="microseconds")} | fields)
-    write_action(run, action)
-    return action
+Decide = Callable[[Run], LabelAction | None]
+"""What to do about the labels of a run as it is; None: nothing."""
 
 
-def write_action(run: Run, action: LabelAction) -> str:
-    """Add an action, which never replaces another, and return its key."""
-    time = datetime.fromisoformat(action.at).strftime("%Y%m%dT%H%M%S.%f")
-    data = action.to_bytes()
-    key = f"{FOLDER}{time}-{_digest(data)}.json"
-    run.store.write(key, data)
-    return key
+def log_action(
+    run: Run, decide: Decide, file: tuple[str, bytes] | None = None, number: int | None = None
+) -> LabelAction | None:
+    """Log what ``decide`` returns, and keep the file of labels, name and content, that it is about; returns the action.
 
+    It is called with the run as it is then, again if another command came first, and may raise. The file is kept with
+    the round ``number``, by default the newest.
+    """
+    done: list[LabelAction | None] = []
 
-def keep_file(run: Run, number: int, name: str, data: bytes) -> None:
-    """Keep a file of labels with a round, after the action that names it, and record that it was kept."""
-    key = run.write_labels(number, name, data)
-    run.store.write(f"{FOLDER}{key.rpartition('/')[2]}{KEPT}", f"{key}\n".encode())
+    def happening(commits: tuple[Commit, ...]) -> Happening | None:
+        now = run.at(commits)
+        done[:] = [decide(now)]
+        if done[0] is None:
+            return None
+        place = number or now.rounds()[-1]
+        kept = {} if file is None else run.write_labels(place, *file)
+        return Happening([done[0]], run.track, place if file else None, kept, done[0].at)
 
-
-def lost_files(run: Run) -> dict[str, str]:
-    """Return an error message, by URI, for each file of labels that was kept, is not withdrawn, and is missing."""
-    there = {entry.key.rpartition("/")[2] for place in ("rounds/", TRACKS) for entry in run.store.list(place)}
-    kept = [entry.key.removeprefix(FOLDER) for entry in run.store.list(FOLDER) if entry.key.endswith(KEPT)]
-    gone = [name for name in (key.removesuffix(KEPT) for key in kept) if name not in there]
-    actions = read_log(run).actions if gone else ()
-    withdrawn = {action.file for action in actions if action.action == "withdraw"}
-    found = {}
-    for name in sorted(set(gone) - withdrawn):
-        key = f"{FOLDER}{name}{KEPT}"
-        uri = run.store.uri_of(run.store.read(key).decode(errors="replace").strip())
-        what = next((_content_of(action) for action in reversed(actions) if action.file == name), "labels")
-        found[uri] = (
-            f"{uri} is lost, with {what}; restore it or import it again, or delete "
-            f"{run.store.uri_of(key)} to go on without it"
-        )
-    return found
+    run.log.append(happening)
+    return done[0]
 
 
 def refuse_lost(run: Run, estimate: AccuracyEstimate | None = None) -> None:
-    """Raise DataError if a file of labels is missing that was kept, or that an estimate used."""
-    there = set(all_files(run)) if estimate else set()
+    """Raise DataError if a file of labels is missing, or one that an estimate used is not in the log any more."""
+    named = set(label_files(run))
     for key in estimate.label_files if estimate else ():
-        if key not in there:
+        if "/labels/" in key and key not in named:
             raise DataError(
-                f"{run.store.uri_of(key)} is lost, and the last estimate used it; restore it, or "
-                f"delete {run.estimate_key} to go on without it"
+                f"{run.store.uri_of(key)} is not in the log, and the last estimate used it: the log was restored from "
+                f"an earlier time; restore the newest one, or delete {run.estimate_key} to go on without it"
             )
-    for text in lost_files(run).values():
+    for text in read_log(run).lost.values():
         raise DataError(text)
 
 
-def all_files(run: Run) -> list[str]:
-    """Return the keys of all actions, and of the files of labels of all rounds of all tracks."""
-    actions = [entry.key for entry in run.store.list(FOLDER) if entry.key.endswith(".json")]
-    rounds = [(track, number) for track in run.tracks() for number in track.rounds()]
-    return actions + [key for track, number in rounds for key in track.label_files(number)]
+def label_files(run: Run) -> list[str]:
+    """Return the keys of the files of labels of all rounds of all tracks, in the order of the log."""
+    logged = (commit for commit in run.commits if any(commit.documents(LabelAction)))
+    return list(dict.fromkeys(key for commit in logged for key in commit.files))
 
 
 def _content_of(action: LabelAction) -> str:
@@ -280,12 +271,15 @@ def _content_of(action: LabelAction) -> str:
 
 def adopt_rules(run: Run, spec: Spec) -> None:
     """Log the label rules of an edited spec: the run's header keeps the first ones, as they are no part of its name."""
-    log = read_log(run)
-    before = [action for action in log.actions if action.action == "spec"]
-    rules, known = _rules_of(spec), _rules_of(run.spec)
-    changed = {name: rule for name, rule in rules.items() if rule != _last_set(name, before, known[name])}
-    if changed:
-        log_action(run, log, action="spec", **changed)
+
+    def decide(now: Run) -> LabelAction | None:
+        log = read_log(now)
+        before = [action for action in log.actions if action.action == "spec"]
+        rules, known = _rules_of(spec), _rules_of(now.spec)
+        changed = {name: rule for name, rule in rules.items() if rule != _last_set(name, before, known[name])}
+        return LabelAction(action="spec", at=now_after(log).isoformat(), **changed) if changed else None
+
+    log_action(run, decide)
 
 
 def _rules_of(spec: Spec) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.estimators.accuracy_estimate import Estimate, joined_reasons
 from opacc_ray.labels.joining import Joined, join, opinions_of
+from opacc_ray.labels.label_documents import LabelAction
 from opacc_ray.labels.label_log import Score, read_log
 from opacc_ray.labels.label_rows import Label, canonical_number, class_of, name_by_number, value_of
 from opacc_ray.runs.draws import Chosen
@@ -173,7 +174,7 @@ def read_labelled(run: Run) -> set[str]:
 def is_labelled(run: Run, number: int) -> bool:
     """Return whether a round has label files, or answers to examples that no other round chose."""
     now = run.snapshot()
-    if now.read_labels(number):
+    if any(commit.files for commit, _ in now.logged(LabelAction, number)):
         return True
     tracks, joined = _join_all(now)
     chosen = {(own.track, item.round): item.ids for own, selections in tracks for item in selections}

@@ -1,18 +1,15 @@
 """Write and read the files of a round, as they were drawn.
 
     rounds/2/draws/DIGEST/…    selection, predictions and manifests of one draw; DIGEST is computed from all of them
-    rounds/2/draw-1.json       the draw with a digest of every file; created once, after the files
-    rounds/2/draw-2.json       the draw that replaced it before any label came
     rounds/2/selection.json …  copies of the newest draw, for people and other tools
 
-All reads use the folder of the draw and compare digests. So files of two draws never mix, however many commands draw at
+A draw happens when the log names it, with a digest of every file; before any label came another one may replace it. All
+reads use the folder of the draw and compare digests. So files of two draws never mix, however many commands draw at
 the same time. A :class:`Snapshot` lists and reads the files of all rounds only once.
 """
 
 import contextlib
-import hashlib
 import json
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
 
@@ -23,6 +20,7 @@ from opacc_ray.lake import parquet_io
 from opacc_ray.lake.arrow_columns import numbers, texts
 from opacc_ray.lake.store import Entries, in_order
 from opacc_ray.lake.store_uris import Entry, Store
+from opacc_ray.runs.commit_log import digest_of
 from opacc_ray.runs.run_documents import Draw, DrawnFile
 from opacc_ray.samplers import METHODS
 from opacc_ray.selection import Selection
@@ -37,47 +35,10 @@ THREADS = 8
 # -- draws -------------------------------------------------------------------------------------------------------
 
 
-def num_draws(folder: Store) -> int:
-    """Return how many times the round in a folder was drawn; raises DataError if a draw is lost."""
-    keys = [entry.key for entry in folder.list()]
-    found = {int(match[1]) for key in keys if (match := re.fullmatch(r"draw-(\d+)\.json", key))}
-    last = max(found, default=int(SELECTION in keys))
-    lost = set(range(1, last + 1)) - found
-    if lost:
-        raise DataError(f"{folder.uri_of(name_of(min(lost)))} is lost; restore it from a backup")
-    return last
-
-
-def newest(folder: Store, run: str) -> Draw | None:
-    """Return the newest draw of a round, or None; ``run`` is its owner, as :attr:`Run.drawn_for` names it."""
-    number = num_draws(folder)
-    return read(folder, number, run) if number else None
-
-
-def read(folder: Store, number: int, run: str) -> Draw:
-    """Read one draw of a round; raises DataError if it is damaged or belongs to another run."""
-    key = name_of(number)
-    draw = Draw.from_bytes(folder.read(key), folder.uri_of(key))
-    if draw.run != run:
-        raise DataError(
-            f"{folder.uri_of(key)} was drawn for another run than that of spec.json, or another track; restore both"
-        )
-    if draw.folder != _place(draw.files):
-        raise DataError(f"{folder.uri_of(key)} names the folder {draw.folder!r}, not that of its files; restore it")
-    return draw
-
-
 def describe(files: Mapping[str, bytes], run: str, features: str) -> Draw:
     """Return the draw that consists of some files; ``features`` is the digest of the features it was drawn from."""
-    described = {name: DrawnFile(sha256=_digest(data), size=len(data)) for name, data in sorted(files.items())}
+    described = {name: DrawnFile(sha256=digest_of(data), size=len(data)) for name, data in sorted(files.items())}
     return Draw(run=run, features=features, folder=_place(described), files=described)
-
-
-def write(folder: Store, number: int, draw: Draw, files: Mapping[str, bytes]) -> Draw:
-    """Write the files of a draw, then create it; returns the draw with that number, which may be another command's."""
-    key = name_of(number)
-    folder.store(draw.folder).write_many(files.items(), THREADS)
-    return Draw.from_bytes(folder.create(key, draw.to_bytes()), folder.uri_of(key))
 
 
 def read_file(folder: Store, draw: Draw, name: str) -> bytes:
@@ -86,11 +47,6 @@ def read_file(folder: Store, draw: Draw, name: str) -> bytes:
         raise DataError(f"{folder.uri} has a draw without {name}; restore it from a backup")
     remedy = f"restore it, from {folder.uri_of(name)} if that file is unchanged"
     return _checked(folder, f"{draw.folder}/{name}", draw.files[name], remedy)
-
-
-def name_of(number: int) -> str:
-    """Return the name of the file that describes a draw."""
-    return f"draw-{number}.json"
 
 
 # -- copies for people -------------------------------------------------------------------------------------------
@@ -111,7 +67,7 @@ def publish(folder: Store, draw: Draw) -> list[str]:
     for name in names:
         there, drawn = folder.read_if_there(name), read_file(folder, draw, name)
         if there not in (None, drawn):
-            folder.write(f"replaced/{_digest(there)[:16]}/{name}", there)
+            folder.write(f"replaced/{digest_of(there)[:16]}/{name}", there)
         folder.write(name, drawn)
     return names
 
@@ -143,7 +99,7 @@ def _checked(folder: Store, key: str, expected: DrawnFile, remedy: str) -> bytes
     data = _read_while_written(folder, key)
     if data is None:
         raise DataError(f"{folder.uri_of(key)} is lost; {remedy}")
-    if _digest(data) != expected.sha256:
+    if digest_of(data) != expected.sha256:
         raise DataError(f"{folder.uri_of(key)} was changed since it was drawn; {remedy}")
     return data
 
@@ -165,11 +121,7 @@ def _last(name: str) -> tuple[bool, str]:
 
 def _place(files: Mapping[str, DrawnFile]) -> str:
     content = {name: file.sha256 for name, file in files.items()}
-    return f"draws/{_digest(json.dumps(content, sort_keys=True).encode())[:16]}"
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+    return f"draws/{digest_of(json.dumps(content, sort_keys=True).encode())[:16]}"
 
 
 # -- the files of a draw -----------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from opacc_ray.documents import Part, SealedDocument
+from opacc_ray.documents import Document, Part, SealedDocument
 from opacc_ray.estimators.accuracy_estimate import as_html, as_text
 
 
@@ -246,3 +246,10 @@ class AccuracyEstimate(Basis, StatedEstimate, SealedDocument):
             worst = sorted(table.slices.items(), key=lambda item: (not item[1].tells, item[1].value, item[0]))
             found += [(f"{table.metric}, {table.by} {name}", own) for name, own in worst]
         return found
+
+
+class Stated(Document):
+    """An estimate was stated; the file that the entry of the log names has it."""
+
+    format: Literal["opacc-stated/1"] = Field(default="opacc-stated/1", description="name and version of this form")
+    value: float | None = Field(description="the estimate; null if it could not be read")

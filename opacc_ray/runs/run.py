@@ -10,14 +10,15 @@
     rounds/1/predictions.parquet  id, uri, prediction, the pool object with its tag, and whether the example had a
                                   label before it was chosen
     rounds/1/manifest.*           the files for annotators
-    rounds/1/draw-1.json, draws/  the three as they were drawn, with their digests (draws.py)
+    rounds/1/draws/               the three as they were drawn (draws.py)
     rounds/1/labels/              the imported files of labels, unchanged
-    labels/                       the log of labels: imports, corrections, withdrawals, rules (log.py)
-    rounds/1/closed.json          if the round was closed: ids of the labels that were given up
-    rounds/1/goal.json            the last answer of `opacc next --until` after the round
+    log/                          what happened: draws, labels, closings, goals, estimates (commit_log.py)
     failure.json                  if the last `opacc run` failed: when and why
-    estimate.json
-    tracks/NAME/rounds/1/ …       rounds and estimate of another track, in the same layout
+    estimates/                    every estimate that was stated
+    estimate.json                 a copy of the newest one
+    tracks/NAME/rounds/1/ …       rounds and estimates of another track, in the same layout
+
+The log decides: the rest is read where it says so, and compared with the digests that it has.
 
 A track is a series of rounds: each round learns from the labels of the rounds before it, and all give one estimate. The
 first track has no name. A label belongs to an example, so it counts in every track that chose the example. But no draw
@@ -26,10 +27,10 @@ uses labels of another track, because the estimate assumes a design that does no
 A pyarrow or JSON parser alone can read all of it. Objects are written whole or not at all.
 """
 
-import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import PurePath
 from typing import TypeVar
 
@@ -40,12 +41,17 @@ from opacc_ray.extract.index import Index
 from opacc_ray.extract.shards import finished_shards
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs import draws
+from opacc_ray.runs.commit_log import FOLDER as LOG
+from opacc_ray.runs.commit_log import Commit, CommitLog, Happening, digest_of
 from opacc_ray.runs.draws import Chosen, Snapshot
-from opacc_ray.runs.estimate_documents import AccuracyEstimate
+from opacc_ray.runs.earlier_layout import happened_before
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, Stated
 from opacc_ray.runs.run_documents import ClosedRound, Draw, Goal, RunHeader
 from opacc_ray.selection import Selection
 
 AnyDocument = TypeVar("AnyDocument", bound=Document)
+Closing = Callable[["Run"], Sequence[ClosedRound]]
+"""What a draw closes, of the run as it is when the draw is logged."""
 
 HEADER, ESTIMATE, TRACKS = "spec.json", "estimate.json", "tracks/"
 
@@ -56,9 +62,17 @@ class Run:
     """One audit in storage, on one of its tracks: the one whose rounds and estimate are read; None: the first one."""
 
     def __init__(
-        self, store: Store, header: RunHeader, track: str | None = None, reader: FeatureReader | None = None
+        self,
+        store: Store,
+        header: RunHeader,
+        track: str | None = None,
+        reader: FeatureReader | None = None,
+        log: CommitLog | None = None,
+        seen: tuple[Commit, ...] | None = None,
     ) -> None:
         self.store, self.header, self.spec = store, header, header.spec
+        self.log = log or CommitLog(store, header.digest, partial(happened_before, store, header.created))
+        self._seen = seen  # what this run sees of its log; None: all of it, whenever it looks
         self.feature_set = feature_set(store, header.features)
         self.features = self.feature_set.folder
         self._reader = reader or FeatureReader(self.feature_set.read, self.feature_set.tags)
@@ -105,8 +119,8 @@ class Run:
 
     def tracks(self) -> list["Run"]:
         """Return the run on each of its tracks: the first track, then the others by name, even without rounds."""
-        names = {entry.key.split("/")[1] for entry in self.store.list(TRACKS)}
-        return [self.along(None), *(self.along(name) for name in sorted(names) if _TRACK_NAME.fullmatch(name))]
+        names = {commit.track for commit in self.commits if commit.track is not None}
+        return [self.along(None), *map(self.along, sorted(names))]
 
     def along(self, track: str | None) -> "Run":
         """Return the run on a track that need not exist; raises SpecError if the name is not valid."""
@@ -114,12 +128,34 @@ class Run:
             raise SpecError(
                 f"--track {shown(track)}: give a name of 1 to 64 letters, digits, '.', '_' and '-', such as ces-200"
             )
-        return Run(self.store, self.header, track, self._reader)
+        return Run(self.store, self.header, track, self._reader, self.log, self._seen)
 
     def snapshot(self) -> "Run":
         """Return the run as it is now, so that rounds and labels are listed and read only once."""
-        there = Snapshot(self.store, {place: self.store.list(place) for place in ("rounds/", TRACKS, "labels/")})
-        return Run(there, self.header, self.track, self._reader.once())
+        there = Snapshot(self.store, {place: self.store.list(place) for place in ("rounds/", TRACKS)})
+        return Run(there, self.header, self.track, self._reader.once(), self.log, self.commits)
+
+    def at(self, commits: tuple[Commit, ...]) -> "Run":
+        """Return the run as it was when its log had these entries."""
+        return Run(self.store, self.header, self.track, self._reader, self.log, commits)
+
+    def as_of(self, time: datetime) -> "Run":
+        """Return the run as it was at a time."""
+        return self.at(tuple(commit for commit in self.commits if datetime.fromisoformat(commit.at) <= time))
+
+    @property
+    def commits(self) -> tuple[Commit, ...]:
+        """The entries of the log that this run sees."""
+        return self.log.read() if self._seen is None else self._seen
+
+    def logged(self, kind: type[AnyDocument], number: int | None = None) -> list[tuple[Commit, AnyDocument]]:
+        """Return the documents of a kind in the log of the track, or of one of its rounds, in their order."""
+        return [
+            (commit, document)
+            for commit in self.commits
+            if commit.track == self.track and number in (None, commit.round)
+            for document in commit.documents(kind)
+        ]
 
     def find_track(self, name: str) -> "Run":
         """Return the run on an existing track; raises SpecError if there is no such track."""
@@ -171,14 +207,8 @@ class Run:
     # -- rounds ------------------------------------------------------------------------------------------
 
     def rounds(self) -> list[int]:
-        """Return the numbers of the rounds that were drawn; raises DataError if one is lost."""
-        keys = (entry.key.removeprefix(self._folder) for entry in self.store.list(self.key_of("")))
-        found = (re.fullmatch(r"rounds/(\d+)/(?:selection|draw-\d+)\.json", key) for key in keys)
-        numbers = sorted({int(match[1]) for match in found if match})
-        lost = set(range(1, max(numbers, default=0) + 1)) - set(numbers)
-        if lost:
-            raise DataError(f"{self.folder(min(lost)).uri} is lost; restore it from a backup")
-        return numbers
+        """Return the numbers of the rounds that were drawn."""
+        return sorted({commit.round for commit, _ in self.logged(Draw) if commit.round})
 
     def drawn_rounds(self) -> list[int]:
         """Return the numbers of the rounds; raises LabelError if there is none, DataError as :meth:`rounds`."""
@@ -202,11 +232,11 @@ class Run:
 
     def num_draws(self, number: int) -> int:
         """Return how many times a round was drawn."""
-        return draws.num_draws(self.folder(number))
+        return len(self.logged(Draw, number))
 
     def drawn_at(self, number: int) -> datetime:
-        """Return when a round was last drawn, by the clock of the storage."""
-        return self.folder(number).written(draws.name_of(self.num_draws(number)))
+        """Return when a round was last drawn."""
+        return datetime.fromisoformat(self.logged(Draw, number)[-1][0].at)
 
     def read_selection(self, number: int) -> Selection:
         """Read the selection of a round; raises DataError if its file is damaged."""
@@ -222,31 +252,42 @@ class Run:
         return draws.read_file(folder, self._newest_draw(number), name), folder.uri_of(name)
 
     def _newest_draw(self, number: int) -> Draw:
-        folder = self.folder(number)
-        found = draws.newest(folder, self.drawn_for)
-        if found is None:
-            raise DataError(f"{folder.uri} is lost; restore it from a backup")
-        return found
+        draw = self.logged(Draw, number)[-1][1]
+        if draw.run != self.drawn_for:
+            raise DataError(f"round {number} of {self.title} was drawn for another run or track; restore {LOG}")
+        return draw
 
-    def write_round(self, selection: Selection, chosen: Chosen, manifests: dict[str, bytes], before: int = 0) -> None:
+    def write_round(
+        self, selection: Selection, chosen: Chosen, manifests: dict[str, bytes], before: int, closing: Closing
+    ) -> None:
         """Create a round with all its files, or draw it again after ``before`` earlier draws.
 
-        Raises LabelError if another command drew it first.
+        ``closing`` returns what the draw closes. Raises LabelError if another command drew the round first.
         """
         number, folder = selection.round, self.folder(selection.round)
         files = {draws.SELECTION: selection.to_json(), draws.PREDICTIONS: draws.encode_chosen(chosen)} | manifests
         own = draws.describe(files, self.drawn_for, self.complete_features().digest)
-        drawn = draws.write(folder, before + 1, own, files)
-        newest = draws.newest(folder, self.drawn_for) or drawn
-        if newest == own:
-            draws.copy(folder, files)
-        else:
-            draws.publish(folder, newest)
-        if drawn != own:
+        folder.store(own.folder).write_many(files.items(), draws.THREADS)
+        keys = {self.key_of(f"{number}/{own.folder}/{name}"): file.sha256 for name, file in own.files.items()}
+
+        def decide(commits: tuple[Commit, ...]) -> Happening | None:
+            now = self.at(commits)
+            drawn = [draw for _, draw in now.logged(Draw, number)]
+            if len(drawn) == before:
+                return Happening([*closing(now), own], self.track, number, keys)
+            if drawn[-1] == own:
+                return None
             raise LabelError(
                 f"another `opacc {'next' if number > 1 and not before else 'select'}` drew round {number} of "
                 f"{self.title} first; label those examples, or run the command again to continue from there"
             )
+
+        self.log.append(decide)
+        newest = self._newest_draw(number)
+        if newest == own:
+            draws.copy(folder, files)
+        else:
+            draws.publish(folder, newest)
 
     def restore_copies(self, number: int) -> list[str]:
         """Restore the copies of a round's files; returns the URIs of those that were lost or changed."""
@@ -267,60 +308,29 @@ class Run:
 
     # -- labels ------------------------------------------------------------------------------------------
 
-    def write_labels(self, number: int, name: str, data: bytes) -> str:
-        """Store a file of labels unchanged; returns its key, a digest, so that importing it twice changes nothing."""
+    def write_labels(self, number: int, name: str, data: bytes) -> dict[str, str]:
+        """Store a file of labels unchanged; returns its digest by its key, which is named by the digest."""
         key = self.key_of(f"{number}/labels/{name_of_labels(name, data)}")
         self.store.write(key, data)
-        return key
-
-    def label_files(self, number: int) -> list[str]:
-        """Return the keys of the files of labels that were imported for a round."""
-        return [entry.key for entry in self.store.list(self.key_of(f"{number}/labels/"))]
-
-    def read_labels(self, number: int) -> list[tuple[str, bytes]]:
-        """Read the key and content of every file of labels that was imported for a round.
-
-        Raises DataError if the name of a file is not the digest of its content.
-        """
-        keys = self.label_files(number)
-        files = list(zip(keys, self.store.read_many(keys), strict=True))
-        for key, data in files:
-            if PurePath(key).name != name_of_labels(key, data):
-                raise DataError(
-                    f"{self.store.uri_of(key)} was changed since it was imported: its name is not the digest of its "
-                    "content; restore it, or delete it and import the original file again"
-                )
-        return files
+        return {key: digest_of(data)}
 
     def read_closed(self, number: int) -> list[str] | None:
-        """Read the ids without a label at the closing of a round; None while it is open.
+        """Return the ids without a label at the closing of a round; None while it is open."""
+        digest = self._selection_digest(number)
+        closed = [item for _, item in self.logged(ClosedRound) if item.selection == digest]
+        return list(dict.fromkeys(id for item in closed for id in item.given_up)) if closed else None
 
-        Raises DataError if the file is damaged, or closes another round.
-        """
-        key = self.key_of(f"{number}/closed.json")
-        closed = self.read_document(ClosedRound, key)
-        if closed is not None and closed.selection != self._selection_digest(number):
-            raise DataError(f"{self.store.uri_of(key)} closes another round than this one; {closed.remedy}")
-        return closed.given_up if closed else None
-
-    def close(self, number: int, given_up: Sequence[str]) -> None:
-        """Give up missing labels of a round, in addition to those given up before."""
-        ids = dict.fromkeys([*(self.read_closed(number) or ()), *given_up])
-        closed = ClosedRound(selection=self._selection_digest(number), given_up=list(ids))
-        self.store.write(self.key_of(f"{number}/closed.json"), closed.to_bytes())
-
-    def reopen(self, number: int, given_up: Sequence[str] | None) -> None:
-        """Give up the labels of these ids only; None opens the round again."""
-        self.store.delete(self.key_of(f"{number}/closed.json"))
-        if given_up is not None:
-            self.close(number, given_up)
+    def closing(self, number: int, given_up: Sequence[str]) -> ClosedRound:
+        """Return the document that gives up the missing labels of a round."""
+        return ClosedRound(selection=self._selection_digest(number), given_up=list(given_up))
 
     def _selection_digest(self, number: int) -> str:
-        return hashlib.sha256(self._read_drawn(number, draws.SELECTION)[0]).hexdigest()
+        return self._newest_draw(number).files[draws.SELECTION].sha256
 
     def read_goal(self, number: int) -> Goal | None:
-        """Read the last answer of `opacc next --until` after a round; None if there is none."""
-        return self.read_document(Goal, self.key_of(f"{number}/goal.json"))
+        """Return the last answer of `opacc next --until` after a round; None if there is none."""
+        goals = self.logged(Goal, number)
+        return goals[-1][1] if goals else None
 
     def reached_goal(self) -> Goal | None:
         """Return the newest goal of `opacc next --until` if it was reached, so that sampling stopped at it."""
@@ -328,8 +338,13 @@ class Run:
         return goals[-1] if goals and goals[-1].reached else None
 
     def write_goal(self, goal: Goal) -> None:
-        """Write an answer of `opacc next --until` with the last round that it covers."""
-        self.store.write(self.key_of(f"{goal.looks[-1].round}/goal.json"), goal.to_bytes())
+        """Log an answer of `opacc next --until` with the last round that it covers."""
+        number = goal.looks[-1].round
+        self.log.append(
+            lambda commits: (
+                None if self.at(commits).read_goal(number) == goal else Happening([goal], self.track, number)
+            )
+        )
 
     # -- result ------------------------------------------------------------------------------------------
 
@@ -344,14 +359,48 @@ class Run:
         return f"{self._folder}{ESTIMATE}"
 
     def write_estimate(self, estimate: AccuracyEstimate) -> None:
-        self.store.write(self.estimate_key, estimate.to_bytes())
+        """Keep an estimate, and log it unless it is the newest one already."""
+        data, before = estimate.to_bytes(), self.store.read_if_there(self.estimate_key)
+        key, digest = self._kept(data), digest_of(data)
+        for own in (before, data):
+            if own is not None and not self.store.exists(self._kept(own)):
+                self.store.write(self._kept(own), own)
+
+        def decide(commits: tuple[Commit, ...]) -> Happening | None:
+            last = self.at(commits).logged(Stated)
+            if last and last[-1][0].files == {key: digest}:
+                return None
+            return Happening([Stated(value=estimate.value)], self.track, files={key: digest})
+
+        self.log.append(decide)
+        self.store.write(self.estimate_key, data)
+
+    def _kept(self, data: bytes) -> str:
+        return f"{self._folder}estimates/{digest_of(data)[:16]}.json"
+
+    def estimates(self) -> list[tuple[Commit, AccuracyEstimate]]:
+        """Read all estimates that were stated, in their order; raises DataError as :meth:`read_estimate`."""
+        return [(commit, self._estimate_of(commit)) for commit, _ in self.logged(Stated)]
 
     def read_estimate(self) -> AccuracyEstimate | None:
-        """Read the last estimate, None if there is none; raises DataError if it is damaged or of another run."""
-        found = self.read_document(AccuracyEstimate, self.estimate_key)
-        if found is not None and (found.run.rpartition("/")[2], found.track) != (self.name, self.track):
-            source, track = self.store.uri_of(self.estimate_key), f", track {found.track}" if found.track else ""
-            raise DataError(f"{source} belongs to the run {found.run}{track}; {found.remedy}")
+        """Read the newest estimate, None if there is none; raises DataError if it is damaged or of another run."""
+        stated = self.logged(Stated)
+        return self._estimate_of(stated[-1][0]) if stated else None
+
+    def _estimate_of(self, commit: Commit) -> AccuracyEstimate:
+        [(key, digest)] = commit.files.items()
+        remedy, copy, kept = AccuracyEstimate.remedy, self.store.read_if_there(self.estimate_key), None
+        if copy is None or digest_of(copy) != digest:  # it is of a later estimate, or nothing else was kept by 0.2.0
+            kept = self.store.read_if_there(key)
+        data, source = (copy, self.store.uri_of(self.estimate_key)) if kept is None else (kept, self.store.uri_of(key))
+        if data is None:
+            raise DataError(f"{source} is lost; {remedy}")
+        if digest_of(data) != digest:
+            raise DataError(f"{source} was changed since it was written; {remedy}")
+        found = AccuracyEstimate.from_bytes(data, source)
+        if (found.run.rpartition("/")[2], found.track) != (self.name, self.track):
+            track = f", track {found.track}" if found.track else ""
+            raise DataError(f"{source} belongs to the run {found.run}{track}; {remedy}")
         return found
 
     def read_document(self, kind: type[AnyDocument], key: str) -> AnyDocument | None:
@@ -364,4 +413,4 @@ def name_of_labels(name: str, data: bytes) -> str:
     """Return the name for a stored file of labels: the digest of its content, and its suffix."""
     suffix = PurePath(name).suffix.lower()
     safe = suffix if re.fullmatch(r"\.[a-z0-9]{1,8}", suffix) else ""
-    return f"{hashlib.sha256(data).hexdigest()[:16]}{safe}"
+    return f"{digest_of(data)[:16]}{safe}"

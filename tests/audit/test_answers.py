@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from extracting_here import extracting_here
+from logged import read_labels
 from picture_audits import answer, labels_for, run_spec
 from small_model import network
 from small_pictures import picture
@@ -13,7 +14,7 @@ from small_pictures import picture
 from opacc_ray.audit import accuracy, label_budget, several_models, verbs
 from opacc_ray.audit.status import status
 from opacc_ray.errors import LabelError
-from opacc_ray.labels import label_actions
+from opacc_ray.labels import label_actions, label_log
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
@@ -25,18 +26,13 @@ def test_labels_of_another_run_or_with_an_unknown_id_change_nothing(run: Run) ->
         label_actions.import_labels(run, "foreign.jsonl", foreign)
     with pytest.raises(LabelError, match=r"no\.png"):
         label_actions.import_labels(run, "unknown.csv", labels_for(run) + b"\nno.png,1")
-    assert run.read_labels(1) == []
+    assert read_labels(run, 1) == []
 
 
 def forget_labels(run: Run) -> None:
-    """Delete all labels, the estimate that names their files, and the records that they were there."""
-    for entry in run.store.list("rounds/"):
-        if "/labels/" in entry.key:
-            run.store.delete(entry.key)
-    for entry in run.store.list("labels/"):
-        if entry.key.endswith(".kept"):
-            run.store.delete(entry.key)
-    run.store.delete("estimate.json")
+    """Withdraw all files of labels."""
+    for file in {Path(key).name for key in label_log.label_files(run)}:
+        label_actions.withdraw(run, file)
 
 
 def test_labels_in_pieces_twice_and_out_of_order_end_in_the_same_estimate(run: Run) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from golden_run import copy_golden_run, edit_document, replace_drawn
+from logged import close
 
 from opacc_ray.audit import accuracy
 from opacc_ray.audit.status import status
@@ -24,7 +25,7 @@ STRANGE: list[Any] = [None, True, -1, 10**300, 1.5, "", "x", [], [[]], {}, {"x":
 def home(tmp_path: Path) -> Path:
     """A run with labels, an estimate and a round that was closed."""
     folder = copy_golden_run(tmp_path)
-    Run.open(str(folder)).close(2, [])
+    close(Run.open(str(folder)), 2, [])
     return folder
 
 
@@ -39,7 +40,7 @@ def test_files_of_the_fixture_are_good(home: Path) -> None:
 
 
 SELECTION, PREDICTIONS = "rounds/1/selection.json", "rounds/1/predictions.parquet"
-FILES = ["spec.json", "estimate.json", "rounds/2/closed.json", "features/index.json"]
+FILES = ["spec.json", "estimate.json", "log/00000002.json", "features/index.json"]
 
 
 def replace(home: Path, file: str, data: bytes) -> None:

@@ -96,7 +96,7 @@ def test_named_audits_must_be_there_and_found_ones_need_not(tmp_path: Path, earl
     named = write_run(tmp_path, "named", PREDICTION, sections={"sample": NEYMAN, "history": [bare.uri]}, **WEIGHTS)
     with pytest.raises(DataError, match=r"no example of .*bare has a label yet"):
         verbs.select(named, "neyman", 40, {})
-    (tmp_path / "before" / "rounds" / "1" / "draw-1.json").write_text("{}")
+    (tmp_path / "before" / "log" / "00000001.json").write_text("{}")
     found = write_run(tmp_path, "found", PREDICTION, sections={"sample": NEYMAN, "history": "auto"}, **WEIGHTS)
     verbs.select(found, "neyman", 40, {})
     kept = read_record(found)

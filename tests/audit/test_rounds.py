@@ -7,11 +7,11 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from threading import Event, Thread, current_thread
 from typing import Any
 
 import numpy as np
 import pytest
+from logged import log_labels
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, write_run
 
 from opacc_ray.audit import accuracy, label_budget, verbs
@@ -124,36 +124,16 @@ def test_label_that_comes_while_the_next_round_is_drawn_is_not_given_up(
 def test_two_that_close_a_round_while_labels_come_give_up_none_of_them(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Both have read the round, then labels come, then both write: each decides again on the log as it is."""
     chosen = verbs.select(run, "srs", 40, {})
     import_for(run, chosen.ids[:30])
-    waiting = labelled_rounds.read_rounds(run)[-1]  # as both have read it
-    read = {name: Event() for name in "XY"}
-    may_read = {name: Event() for name in "XY"}
-
-    def held(run: Run) -> set[str]:
-        name = current_thread().name
-        read[name].set()
-        assert may_read[name].wait(20)
-        return labelled_rounds.read_labelled(run)
-
-    said: dict[str, str] = {}
-
-    def close() -> None:
-        try:
-            verbs.give_up(Run.open(run.uri), waiting)
-        except LabelError as error:
-            said[current_thread().name] = str(error)
-
-    monkeypatch.setattr(verbs, "read_labelled", held)
-    threads = {name: Thread(target=close, name=name) for name in "XY"}
-    for name, thread in threads.items():
-        thread.start()
-        assert read[name].wait(20)  # its closing is written
+    others = [Run.open(run.uri) for _ in range(2)]
+    waiting = [labelled_rounds.read_rounds(other) for other in others]
     import_for(run, chosen.ids[30:35])
-    for name, thread in threads.items():
-        may_read[name].set()
-        thread.join(20)
-    assert all("were imported during its closing, so nothing was closed" in said[name] for name in "XY")
+    for other, rounds in zip(others, waiting, strict=True):
+        monkeypatch.setattr(verbs, "read_rounds", lambda _, rounds=rounds: rounds)
+        with pytest.raises(LabelError, match=r"were imported during its closing, so nothing was closed"):
+            verbs.close(other)
     assert run.read_closed(1) is None
     monkeypatch.undo()
     verbs.close(run)  # as both were told: run the command again
@@ -161,19 +141,29 @@ def test_two_that_close_a_round_while_labels_come_give_up_none_of_them(
     assert accuracy.estimate(run).n == 35
 
 
-def test_labels_in_conflict_that_come_while_a_round_is_closed_leave_it_open(
+def test_labels_that_come_between_the_decision_and_the_entry_are_seen(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = verbs.select(run, "srs", 20, {})
     import_for(run, chosen.ids[:15])
-    close = Run.close
+    create, other = type(run.store).create, Run.open(run.uri)
 
-    def slow(self: Run, number: int, given_up: Sequence[str]) -> None:
-        close(self, number, given_up)
-        rows = "".join(f"{chosen.ids[15]},{name}\n" for name in CLASSES[:2])
-        self.write_labels(1, "twice.csv", f"id,label\n{rows}".encode())
+    def late(store: Any, key: str, data: bytes) -> bytes:
+        monkeypatch.undo()
+        import_for(other, chosen.ids[15:18])
+        return bytes(create(store, key, data))
 
-    monkeypatch.setattr(Run, "close", slow)
+    monkeypatch.setattr(type(run.store), "create", late)
+    with pytest.raises(LabelError, match=r"were imported during its closing, so nothing was closed"):
+        verbs.close(run)
+    assert run.read_closed(1) is None
+
+
+def test_labels_in_conflict_leave_a_round_open(run: Run) -> None:
+    chosen = verbs.select(run, "srs", 20, {})
+    import_for(run, chosen.ids[:15])
+    rows = "".join(f"{chosen.ids[15]},{name}\n" for name in CLASSES[:2])
+    log_labels(Run.open(run.uri), "twice.csv", f"id,label\n{rows}".encode())
     with pytest.raises(LabelError, match="labels in conflict"):
         verbs.close(run)
     assert run.read_closed(1) is None

@@ -22,7 +22,9 @@ from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels import label_actions
 from opacc_ray.labels.labelled_rounds import read_rounds
+from opacc_ray.runs.commit_log import Happening
 from opacc_ray.runs.run import Run
+from opacc_ray.runs.run_documents import Draw
 
 
 @pytest.fixture
@@ -273,18 +275,17 @@ def test_estimate_of_a_track_is_not_taken_for_that_of_another(run: Run) -> None:
     accuracy.estimate(run)
     beside.store.write(beside.estimate_key, run.store.read(run.estimate_key))
     (fault,) = verify(run.uri).faults
-    assert fault.problem.startswith(f"{run.uri}/tracks/srs-100/estimate.json belongs to the run {run.uri}; delete it")
+    assert fault.problem.startswith(f"{run.uri}/tracks/srs-100/estimate.json is not the newest estimate of the log")
 
 
 def test_round_of_a_track_is_not_taken_for_that_of_another(run: Run) -> None:
     beside = verbs.select_on_free_track(run, "srs", 100, {})
-    other = run.along("other")
-    for entry in beside.store.list("tracks/srs-100/"):
-        run.store.write(entry.key.replace("srs-100", "other"), run.store.read(entry.key))
+    [(commit, draw)] = beside.logged(Draw)
+    run.log.append(lambda _: Happening([draw], "other", 1, commit.files))
     found = verify(run.uri)
     assert not found.sound
-    assert any("tracks/other/rounds/1/draw-1.json was drawn for another run" in item.problem for item in found.faults)
-    assert other.rounds() == [1]
+    assert any("round 1 of" in item.problem and "was drawn for another" in item.problem for item in found.faults)
+    assert run.along("other").rounds() == [1]
 
 
 def test_track_that_lost_its_rounds_is_named(run: Run) -> None:
@@ -318,7 +319,7 @@ def test_tracks_lie_in_a_bucket_as_in_a_folder(bucket: str, tmp_path: Path) -> N
     assert stated[0] == stated[1]
 
 
-@pytest.mark.parametrize("name", ["draw-1.json", "manifest.csv", "labels", "goal.json", "predictions.parquet"])
+@pytest.mark.parametrize("name", ["draws", "manifest.csv", "labels", "predictions.parquet"])
 def test_verify_covers_tracks(name: str, tmp_path: Path) -> None:
     write_pool(str(tmp_path))
     run, _ = write_features(str(tmp_path))
@@ -328,7 +329,7 @@ def test_verify_covers_tracks(name: str, tmp_path: Path) -> None:
     beside.write_goal(label_budget.look_for_goal(beside, 0.2))
     accuracy.estimate(beside)
     assert verify(run.uri).faults == []
-    (key,) = [entry.key for entry in run.store.list("tracks/css-30/rounds/1/") if entry.key.split("/")[4] == name]
+    key, *_ = [entry.key for entry in run.store.list("tracks/css-30/rounds/1/") if entry.key.split("/")[4] == name]
     run.store.write(key, run.store.read(key)[:-9] + b"123456789")
     found = verify(run.uri)
     assert any("tracks/css-30/" in fault.problem for fault in found.faults)

@@ -12,6 +12,7 @@ import pytest
 import reported_run
 from audited_run import CLASSES, KEYS, PREDICTION, TRUTH, label, write_features, write_pool
 from audited_run import extract_by_hand as extract
+from logged import label_files, log_labels
 
 from opacc_ray.audit import accuracy, label_budget, stages, verbs
 from opacc_ray.audit.stages import index_features, unfinished
@@ -86,7 +87,8 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], object]]] = {
     "selection": ("rounds/2/selection.json", replaced(b" 90", b" 91")),
     "predictions": ("rounds/1/predictions.parquet", lambda path: flip(path, 100)),
     "lost manifest": ("rounds/1/manifest.csv", Path.unlink),
-    "draw": ("rounds/2/draw-1.json", lambda path: flip(path, 100)),
+    "log": ("log/00000002.json", lambda path: flip(path, 100)),
+    "lost entry": ("log/00000002.json", Path.unlink),
     "estimate": ("estimate.json", replaced(b'"value": 0.', b'"value": 0.1')),
 }
 
@@ -120,7 +122,7 @@ def test_answers_that_the_rule_of_the_run_settles_are_sound(run: Run) -> None:
 def test_answers_in_conflict_wait_for_people_and_are_no_fault(run: Run) -> None:
     [id, *_] = run.read_selection(1).ids
     rows = f"{id},dog,bob\n{id},owl,eve\n"
-    run.write_labels(1, "raced.csv", f"id,label,annotator\n{rows}".encode())  # as two imports at once leave them
+    log_labels(run, "raced.csv", f"id,label,annotator\n{rows}".encode())  # as two imports at once leave them
     assert "in conflict" in status(run).waits_for
     assert problems(run) == []
 
@@ -317,17 +319,18 @@ def test_lost_labels_of_a_closed_round_are_missing(home: Path) -> None:
     label(run, chosen.ids[9:15])
     verbs.close(run)
     accuracy.estimate(run)
-    (home / "audit" / "estimate.json").unlink()
-    first, *_ = run.label_files(1)
+    first, *_ = label_files(run, 1)
     run.store.delete(first)
     with pytest.raises(LabelError, match="of 20 labels are missing"):
         accuracy.estimate(run)
+    with pytest.raises(DataError, match="is lost, with the labels of"):
+        accuracy.estimate(run, partial=True)
 
 
 def test_lost_correction_is_named_by_the_next_estimate(run: Run) -> None:
-    lost = run.label_files(2)[0]
+    lost = label_files(run, 2)[0]
     run.store.delete(lost)
-    with pytest.raises(DataError, match=rf"{lost} is lost, and the last estimate used it"):
+    with pytest.raises(DataError, match=rf"{lost} is lost, with the labels of"):
         accuracy.estimate(run, partial=True)
 
 

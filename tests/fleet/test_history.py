@@ -74,7 +74,9 @@ def test_runs_are_shown_by_their_time_and_those_without_a_result_are_named(runs:
 
 def test_a_run_that_cannot_be_read_is_named_and_hides_no_other(runs: list[Run], tmp_path: Path) -> None:
     Path(runs[0].uri, "spec.json").write_text("{}")
-    Path(runs[1].uri, "estimate.json").write_text("{")
+    [kept] = Path(runs[1].uri, "estimates").iterdir()
+    for place in (kept, Path(runs[1].uri, "estimate.json")):
+        place.write_text("{")
     found = history_of_runs("weekly", str(tmp_path))
     assert found.unread == [f"{runs[0].uri}/spec.json", f"{runs[1].uri}/estimate.json"]
     assert (found.points, found.waiting) == ([], [runs[2].uri])

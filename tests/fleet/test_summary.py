@@ -245,14 +245,15 @@ def test_a_failure_comes_before_an_alert_and_what_cannot_be_read_is_named(home: 
     home.label(home.run(alerts={"min_accuracy": 0.9}))
     written = home.run(work=False)
     run = Run.open(by_name(written)["trained-field"].last.run)  # type: ignore[union-attr]
-    place = Path(run.store.uri) / "estimate.json"
-    place.write_text(place.read_text().replace('"value": 1.0', '"value": 0.5', 1))
+    [kept] = (Path(run.store.uri) / "estimates").iterdir()
+    for place in (kept, kept.parent.parent / "estimate.json"):
+        place.write_text(place.read_text().replace('"value": 1.0', '"value": 0.5', 1))
     written = home.run(work=False)
     assert isinstance(written.failure, FleetError)
     assert written.failure.exit_code == 5
     failure = by_name(written)["trained-field"].failure
     assert failure is not None
-    assert "estimate.json was changed since it was written" in failure.error
+    assert f"{kept.name} was changed since it was written" in failure.error
     assert by_name(written)["trained-shop"].last is not None
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from logged import label_files, log_labels
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, N, write_run
 
 from opacc_ray.audit import accuracy, verbs
@@ -61,7 +62,7 @@ def test_a_number_is_refused_in_every_form_and_read_in_every_form_if_asked_for(r
     data = in_form(form, first, "1")
     with pytest.raises(LabelError, match=r"1 of 1 labels are numbers, such as '1(\.0)?' for '.*the classes have names"):
         label_actions.import_labels(run, "back", data)
-    assert (read_log(run).actions, run.label_files(1)) == ((), [])
+    assert (read_log(run).actions, label_files(run, 1)) == ((), [])
     taken = label_actions.import_labels(run, "back", data, numbers_are_classes=True)
     assert [(item.number, item.name, item.labels) for item in taken.class_numbers] == [(1, "dog", 1)]
     assert read_rounds(run)[0].truth == ("dog",)
@@ -136,7 +137,7 @@ def test_a_later_estimate_reads_each_file_as_it_was_imported(run: Run) -> None:
 
 
 def test_files_without_an_action_are_read_by_number(run: Run) -> None:
-    run.write_labels(1, "old.csv", csv_of(ids_of(run)))
+    log_labels(run, "old.csv", csv_of(ids_of(run)))
     assert read_rounds(run)[0].truth == tuple(CLASSES[index_of(id)] for id in ids_of(run))
 
 

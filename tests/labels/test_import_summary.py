@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from logged import log_labels
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, write_run
 
 from opacc_ray.audit import verbs
@@ -135,7 +136,7 @@ def test_a_withdrawal_holds_though_other_labels_are_in_conflict(run: Run, capsys
     one, other = ids_of(run, 1)[:2]
     for number, id in enumerate((one, other)):
         wrong = CLASSES[(TRUTH[IDS.index(id)] + 1) % 3]
-        run.write_labels(1, f"{number}.csv", f"id,label\n{id},{wrong}\n".encode())
+        log_labels(run, f"{number}.csv", f"id,label\n{id},{wrong}\n".encode())
     found = lines(capsys, "labels", "withdraw", run.uri, one)
     assert found[0].startswith(f"withdrawn  2 labels of {one!r}, for round 1")
     assert found[-1].startswith("rounds     the rounds cannot be counted yet: ")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from logged import label_files, log_labels, read_labels
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, N, write_run
 
 from opacc_ray.audit import accuracy, verbs
@@ -17,7 +18,7 @@ from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.labels import label_actions
 from opacc_ray.labels.label_documents import LabelAction
-from opacc_ray.labels.label_log import adopt_rules, read_log, write_action
+from opacc_ray.labels.label_log import adopt_rules, log_action, read_log
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import LabelsSpec, ScoreSpec, Spec, parse_spec
@@ -40,7 +41,7 @@ def label_all(run: Run) -> None:
 
 
 def files_of(run: Run) -> dict[str, bytes]:
-    return {key: data for number in run.rounds() for key, data in run.read_labels(number)}
+    return {key: data for number in run.rounds() for key, data in read_labels(run, number)}
 
 
 def states(run: Run, id: str) -> list[tuple[str | None, str | None, str]]:
@@ -114,17 +115,15 @@ def test_conflict_that_a_rule_settled_never_comes_back(
     assert [item.truth[item.selection.ids.index(first)] for item in read_rounds(run)[:1]] == [wrong]
 
 
-def test_conflict_of_files_without_actions_is_settled_by_a_rule_or_a_correction(run: Run) -> None:
+def test_conflict_of_files_is_settled_by_a_rule_or_a_correction(run: Run) -> None:
     first = ids_of(run)[0]
-    for text in ("cat", "dog", "dog"):  # files that came back before there were actions
-        run.write_labels(1, "old.csv", csv_of([*truth(ids_of(run)[1:]), (first, text)]) + b"\n" * len(files_of(run)))
+    for text in ("cat", "dog", "dog"):  # as nothing but the log itself would let in
+        log_labels(run, "old.csv", csv_of([*truth(ids_of(run)[1:]), (first, text)]) + b"\n" * len(files_of(run)))
     with pytest.raises(LabelError, match=r"in conflict on 1 example.*opacc labels correct.*opacc labels rule"):
         accuracy.estimate(run)
     assert "in conflict" in status(run).waits_for
     with pytest.raises(LabelError, match="in conflict"):
         label_actions.set_rule(run, "error")
-    with pytest.raises(LabelError, match="without a latest one"):
-        label_actions.set_rule(run, "latest")
     label_actions.set_rule(run, "majority")
     assert accuracy.estimate(run).n == 20
     label_actions.correct(run, first, "owl", "ann")
@@ -235,7 +234,7 @@ def test_an_action_that_storage_lists_but_does_not_return_is_no_silent_loss(
 
 
 def test_withdrawn_label_of_no_class_lets_a_run_go_on(run: Run) -> None:
-    run.write_labels(1, "old.csv", csv_of([*truth(ids_of(run)[1:]), (ids_of(run)[0], "horse")]))
+    log_labels(run, "old.csv", csv_of([*truth(ids_of(run)[1:]), (ids_of(run)[0], "horse")]))
     with pytest.raises(LabelError, match="'horse', which is none of the 3 classes"):
         read_rounds(run)
     assert states(run, ids_of(run)[0]) == [("horse", None, "no label")]
@@ -256,12 +255,11 @@ def test_withdrawn_file_counts_no_longer_until_it_comes_back(run: Run, capsys: p
     assert accuracy.estimate(run).n == 20
 
 
-def test_file_without_an_action_is_withdrawn_and_kept(run: Run) -> None:
-    run.write_labels(1, "old.csv", csv_of(truth(ids_of(run))))
-    (name,) = [key.rpartition("/")[2] for key in files_of(run)]
-    assert label_actions.withdraw(run, name).labels == 20
-    assert states(run, ids_of(run)[0])[0][2] == "withdrawn"
+def test_file_that_the_log_does_not_name_is_as_an_interrupted_import_leaves_it(run: Run) -> None:
+    run.write_labels(1, "back/labels.csv", csv_of(truth(ids_of(run))))
     assert len(read_rounds(run)[0].missing) == 20
+    label_all(run)
+    assert accuracy.estimate(run).n == 20
 
 
 def test_files_that_were_withdrawn_one_after_the_other_stay_withdrawn(run: Run) -> None:
@@ -280,16 +278,6 @@ def test_file_that_comes_back_twice_changes_nothing(run: Run) -> None:
     assert read_rounds(run)[0].labelled.all()
 
 
-def test_action_without_its_file_changes_nothing(run: Run) -> None:
-    label_all(run)
-    (key,) = files_of(run)
-    run.store.delete(key)  # as an import that was interrupted leaves it: neither the file nor a record of it
-    run.store.delete(f"labels/{key.rpartition('/')[2]}.kept")
-    assert len(read_rounds(run)[0].missing) == 20
-    label_all(run)
-    assert accuracy.estimate(run).n == 20
-
-
 @pytest.mark.parametrize("kind", ["corrections", "a file of a later round"])
 def test_labels_that_are_lost_before_any_estimate_are_named(
     kind: str, run: Run, capsys: pytest.CaptureFixture[str]
@@ -305,14 +293,16 @@ def test_labels_that_are_lost_before_any_estimate_are_named(
         verbs.next_round(run, 10)
         rows = truth(list(run.read_selection(2).ids))
         label_actions.import_labels(run, "second.csv", csv_of(rows))
-        [lost] = [run.label_files(2)]
+        [lost] = [label_files(run, 2)]
         said = r"is lost, with the labels of 'second\.csv'"
     kept = {key: run.store.read(key) for key in lost}
     for key in lost:
         run.store.delete(key)
     assert run.read_estimate() is None
     for command in ("estimate", "next"):
-        with pytest.raises(DataError, match=f"{said}.*restore it or import it again, or delete .*kept to go on"):
+        with pytest.raises(
+            DataError, match=f"{said}.*restore it or import it again, or `opacc labels withdraw .* to go on"
+        ):
             accuracy.estimate(run) if command == "estimate" else verbs.next_round(run, 10)
     assert lost[0] in told(capsys, "status", run.uri)
     found = {fault.file for fault in verify(run.uri).faults if "is lost, with" in fault.problem}
@@ -341,7 +331,7 @@ def test_a_lost_file_that_was_withdrawn_or_is_imported_again_is_not_missed(run: 
 def test_action_follows_all_earlier_ones_whatever_the_clocks_show(run: Run) -> None:
     label_all(run)
     ahead = LabelAction(action="rule", at="2100-01-01T00:00:00.000000+00:00", conflict="majority")
-    write_action(run, ahead)  # by a machine whose clock is wrong
+    log_action(run, lambda _: ahead)  # by a machine whose clock is wrong
     label_actions.set_rule(run, "latest")
     label_actions.withdraw(run, ids_of(run)[0])
     log = read_log(run)
@@ -352,10 +342,10 @@ def test_action_follows_all_earlier_ones_whatever_the_clocks_show(run: Run) -> N
 
 def test_action_that_was_edited_is_named(run: Run) -> None:
     label_all(run)
-    (entry,) = [entry for entry in run.store.list("labels/") if entry.key.endswith(".json")]
+    entry = run.store.list("log/")[-1]
     run.store.write(entry.key, run.store.read(entry.key).replace(b'"annotator": null', b'"annotator": "eve"'))
-    with pytest.raises(DataError, match=r"labels/.*\.json was changed since it was written"):
-        read_rounds(run)
+    with pytest.raises(DataError, match=r"log/.*\.json was changed since it was written"):
+        read_rounds(Run.open(run.uri))
     assert any("was changed since it was written" in fault.problem for fault in verify(run.uri).faults)
 
 

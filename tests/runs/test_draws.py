@@ -22,6 +22,7 @@ from opacc_ray.audit import accuracy, verbs
 from opacc_ray.errors import DataError, LabelError, OpaccError
 from opacc_ray.lake.store_uris import join
 from opacc_ray.runs.run import Run
+from opacc_ray.runs.run_documents import Draw
 
 
 @pytest.fixture
@@ -133,7 +134,7 @@ def test_selections_at_once_replace_a_round_one_by_one(run: Run) -> None:
 
 
 def open_draw(run: Run, number: int) -> Any:
-    folder = json.loads(run.store.read(f"rounds/2/draw-{number}.json"))["folder"]
+    folder = run.logged(Draw, 2)[number - 1][1].folder
     return json.loads(run.store.read(f"rounds/2/{folder}/selection.json"))
 
 
@@ -150,7 +151,7 @@ def test_predictions_are_joined_by_id(run: Run) -> None:
     sink = io.BytesIO()
     pq.write_table(pq.read_table(path).take(list(range(len(run.read_selection(1))))[::-1]), sink)
     replace_drawn(Path(run.uri), 1, path.name, sink.getvalue())
-    assert accuracy.estimate(run).value == expected
+    assert accuracy.estimate(Run.open(run.uri)).value == expected
 
 
 @pytest.mark.parametrize("name", ["predictions.parquet", "selection.json"])
@@ -189,13 +190,13 @@ def test_manifest_that_was_filled_in_where_it_lies_is_kept_when_it_is_written_an
     assert run.restore_copies(1) == []
 
 
-@pytest.mark.parametrize("file", ["rounds/1/draw-1.json", "rounds/1"])
+@pytest.mark.parametrize("file", ["log/00000001.json", "rounds/1/draws"])
 def test_draw_or_round_that_is_lost_is_named(file: str, run: Run) -> None:
     verbs.next_round(run, 10)
     path = Path(run.uri) / file
     path.rename(Path(run.uri) / "aside")
-    with pytest.raises(DataError, match=rf"{file} is lost"):
-        accuracy.estimate(run, partial=True)
+    with pytest.raises(DataError, match=rf"{file}.* is lost"):
+        accuracy.estimate(Run.open(run.uri), partial=True)
 
 
 def test_file_of_labels_that_is_not_the_one_of_its_name_is_refused(run: Run) -> None:

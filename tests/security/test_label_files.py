@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from logged import read_labels
 from written_run import PREDICTION, write_run
 
 from opacc_ray.audit import verbs
@@ -30,7 +31,7 @@ def refusal(run: Run, data: bytes, name: str = "back.csv") -> str:
         label_actions.import_labels(run, name, data)
     assert time.monotonic() - start < 5
     assert len(str(caught.value)) < 700
-    assert not run.read_labels(1)
+    assert not read_labels(run, 1)
     return str(caught.value)
 
 

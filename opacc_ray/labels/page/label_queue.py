@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from opacc_ray.errors import LabelError
 from opacc_ray.labels.label_documents import LabelAction
-from opacc_ray.labels.label_log import FOLDER, KEPT, Score, keep_file, now_after, read_log, write_action
+from opacc_ray.labels.label_log import Score, log_action, now_after, read_log
 from opacc_ray.labels.label_rows import is_cant_tell
 from opacc_ray.labels.labelled_rounds import canonical_form
 from opacc_ray.labels.labelling_tasks import doubled, waiting_ids
@@ -103,7 +103,7 @@ class LabelQueue:
         self._settled: set[int] = set()
         self._history: dict[str, list[tuple[int, str]]] = {}
         self._last = now_after(log)
-        self._known = self._keys()
+        self._known = len(self._run.commits)
         self._looked = self._clock()
         self._largest = self._largest_expected(log.score) if self._is_regression else math.inf
         for file in log.returned:
@@ -131,13 +131,8 @@ class LabelQueue:
             if not now and self._clock() - self._looked < LOOK:
                 return
             self._looked = self._clock()
-            if now or self._keys() != self._known:
+            if now or len(self._run.commits) != self._known:
                 self._load()
-
-    def _keys(self) -> set[str]:
-        """Return the keys of actions, draws and closings; each file of labels comes with an action."""
-        entries = [*self._run.store.list(FOLDER), *self._run.store.list(self._run.key_of(""))]
-        return {entry.key for entry in entries if not re.search(rf"rounds/\d+/labels/|{re.escape(KEPT)}$", entry.key)}
 
     def next(self, annotator: str) -> int | None:
         """Reserve an annotator's next example and return its number; None if there is none left."""
@@ -193,9 +188,6 @@ class LabelQueue:
             self._history.setdefault(annotator, []).append((number, kept.file))
             self._reserved.pop(annotator, None)
             self.saved += 1
-            if id in (self._run.read_closed(self._round_of[id]) or ()):  # closed since the last look
-                self._load()
-                raise TakenError(GIVEN_UP)
             return kept
 
     def _label_of(self, text: str) -> str:
@@ -235,8 +227,18 @@ class LabelQueue:
         data = json.dumps(fields, ensure_ascii=False).encode() + b"\n"
         name = name_of_labels("page.jsonl", data)
         action = LabelAction(action="import", at=time, file=name, file_format="jsonl", source=SOURCE)
-        self._known.add(write_action(self._run, action))
-        keep_file(self._run, self._round_of[id], "page.jsonl", data)
+
+        def decide(now: Run) -> LabelAction:
+            if id in (now.read_closed(self._round_of[id]) or ()):  # closed since the last look
+                raise TakenError(GIVEN_UP)
+            return action
+
+        try:
+            log_action(self._run, decide, ("page.jsonl", data), self._round_of[id])
+        except TakenError:
+            self._load()
+            raise
+        self._known += 1
         return name
 
     def undo(self, annotator: str) -> tuple[int, Given] | None:
@@ -249,13 +251,17 @@ class LabelQueue:
                 if given is None or given.file != file:  # answered again, or withdrawn by somebody
                     history.pop()
                     continue
-                action = LabelAction(action="withdraw", at=self._now(), file=file)
-                self._known.add(write_action(self._run, action))
+                self._withdraw(file)
                 history.pop()
                 del self._given[number][annotator]
                 self._reserved[annotator] = (number, self._clock() + RESERVED)
                 return number, given
             return None
+
+    def _withdraw(self, file: str) -> None:
+        action = LabelAction(action="withdraw", at=self._now(), file=file)
+        log_action(self._run, lambda _: action)
+        self._known += 1
 
     def _now(self) -> str:
         """Return the current time, later than that of every action so far."""

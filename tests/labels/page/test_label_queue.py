@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from labelled_pages import CLASSES, run_to_label
+from logged import close, label_files, read_labels
 
 from opacc_ray.audit import verbs
 from opacc_ray.audit.status import status
@@ -167,9 +168,9 @@ def test_an_answer_that_its_author_gave_elsewhere_is_not_replaced_unseen(run: Ru
         with pytest.raises(UnsureError, match="You already answered this example on another page: cat") as caught:
             queue.save("ann", 0, second, over=over)
         assert (caught.value.over, caught.value.sure) == (first.file, None)
-    assert (queue.saved, len(run.label_files(1))) == (0, 1)
+    assert (queue.saved, len(label_files(run, 1))) == (0, 1)
     assert queue.save("ann", 0, "cat") == first, "the same answer again is no question, and is not written again"
-    assert len(run.label_files(1)) == 1
+    assert len(label_files(run, 1)) == 1
     changed = queue.save("ann", 0, second, over=first.file)
     with pytest.raises(UnsureError, match=f"another page: {second or 'can’t tell'}"):
         queue.save("ann", 0, "owl", over=first.file)
@@ -183,7 +184,7 @@ def test_an_answer_from_a_file_counts_as_one_given_elsewhere(run: Run) -> None:
     assert queue.save("ann", 0, "cat").label == "cat"
     with pytest.raises(UnsureError, match="another page: cat"):
         queue.save("ann", 0, "dog")
-    assert len(run.label_files(1)) == 1
+    assert len(label_files(run, 1)) == 1
 
 
 def test_actions_of_other_processes_are_seen(run: Run) -> None:
@@ -228,7 +229,7 @@ def test_an_example_keeps_its_number_when_a_round_is_closed_while_it_is_shown(tm
 def test_an_answer_to_a_round_that_was_just_closed_is_reported_as_unused(tmp_path: Path) -> None:
     run = run_to_label(str(tmp_path), 12, CLASSES, budget=6)
     queue = LabelQueue(run)
-    run.close(1, run.read_selection(1).ids)
+    close(run, 1, run.read_selection(1).ids)
     with pytest.raises(TakenError, match="the round was closed or drawn again without this example"):
         queue.save("ann", 0, "cat")
     assert queue.next("ann") is None
@@ -238,7 +239,7 @@ def test_a_closing_is_noticed_though_no_label_came(tmp_path: Path) -> None:
     run, clock = run_to_label(str(tmp_path), 12, CLASSES, budget=6), Clock()
     queue = LabelQueue(run, clock=clock)
     assert queue.next("ann") == 0
-    run.close(1, run.read_selection(1).ids)
+    close(run, 1, run.read_selection(1).ids)
     clock.now = LOOK + 0.1
     queue.look()
     assert queue.next("ann") is None
@@ -263,9 +264,9 @@ def test_an_answer_that_cannot_be_written_changes_nothing(run: Run, monkeypatch:
 
 def test_every_answer_is_a_file_named_by_its_content(run: Run) -> None:
     label_all(LabelQueue(run), "ann")
-    files = run.label_files(1)
+    files = label_files(run, 1)
     assert len(files) == 12
-    for _, data in run.read_labels(1):  # raises if a name is not its digest
+    for _, data in read_labels(run, 1):  # raises if a name is not its digest
         assert json.loads(data)["annotator"] == "ann"
 
 
@@ -315,7 +316,7 @@ def test_an_unlikely_number_is_asked_about_before_it_is_saved(
             queue.save("ann", 0, text)
         assert str(caught.value).startswith(question) or question in str(caught.value)
         assert (caught.value.over, caught.value.sure) == (None, text)
-        assert run.label_files(1) == []
+        assert label_files(run, 1) == []
         with pytest.raises(UnsureError):
             queue.save("ann", 0, text, sure="another text")
     assert queue.save("ann", 0, text, sure=text if question else None).label == label

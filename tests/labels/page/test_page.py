@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from labelled_pages import CLASSES, grey, run_to_label, served_here
+from logged import label_files
 from real_browser import assert_accessible, needs_browser
 
 from opacc_ray.audit.accuracy import estimate
@@ -122,7 +123,7 @@ def test_many_images_by_keys_with_a_restart_and_two_people(
             person.page.wait_for_selector("#endtitle:has-text('All labelled')")
         assert [person.faults for person in people] == [[], []]
     assert labels_of(run) == {f"{i:03d}.png": truth_of(i) for i in range(num)}
-    assert len(run.label_files(1)) == num  # nothing twice
+    assert len(label_files(run, 1)) == num  # nothing twice
     assert estimate(run).n == num
 
 
@@ -248,7 +249,7 @@ def test_a_question_can_be_answered_with_another_label(browser: Any, tmp_path: P
         second.page.wait_for_selector("#ask:not([hidden])")
         second.answer("1")  # what the other tab said
         assert second.says() == "Saved: cat"
-        assert len(run.label_files(1)) == 1
+        assert len(label_files(run, 1)) == 1
 
 
 def test_an_unlikely_number_is_saved_only_if_confirmed(browser: Any, tmp_path: Path) -> None:
@@ -264,7 +265,7 @@ def test_an_unlikely_number_is_saved_only_if_confirmed(browser: Any, tmp_path: P
         ann.keys("Enter")  # the focus is on "Correct it"
         ann.page.wait_for_selector("#field:focus")
         assert not ann.page.locator("#ask").is_visible()
-        assert len(run.label_files(1)) == 1
+        assert len(label_files(run, 1)) == 1
         ann.answer(*"19", "Enter")  # the text was selected, and is replaced
         assert ann.says() == "Saved: 19"
         ann.wait()

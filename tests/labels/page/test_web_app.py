@@ -21,10 +21,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from labelled_pages import CLASSES, run_to_label, served
+from logged import read_labels
 from PIL import Image
 
 from opacc_ray.audit import verbs
-from opacc_ray.labels.label_log import all_files
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
@@ -177,11 +177,11 @@ def test_other_methods_are_refused(site: Site, method: str) -> None:
     ],
 )
 def test_what_is_no_answer_is_refused_and_nothing_is_kept(site: Site, body: Any, words: str) -> None:
-    before = len(all_files(site.run))
+    before = len(site.run.commits)
     status, content, _ = site.send("POST", f"/{site.token}/answer", body)
     assert status == 400
     assert words in json.loads(content)["error"]
-    assert len(all_files(site.run)) == before
+    assert len(site.run.commits) == before
 
 
 def test_a_form_of_another_site_is_refused(site: Site) -> None:
@@ -262,7 +262,7 @@ def test_the_annotator_of_the_command_is_the_only_one(tmp_path: Path) -> None:
         assert json.loads(site.get("setup")[1])["annotator"] == "ann"
         site.post("answer", annotator="eve", number=0, label="cat")
         site.post("answer", number=1, label=None)
-    assert {json.loads(data)["annotator"] for _, data in run.read_labels(1)} == {"ann"}
+    assert {json.loads(data)["annotator"] for _, data in read_labels(run, 1)} == {"ann"}
     [only] = read_rounds(run)
     assert (only.truth, only.unsure) == (("cat",), (run.read_selection(1).ids[1],))
 

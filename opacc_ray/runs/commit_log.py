@@ -1,0 +1,161 @@
+"""The log of a run: everything that happened to it, in numbered entries that are never changed.
+
+    log/00000001.json    what happened, with digests of the entry before and of the files that it speaks of
+
+The state of a run is what its log says: what is not in the log did not happen. A file is written before the entry that
+names it, so an interrupted command leaves a file that nothing reads. An entry is created once. Of two commands that
+write the same number one creates it; the other reads the log as it is then, and decides again. So no command draws,
+closes or imports on the strength of a state that has passed.
+
+An entry whose number is missing, or whose predecessor differs from the one that it knew, is reported. A log that ends
+earlier than it did is not noticed by itself, only by a digest of its end that somebody keeps elsewhere.
+"""
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+
+from pydantic import Field
+
+from opacc_ray.documents import Document, SealedDocument
+from opacc_ray.errors import DataError
+from opacc_ray.lake.store_uris import Store
+
+AnyDocument = TypeVar("AnyDocument", bound=Document)
+
+FOLDER = "log/"
+
+
+class Commit(SealedDocument):
+    """One entry of the log of a run, in ``log/NUMBER.json``."""
+
+    remedy: ClassVar[str] = "restore it from a backup"
+
+    format: Literal["opacc-commit/1"] = Field(default="opacc-commit/1", description="name and version of this form")
+    run: str = Field(description="digest of the run")
+    number: int = Field(ge=1, description="number of the entry")
+    previous: str | None = Field(description="SHA-256 of the file of the entry before; null: the first entry")
+    at: str = Field(description="time in ISO 8601, UTC; later than that of the entry before, whatever clocks show")
+    track: str | None = Field(default=None, description="track that it is about; null for the first track")
+    round: int | None = Field(default=None, ge=1, description="round that it is about; null: none")
+    files: dict[str, str] = Field(
+        default={}, description="SHA-256 of each file that it speaks of, by its key; at least the first 16 digits"
+    )
+    content: list[dict[str, Any]] = Field(description="what happened: documents with a `format`")
+
+    def documents(self, kind: type[AnyDocument]) -> Iterator[AnyDocument]:
+        """Yield the documents of a kind."""
+        for content in self.content:
+            if content.get("format") == kind.model_fields["format"].default:
+                yield kind.from_dict(content, f"entry {self.number} of the log")
+
+
+class Happening(NamedTuple):
+    """What a command does to a run, as an entry of the log will say."""
+
+    content: Sequence[Document | Mapping[str, Any]]
+    track: str | None = None
+    round: int | None = None
+    files: Mapping[str, str] = {}
+    at: str | None = None  # no earlier than now; None: the time of writing
+
+
+class CommitLog:
+    """The log of one run in storage; entries that were read are kept.
+
+    Parameters
+    ----------
+    store : the prefix of the run
+    run : digest of the run
+    earlier : returns what happened before there was a log, in its order
+    """
+
+    def __init__(self, store: Store, run: str, earlier: Callable[[], Sequence[Happening]] = list) -> None:
+        self._store, self._run, self._earlier = store, run, earlier
+        self._read: list[Commit] = []
+        self._last: str | None = None  # digest of the last entry's file
+        self._written = False  # whether the entries are in storage
+        self._lock = threading.RLock()
+
+    def read(self) -> tuple[Commit, ...]:
+        """Return all entries; raises DataError if one is lost, damaged or of another run."""
+        with self._lock:
+            self._refresh()
+            return tuple(self._read)
+
+    def _refresh(self) -> None:
+        keys = [entry.key for entry in self._store.list(FOLDER)]
+        if not keys and not self._written:
+            if not self._read:
+                for happening in self._earlier():
+                    self._take(self._next(happening))
+            return
+        if not self._written:
+            self._read, self._last, self._written = [], None, True
+        new = [_key(number) for number in range(len(self._read) + 1, len(keys) + 1)]
+        lost = sorted({*map(_key, range(1, len(keys) + 1))} - set(keys))
+        if lost:
+            raise DataError(f"{self._store.uri_of(lost[0])} is lost; restore it from a backup")
+        for key, data in zip(new, self._store.read_many(new), strict=True):
+            self._check(key, data)
+            self._take(data)
+
+    def append(self, decide: Callable[[tuple[Commit, ...]], Happening | None]) -> Commit | None:
+        """Write what ``decide`` returns for the log as it is; None if it returns None.
+
+        It is called again if another command wrote first. What it raises ends the attempt, and nothing is written.
+        """
+        with self._lock:
+            if not self._written:
+                self._refresh()
+            while (happening := decide(tuple(self._read))) is not None:
+                self._keep_earlier()
+                data, number = self._next(happening), len(self._read) + 1
+                if self._store.create(_key(number), data) == data:
+                    self._written = True
+                    self._take(data)
+                    return self._read[-1]
+                self._refresh()
+            return None
+
+    def _keep_earlier(self) -> None:
+        """Write the entries of what happened before there was a log: the same ones, whoever writes them."""
+        if not self._written:
+            for commit in self._read:
+                self._store.create(_key(commit.number), commit.to_bytes())
+
+    def _next(self, happening: Happening) -> bytes:
+        last = [datetime.fromisoformat(commit.at) + timedelta(microseconds=1) for commit in self._read[-1:]]
+        own = datetime.now(UTC) if happening.at is None else datetime.fromisoformat(happening.at)
+        return Commit(
+            run=self._run,
+            number=len(self._read) + 1,
+            previous=self._last,
+            at=max([own, *last]).isoformat(timespec="microseconds"),
+            track=happening.track,
+            round=happening.round,
+            files=dict(happening.files),
+            content=[own.to_dict() if isinstance(own, Document) else dict(own) for own in happening.content],
+        ).to_bytes()
+
+    def _check(self, key: str, data: bytes) -> None:
+        commit, uri = Commit.from_bytes(data, self._store.uri_of(key)), self._store.uri_of(key)
+        if commit.run != self._run:
+            raise DataError(f"{uri} belongs to another run than spec.json; restore both from one backup")
+        if (commit.number, commit.previous) != (len(self._read) + 1, self._last):
+            raise DataError(f"{uri} does not follow the entry before it: one was changed; restore {FOLDER} as a whole")
+
+    def _take(self, data: bytes) -> None:
+        self._read.append(Commit.from_bytes(data, "the log"))
+        self._last = digest_of(data)
+
+
+def _key(number: int) -> str:
+    return f"{FOLDER}{number:08d}.json"
+
+
+def digest_of(data: bytes) -> str:
+    """Return the SHA-256 of the content of a file."""
+    return hashlib.sha256(data).hexdigest()
