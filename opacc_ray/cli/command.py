@@ -15,6 +15,7 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from shlex import quote
 from types import FrameType
@@ -281,6 +282,22 @@ class _BetweenZeroAndOne(click.ParamType):  # type: ignore[type-arg]
         return number
 
 
+class _Time(click.ParamType):  # type: ignore[type-arg]
+    """A time in ISO 8601, UTC unless it says otherwise; a day means its end."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> datetime:
+        try:
+            found = datetime.fromisoformat(str(value))
+        except ValueError:
+            self.fail(f"{value}: give a day or a time, such as 2026-11-20 or 2026-11-20T09:30", param, context)
+        if len(str(value)) <= len("2026-11-20"):
+            found += timedelta(days=1) - timedelta(microseconds=1)
+        return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+TIME = _Time()
 LEVEL = _BetweenZeroAndOne("confidence level", "0.95")
 HALF_WIDTH = _BetweenZeroAndOne("half-width", "0.02")
 RULE = click.Choice(["error", "majority", "latest"])

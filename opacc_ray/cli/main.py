@@ -54,6 +54,7 @@ application = Group(
             run_commands.submit,
             run_commands.select,
             run_commands.verify,
+            run_commands.list_log,
             run_commands.runs,
             run_commands.features,
         ],

@@ -7,6 +7,8 @@ import click
 from opacc_ray.cli import command as cli
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from opacc_ray.runs.run import Run
 
 
@@ -21,9 +23,13 @@ if TYPE_CHECKING:
 )
 @click.option("--metric", "metrics", multiple=True, metavar="METRIC", help="Report macro_f1, recall@CLASS, …")
 @click.option("--by", multiple=True, metavar="SLICES", help="By a slice of the spec, prediction or truth.")
+@click.option(
+    "--as-of", type=cli.TIME, metavar="TIME", help="What was known at a time, such as 2026-11-20; nothing is written."
+)
 @cli.statement_options
 def estimate(
     run: "Run",
+    as_of: "datetime | None",
     costs: str | None,
     assist: bool,
     metrics: tuple[str, ...],
@@ -39,6 +45,8 @@ def estimate(
     worth = cli.score_for(run.spec, score)
     prices = load_costs(costs, run.spec.model, run.num_classes) if costs else None
     options |= {"metrics": metrics or None, "by": by or None}
+    if as_of is not None:
+        run, options["keep"] = run.as_of(as_of), False
     stated = accuracy.estimate(run, costs=prices, assist=assist, score=worth, **options)
     return cli.Answer(stated, texts.estimate(stated))
 

@@ -4,10 +4,12 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from shlex import quote
+from typing import Literal
 
 from opacc_ray.audit.checks import RunPlan
 from opacc_ray.audit.exported_case import ExportedCase
 from opacc_ray.audit.exported_tables import ExportedTables
+from opacc_ray.audit.run_log import RunLog
 from opacc_ray.audit.sanity import predicted_by, warnings_now
 from opacc_ray.audit.status import ListedRun, RemovedRun, RunList
 from opacc_ray.audit.status import status as status_of
@@ -213,6 +215,19 @@ def submission(document: Submission) -> list[Line]:
     ended = document.ended or "not yet; the same command follows it, `ray job stop` stops it"
     waits_for = document.waits_for if document.ended else None
     return [*facts(("job", f"{document.id} {how}"), ("run", document.run), ("ended", ended), ("waits for", waits_for))]
+
+
+def logged(found: RunLog) -> list[Line]:
+    """Return the entries of a log as a table, and the digest of the newest."""
+    kinds: dict[str, Literal["", "n"]] = {"entry": "n", "time": "", "round": "n", "track": "", "what": ""}
+    columns = [Column(name, kind) for name, kind in kinds.items()]
+    rows = [
+        (str(own.number), own.at[:19].replace("T", " "), str(own.round or ""), own.track or "", own.what)
+        for own in found.entries
+    ]
+    if not found.entries:
+        return ["nothing happened to this run yet"]
+    return [Table(columns, rows), Fact("head", f"{found.head}, the digest of entry {len(rows)} and all before it")]
 
 
 def verification(document: Verification) -> list[Line]:

@@ -1,4 +1,4 @@
-"""Commands that make runs and list them: check, plan, run, submit, status, select, next, verify, runs, features."""
+"""Commands that make runs and list them, from check and run to verify, log and runs."""
 
 import logging
 from shlex import quote
@@ -170,6 +170,17 @@ def verify(uri: str) -> cli.Answer:
     found = verify_run(uri)
     wrong = DataError(f"{uri}: {len(found.faults)} faults were found; see the fault lines above")
     return cli.Answer(found, run_answers.verification(found), None if found.sound else wrong)
+
+
+@cli.command("log")
+@cli.on_run
+def list_log(run: "Run") -> cli.Answer:
+    """List what happened to a run: draws, labels, closings, estimates."""
+    from opacc_ray.audit.run_log import run_log
+    from opacc_ray.cli import run_answers
+
+    found = run_log(run)
+    return cli.Answer(found, run_answers.logged(found))
 
 
 @cli.command("list")

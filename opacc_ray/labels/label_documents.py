@@ -26,7 +26,7 @@ class Overruling(Part):
 
 
 class LabelAction(Document):
-    """One action on the labels of a run, in ``labels/TIME-DIGEST.json``; actions are never changed or removed."""
+    """One action on the labels of a run, in an entry of its log."""
 
     remedy: ClassVar[str] = "restore it"
 

@@ -282,7 +282,7 @@ SECTIONS = {
         *("labels withdraw", "labels rule", "labels agreement", "labels export"),
     ],
     "Runs and features": [
-        *("status", "plan", "submit", "select", "verify"),
+        *("status", "plan", "submit", "select", "verify", "log"),
         *("runs list", "runs remove", "features list", "features remove"),
     ],
     "Results": ["budget", "compare", "export", "characterize", "generate"],

@@ -165,6 +165,7 @@ def use_run(run: str, folder: Path) -> None:
     opacc("budget", run, "--until", "0.05")
     for command in ("status", "verify", "report", "characterize"):
         opacc(command, run)
+    opacc("log", run)
     opacc("export", run, "--case", str(folder / "case.npz"), "--partial")
     opacc("export", run, "--to", str(folder / "tables"))
     np.savez(folder / "study.npz", **arrays())

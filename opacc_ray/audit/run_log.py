@@ -1,0 +1,72 @@
+"""The log of a run in words: who did what and when, and the digest that tells later whether any of it is gone."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from opacc_ray.documents import Document, Part
+from opacc_ray.labels.label_documents import LabelAction
+from opacc_ray.runs.commit_log import Commit, digest_of
+from opacc_ray.runs.estimate_documents import Stated
+from opacc_ray.runs.run import Run
+from opacc_ray.runs.run_documents import ClosedRound, Draw, Goal
+
+
+class LoggedEntry(Part):
+    """One entry of the log of a run."""
+
+    number: int = Field(ge=1, description="number of the entry")
+    at: str = Field(description="time in ISO 8601, UTC")
+    track: str | None = Field(description="track that it is about; null for the first track")
+    round: int | None = Field(description="round that it is about; null: none")
+    what: str = Field(description="what happened, in words")
+
+
+class RunLog(Document):
+    """The log of a run."""
+
+    format: Literal["opacc-log/1"] = Field(default="opacc-log/1", description="name and version of this form")
+    run: str = Field(description="URI of the run")
+    head: str | None = Field(description="SHA-256 of the newest entry, which depends on all; null: no entry yet")
+    entries: list[LoggedEntry] = Field(description="all entries, in their order")
+
+
+def run_log(run: Run) -> RunLog:
+    """Return the log of a run on all tracks."""
+    entries = [
+        LoggedEntry(
+            number=commit.number, at=commit.at, track=commit.track, round=commit.round, what="; ".join(_said(commit))
+        )
+        for commit in run.commits
+    ]
+    head = digest_of(run.commits[-1].to_bytes()) if run.commits else None
+    return RunLog(run=run.uri, head=head, entries=entries)
+
+
+def _said(commit: Commit) -> Iterator[str]:
+    """Yield what an entry says, in words."""
+    for closed in commit.documents(ClosedRound):
+        yield f"closed, {len(closed.given_up)} labels given up"
+    for draw in commit.documents(Draw):
+        yield f"drawn, from the features {draw.features[:12]}"
+    for action in commit.documents(LabelAction):
+        yield _labels(action)
+    for goal in commit.documents(Goal):
+        yield f"goal ±{goal.half_width:g} {'reached' if goal.reached else 'not reached'}"
+    for stated in commit.documents(Stated):
+        yield "estimate stated" if stated.value is None else f"estimate {stated.value:.4f} stated"
+
+
+def _labels(action: LabelAction) -> str:
+    """Return an action on labels in words."""
+    by = f" by {action.annotator}" if action.annotator else ""
+    ids = ", ".join(action.ids[:3]) + (", …" if len(action.ids) > 3 else "")
+    if action.action == "import":
+        return f"labels of {action.source or action.file} imported{by}"
+    if action.action == "correct":
+        return f"label of {ids} corrected{by}"
+    if action.action == "withdraw":
+        return f"labels of {action.file or ids} withdrawn"
+    rules = action.model_dump(include={"conflict", "score", "overlap", "numbers_are_classes"}, exclude_none=True)
+    return "rule of labels set: " + ", ".join(f"{name} {value}" for name, value in rules.items())
