@@ -34,6 +34,10 @@ class ClusterError(OpaccError):
     exit_code = 4
 
 
+class LostRayError(ClusterError):
+    """A process of the local Ray that this command started has ended; another Ray can go on."""
+
+
 class DataError(OpaccError, ValueError):
     """The pool, the model or the features are not usable; the message names the example or layer."""
 

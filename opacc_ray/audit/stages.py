@@ -14,7 +14,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from opacc_ray.errors import DataError, counted
+from opacc_ray.errors import DataError, LostRayError, counted
 from opacc_ray.extract import reference, stored_features
 from opacc_ray.extract.content_digest import describe
 from opacc_ray.extract.extractor import Base, Extraction, refusal
@@ -79,12 +79,36 @@ def stages_of(run: Run, spec: Spec, plan: Plan, compared: Plan | None) -> list[S
 OnShard = Callable[[ShardReport], None]
 
 
+RESTARTS = 3
+"""Times that another local Ray is started after one was lost and had not finished a single shard."""
+
+
 def extract(stages: Sequence[Stage], progress: Report, on_shard: OnShard = lambda _: None) -> None:
     """Extract every missing or damaged shard, stage after stage, and write the index of each complete stage.
 
     ``progress(done, total)`` counts shards; for an added feature only those that are extracted separately. ``on_shard``
-    is called with the report of each extracted shard.
+    is called with the report of each extracted shard. A local Ray that loses a process is replaced by another one.
     """
+    made = list[ShardReport]()
+
+    def counted_shard(report: ShardReport) -> None:
+        made.append(report)
+        on_shard(report)
+
+    left = RESTARTS
+    while True:
+        before = len(made)
+        try:
+            return _extract(stages, progress, counted_shard)
+        except LostRayError as error:
+            left = RESTARTS if len(made) > before else left - 1
+            if left < 0:
+                raise
+            log.warning("%s; another one is started", str(error).partition(". ")[0])
+
+
+def _extract(stages: Sequence[Stage], progress: Report, on_shard: OnShard) -> None:
+    """Extract once what is missing."""
     todo = _todo(stages)
     total = sum(
         len(stage.plan.shards) if stage.job.base is None else len(own.missing)
@@ -103,7 +127,7 @@ def extract(stages: Sequence[Stage], progress: Report, on_shard: OnShard = lambd
     rest = _whole(stages)
     if rest is not None:
         log.warning("a feature cannot be computed for some examples; all features are extracted again for the others")
-        extract([rest], progress, on_shard)
+        _extract([rest], progress, on_shard)
 
 
 def _todo(stages: Sequence[Stage]) -> list[Found]:

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from pathlib import Path
 
-from opacc_ray.errors import ClusterError
+from opacc_ray.errors import ClusterError, LostRayError
 
 log = logging.getLogger(__name__)
 
@@ -191,13 +191,13 @@ _USED: list[LocalRay] = []  # those that threads of this process use now
 
 
 def raise_if_lost() -> None:
-    """Raise ClusterError if a local Ray that is in use has lost a process.
+    """Raise LostRayError if a local Ray that is in use has lost a process.
 
     Without it calls to Ray wait for a minute, and then end this process.
     """
     for ray in list(_USED):
         if name := ray.lost():
-            raise ClusterError(
+            raise LostRayError(
                 f"the local Ray has ended, because its {name} was killed or failed; often memory runs out. Finished "
                 "shards are kept: run the same command again"
             )

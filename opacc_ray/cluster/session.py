@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from opacc_ray.cluster import local
-from opacc_ray.errors import ClusterError, shortened
+from opacc_ray.errors import ClusterError, LostRayError, shortened
 from opacc_ray.lake.redaction import redacted
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,8 @@ def connected() -> Iterator[bool]:
     """
     shared = _SHARED.get()
     if shared is not None:
-        yield shared.join()
+        with shared.joined() as is_ours:
+            yield is_ours
     elif local.is_joined():
         yield False
     else:
@@ -54,25 +55,44 @@ class Shared(contextlib.ExitStack):
         self._wanted, self._tried, self._ending = threading.Event(), threading.Event(), threading.Event()
         self._is_ours = False
         self._error: ClusterError | None = None
+        self._users = 0
+        self._lock = threading.Lock()
 
     def start_if_wanted(self) -> None:
-        """Start or join the cluster if a thread needs it and that was not tried."""
-        if not self._wanted.is_set() or self._tried.is_set():
+        """Start or join the cluster if a thread needs it and that was not tried; again if it was lost and all left."""
+        if not self._wanted.is_set() or self._tried.is_set() or self._users:
             return
+        self.close()
         try:
             self._is_ours = False if local.is_joined() else self.enter_context(_cluster())
         except ClusterError as error:
             self._error = error
         self._tried.set()
 
-    def join(self) -> bool:
-        """Wait for the cluster; return whether it was started here."""
+    @contextlib.contextmanager
+    def joined(self) -> Iterator[bool]:
+        """Wait for the cluster, and use it in the block; yield whether it was started here."""
         self._wanted.set()
-        while not self._tried.wait(TICK):
+        while not self._enter():
             self.raise_if_ending()
+        try:
+            yield self._is_ours
+        except LostRayError:
+            self._tried.clear()
+            raise
+        finally:
+            with self._lock:
+                self._users -= 1
+
+    def _enter(self) -> bool:
+        """Wait a while for the cluster, and become one of its users if it is there; return whether it is."""
+        if not self._tried.wait(TICK):
+            return False
         if self._error is not None:
             raise ClusterError(str(self._error))
-        return self._is_ours
+        with self._lock:
+            self._users += self._tried.is_set()
+            return self._tried.is_set()
 
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:

@@ -142,10 +142,10 @@ def test_files_of_ray_are_closed_to_other_users_and_gone_at_the_end(
     shutil.rmtree(place)
 
 
-@pytest.mark.parametrize("name", ["gcs/gcs_server", "ray::DashboardAgent"])
-def test_a_killed_process_of_ray_ends_the_run_soon_with_a_sentence(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["gcs/gcs_server", "ray::DashboardAgent", "raylet/raylet"])
+def test_a_run_goes_on_with_another_ray_when_a_process_of_it_is_killed(name: str, tmp_path: Path) -> None:
     (tmp_path / "pool").mkdir()
-    for i in range(60):
+    for i in range(16):
         (tmp_path / "pool" / f"{i:02d}.png").write_bytes(picture(i))
     spec = {
         "name": "lost",
@@ -166,12 +166,11 @@ def test_a_killed_process_of_ray_ends_the_run_soon_with_a_sentence(name: str, tm
             time.sleep(0.1)
         [victim] = [pid for pid in family(process.pid) if name in Path(f"/proc/{pid}/cmdline").read_text()]
         os.kill(victim, signal.SIGKILL)
-        killed = time.monotonic()
         _, said = process.communicate(timeout=400)
-    assert process.returncode == 4, said
-    assert "opacc: the local Ray has ended, because its " in said
-    assert "shards are kept: run the same command again" in said
-    assert time.monotonic() - killed < 50  # Ray itself waits for a minute, or for an actor's start_timeout
+    assert process.returncode == 0, said
+    assert "the local Ray has ended, because its " in said
+    assert "another one is started" in said
+    assert len(list(tmp_path.rglob("part-*.parquet"))) == 8
 
 
 def test_ray_that_cannot_start_reports_the_reason(tmp_path: Path) -> None:
