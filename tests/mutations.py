@@ -34,18 +34,22 @@ class Damage:
     def __init__(self, home: Path, seed: int) -> None:
         write_pool(str(home))
         self.rng = np.random.default_rng(seed)
-        self.run, _ = make_run(str(home), "audit", 20), make_run(str(home), "other", 21)
+        make_run(str(home), "audit", 20)
+        make_run(str(home), "other", 21)
         self.home, self.other = home / "audit", home / "other"
+        self._use()  # states what it can, so that no reading below adds to the log
         self.content = {path: path.read_bytes() for path in sorted(self.home.rglob("*")) if path.is_file()}
-        self.expected = said_of(self.run)
-        self.restore()
+        self.expected = self._use()
         self.without: dict[Path, Any] = {}
         for path in (path for path in self.content if path.name == "estimate.json"):
             path.unlink()
-            self.without[path] = said_of(self.run)  # it is made of the rest, so to lose it harms nothing
+            self.without[path] = self._use()  # it is made of the rest, so to lose it harms nothing
             self.restore()
 
     def restore(self) -> None:
+        for path in self.home.rglob("*"):
+            if path.is_file() and path not in self.content:
+                path.unlink()
         for path, data in self.content.items():
             if not path.exists() or path.read_bytes() != data:
                 path.write_bytes(data)

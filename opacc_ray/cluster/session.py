@@ -78,7 +78,8 @@ class Shared(contextlib.ExitStack):
         try:
             yield self._is_ours
         except LostRayError:
-            self._tried.clear()
+            with self._lock:
+                self._tried.clear()
             raise
         finally:
             with self._lock:

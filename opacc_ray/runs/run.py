@@ -240,7 +240,11 @@ class Run:
 
     def read_selection(self, number: int) -> Selection:
         """Read the selection of a round; raises DataError if its file is damaged."""
-        return draws.decode_selection(*self._read_drawn(number, draws.SELECTION))
+        data, source = self._read_drawn(number, draws.SELECTION)
+        selection = draws.decode_selection(data, source)
+        if selection.round != number:
+            raise DataError(f"{source} belongs to round {selection.round}, not {number}; restore it from a backup")
+        return selection
 
     def read_chosen(self, number: int) -> Chosen:
         """Read the predictions for the examples of a round; raises DataError if the file is damaged."""

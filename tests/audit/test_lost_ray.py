@@ -45,6 +45,7 @@ def test_threads_that_lose_the_cluster_they_share_get_one_other(monkeypatch: pyt
             with session.connected():
                 used.append(started[-1])
 
+    monkeypatch.setattr(session.local, "is_joined", lambda: False)  # whatever other tests of this process have joined
     monkeypatch.setattr(session, "_cluster", cluster)
     monkeypatch.setattr(session, "TICK", 0.01)
     with session.Shared() as shared:
