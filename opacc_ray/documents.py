@@ -6,6 +6,8 @@ no NaN or infinity. Equal content gives equal bytes.
 
 Every class of documents registers itself in :data:`KINDS`. Later versions read what version 0.2.0 wrote: a new key gets
 a default, and any other change gets a new format, whose class reads the old one as well.
+
+A spec, which a person writes, is a :class:`Section` of sections: numbers may be written in any form of YAML.
 """
 
 import hashlib
@@ -17,7 +19,7 @@ from difflib import get_close_matches
 from types import UnionType
 from typing import Any, ClassVar, NoReturn, Self, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from opacc_ray.errors import DataError, shortened, shown
 
@@ -26,6 +28,27 @@ class Part(BaseModel):
     """Part of a document: exactly these keys, with exactly these types."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class Section(BaseModel):
+    """A section of a spec: immutable, without unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_no_truth_value(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse true and false as numbers, which pydantic would read as 1 and 0."""
+        if isinstance(value, bool):
+            kinds = _kinds(cls.model_fields[info.field_name or ""].annotation)
+            if kinds & {int, float} and bool not in kinds:
+                raise ValueError("give a number; YAML reads yes, no, on and off as true and false")
+        return value
+
+
+def _kinds(annotation: Any) -> set[type]:
+    found: set[type] = {annotation} if isinstance(annotation, type) else set()
+    return found.union(*map(_kinds, get_args(annotation)))
 
 
 def format_field(form: str) -> Any:

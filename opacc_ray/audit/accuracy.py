@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.audit.prior_knowledge import read_history
-from opacc_ray.audit.run_numbers import Asked, RunNumbers, asked_of, class_names, open_for_estimates
+from opacc_ray.audit.run_numbers import Asked, RunNumbers, asked_of, class_names, history_for, open_for_estimates
 from opacc_ray.audit.sanity import warnings_of
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.estimators.accuracy_estimate import Estimate
@@ -176,7 +175,7 @@ def accuracy_of(
     if not uses_regression(selections):
         return estimate_rounds(selections, outcomes, level)
     with nullcontext(view) if view else open_for_estimates(run, selections) as opened:
-        return estimate_rounds(selections, outcomes, level, pool=opened, history=read_history(run))
+        return estimate_rounds(selections, outcomes, level, pool=opened, history=history_for(run, selections))
 
 
 def basis_of(run: Run, rounds: Sequence[LabelledRound]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.costs import Costs, scaled
 from opacc_ray.estimators.intervals import level_of_each
 from opacc_ray.estimators.metrics import ACCURACY, Metric, find_place, is_of_class, parse_metric, tells
-from opacc_ray.history import NO_HISTORY
+from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.labels.labelled_rounds import LabelledRound, reason_of, stated
 from opacc_ray.parts.view import View
 from opacc_ray.runs import feature_store
@@ -93,6 +93,11 @@ def open_for_estimates(run: Run, selections: Sequence[Selection]) -> Iterator[Vi
         yield view
 
 
+def history_for(run: Run, selections: Sequence[Selection]) -> History:
+    """Return the history that estimates from these rounds start from: for `neyman` that of the run, if it has one."""
+    return read_history(run) if run.spec.has_history and uses_regression(selections) else NO_HISTORY
+
+
 class RunNumbers:
     """Numbers of one run from the labels of some of its rounds, each at a confidence level."""
 
@@ -139,8 +144,7 @@ class RunNumbers:
         truth = None
         if not self._is_regression:
             truth = np.array([self._classes[name] for item in self.known for name in item.truth], dtype=np.int64)
-        history = read_history(self.run) if uses_regression(selections) else NO_HISTORY
-        sample = Sample(selections, outcomes, truth, history)
+        sample = Sample(selections, outcomes, truth, history_for(self.run, selections))
         return MetricEstimates(sample, self._predicted, list(self._classes), self.slicings, self.view)
 
     @property

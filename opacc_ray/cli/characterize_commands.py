@@ -153,8 +153,7 @@ def _centroid_share(text: str) -> float:
 
 
 def _generated(document: "Generation") -> "list[Line]":
-    from opacc_ray.report.facts import Column, Table, facts
-    from opacc_ray.report.numbers import percent
+    from opacc_ray.report.facts import Column, Table, facts, percent
 
     columns = [Column("centroid-boundary"), *(Column(name, "n") for name in ("vectors", "accuracy", "violations"))]
     rows = [(item.shares, str(item.count), percent(item.accuracy), percent(item.violations)) for item in document.sets]

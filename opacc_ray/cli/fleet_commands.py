@@ -87,8 +87,7 @@ def _refuse_path(name: str) -> None:
 def history_text(found: "AccuracyHistory") -> "list[Line]":
     """Describe the runs of an audit, one table per population."""
     from opacc_ray.fleet.accuracy_history import series_of
-    from opacc_ray.report.facts import Column, Fact, Table, facts
-    from opacc_ray.report.numbers import level_text, stated, thousands
+    from opacc_ray.report.facts import Column, Fact, Table, facts, level_text, stated, thousands
 
     names = "made", "accuracy", "interval", "level", "labels", "run"
     columns = [Column(name, "n" if name in ("accuracy", "level", "labels") else "") for name in names]

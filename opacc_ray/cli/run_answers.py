@@ -20,9 +20,7 @@ from opacc_ray.cli.command import Answer, ending
 from opacc_ray.cli.texts import changed
 from opacc_ray.errors import OpaccError, SpecError, counted
 from opacc_ray.lake.store_uris import open_store, split
-from opacc_ray.report import numbers
-from opacc_ray.report.facts import Column, Fact, Line, Table, count_text, facts
-from opacc_ray.report.numbers import duration, noun, percent
+from opacc_ray.report.facts import Column, Fact, Line, Table, count_text, duration, facts, noun, number, percent, stated
 from opacc_ray.runs.feature_sets import FeatureSets, RemovedSet, StoredSet
 from opacc_ray.runs.feature_store import find_changed
 from opacc_ray.runs.run import Run
@@ -129,13 +127,13 @@ def plan(document: RunPlan) -> list[Line]:
     ]
 
 
-def _bytes(number: int) -> str:
+def _bytes(size: int) -> str:
     """Format a number of bytes with at most four digits."""
     for unit in ("bytes", "kB", "MB", "GB"):
-        if number < 10_000:
-            return f"{number:.0f} {unit}"
-        number = round(number / 1000)
-    return f"{number} TB"
+        if size < 10_000:
+            return f"{size:.0f} {unit}"
+        size = round(size / 1000)
+    return f"{size} TB"
 
 
 def _seconds(seconds: float) -> str:
@@ -158,8 +156,8 @@ def listed(found: RunList) -> list[Line]:
 
 def _row(item: ListedRun) -> tuple[str, ...]:
     estimate = item.estimate
-    stated = numbers.stated(estimate, item.measure) if estimate and item.measure else ("", "")
-    return item.name, item.state, *stated, count_text(item.labels), "" if item.days is None else duration(item.days)
+    texts = stated(estimate, item.measure) if estimate and item.measure else ("", "")
+    return item.name, item.state, *texts, count_text(item.labels), "" if item.days is None else duration(item.days)
 
 
 def removed_run(done: RemovedRun) -> list[Line]:
@@ -252,7 +250,7 @@ def exported(document: ExportedCase) -> list[Line]:
             f"{percent(document.examples / document.pool_size)} of the pool. They are not a random sample, so a study "
             f'of them does not show the pool. {document.unlabelled} have no label, {document.unsure} got "can\'t tell"'
         )
-    value = f"{numbers.number(document.value, document.measure)} of these examples"
+    value = f"{number(document.value, document.measure)} of these examples"
     return [
         *facts(
             ("case", document.file),

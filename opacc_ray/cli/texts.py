@@ -7,12 +7,26 @@ from opacc_ray.audit.label_budget import LabelBudget
 from opacc_ray.audit.several_models import ModelComparison
 from opacc_ray.audit.status import RunStatus, TrackStatus
 from opacc_ray.cli.command import short_name
-from opacc_ray.cli.metric_texts import GAP, metrics
 from opacc_ray.cli.terminal import NEXT
 from opacc_ray.errors import counted
-from opacc_ray.report import numbers
-from opacc_ray.report.facts import Fact, Line, facts, round_table, warned
-from opacc_ray.report.numbers import level_text, noun, percent, thousands
+from opacc_ray.report.facts import (
+    GAP,
+    Fact,
+    Line,
+    change,
+    digits_for,
+    ends,
+    facts,
+    in_a_line,
+    level_text,
+    noun,
+    percent,
+    round_table,
+    stated,
+    thousands,
+    warned,
+)
+from opacc_ray.report.stated_numbers import metric_lines, slice_lines
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, Basis, ChangedObjects, StatedEstimate
 from opacc_ray.runs.run_documents import DrawnRound, GoalProgress
 
@@ -120,7 +134,7 @@ def reached(goal: GoalProgress, run: str, track: str | None) -> list[Line]:
     labels, rounds = counted(goal.looks[-1].labels, "label"), counted(len(goal.looks), "round")
     return [
         *facts(("reached", f"{points(goal.half_width)} with {labels} in {rounds}")),
-        Fact("estimate", _joined(goal.level, numbers.stated(goal), "valid although you stopped at it"), "result"),
+        Fact("estimate", in_a_line(stated(goal), goal.level, "valid although you stopped at it"), "result"),
         *_notes(goal),
         next_step("report", run, track=track),
     ]
@@ -202,10 +216,10 @@ def _along(document: TrackStatus) -> list[Line]:
 
 def estimate(document: AccuracyEstimate) -> list[Line]:
     """State the accuracy, what the labels are worth, and what limits the result."""
-    measure, digits = document.measure, numbers.digits_for(document.low, document.high)
+    measure, digits = document.measure, digits_for(document.low, document.high)
 
     def between(low: float, high: float) -> str:
-        return numbers.ends(low, high, measure, digits)
+        return ends(low, high, measure, digits)
 
     srs, sequence, own = document.srs, document.sequence, document.by_design
     worth = f"worth {counted(round(srs.effective_size), 'random label')}; " if srs.effective_size else ""
@@ -224,7 +238,10 @@ def estimate(document: AccuracyEstimate) -> list[Line]:
         lines.append(_stated("assisted", document.assisted, measure))
     if document.mean_cost:
         lines.append(_stated("mean cost", document.mean_cost, "mean cost"))
-    lines += metrics(document)
+    for name, found in document.metrics.items():
+        lines += metric_lines(name, found, document.reason)
+    for table in document.by_slice:
+        lines += slice_lines(table, measure)
     lines += facts(*(("note", text) for text in document.notes))
     lines += _basis(document, document.reason, document.n) + warned(document.warnings)
     if document.missing:
@@ -247,13 +264,9 @@ def _result(document: AccuracyEstimate, sample: str) -> Fact:
     return _stated(noun(document.measure), document, document.measure, sample)
 
 
-def _stated(label: str, stated: StatedEstimate, measure: str, sample: str | None = None) -> Fact:
-    texts = numbers.stated(stated, measure)
-    return Fact(label, _joined(stated.level, texts, sample or counted(stated.n, "label")), "result")
-
-
-def _joined(level: float, texts: numbers.Stated, sample: str) -> str:
-    return f"{texts.value}{GAP}{level_text(level)} interval {texts.interval}{GAP}{sample}"
+def _stated(label: str, found: StatedEstimate, measure: str, sample: str | None = None) -> Fact:
+    texts = stated(found, measure)
+    return Fact(label, in_a_line(texts, found.level, sample or counted(found.n, "label")), "result")
 
 
 def comparison(document: ModelComparison) -> list[Line]:
@@ -303,7 +316,7 @@ def _several(document: ModelComparison) -> list[Line]:
 
 def _difference(label: str, found: StatedEstimate, measure: str, more: str = "") -> Fact:
     sample = f"{counted(found.n, 'label')}{more}"
-    return Fact(label, _joined(found.level, numbers.change(found, measure), sample), "result")
+    return Fact(label, in_a_line(change(found, measure), found.level, sample), "result")
 
 
 def _probability(value: float) -> str:

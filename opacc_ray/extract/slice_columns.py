@@ -42,8 +42,6 @@ def folder_of(pool: PoolSpec, features: Features) -> Store:
 
 def with_slices(pool: PoolSpec, there: Complete) -> Features:
     """Return features with the slices of a spec; raises DataError unless these are complete."""
-    if not pool.slice_rules:
-        return there.features
     folder = folder_of(pool, there.features)
     index = read_index(folder)
     if index is None or [shard.ids for shard in index.shards] != [shard.ids for shard in _held(there)]:

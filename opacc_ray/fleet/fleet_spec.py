@@ -24,12 +24,12 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, field_validator, model_validator
 
+from opacc_ray.documents import Section
 from opacc_ray.errors import SpecError, shown
 from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.fleet.fleet_documents import Limit
 from opacc_ray.spec import Spec, parse_spec, read_yaml, validated
-from opacc_ray.spec.metric_names import check_metrics, metric_texts
-from opacc_ray.spec.validation import Section
+from opacc_ray.spec.model_spec import check_metrics, metric_texts
 
 MOST_AUDITS = 10_000
 """Audits of a fleet: a small file may ask for very many pairs."""

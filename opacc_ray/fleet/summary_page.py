@@ -13,9 +13,11 @@ from opacc_ray.estimators.intervals import clipped
 from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.fleet.fleet_documents import AlertCheck, AuditSummary, FleetSummary, HistoryPoint, Limit
 from opacc_ray.fleet.fleet_spec import AlertLimits
-from opacc_ray.report.facts import Cell, Column, Fact, Table
-from opacc_ray.report.figures import Row, axes, enclosing_ticks, interval_chart, tick_labels
-from opacc_ray.report.numbers import (
+from opacc_ray.report.facts import (
+    Cell,
+    Column,
+    Fact,
+    Table,
     change,
     difference,
     digits_for,
@@ -29,6 +31,7 @@ from opacc_ray.report.numbers import (
     stated,
     thousands,
 )
+from opacc_ray.report.figures import Row, axes, enclosing_ticks, interval_chart, tick_labels
 from opacc_ray.report.rendering import escaped, markdown_table, style, template
 from opacc_ray.report.stated_numbers import measure_of, metric_name, parts_name
 from opacc_ray.svg import NARROW, WIDE, both_widths, dot, figure, name_at, path, shortened_to, text, whisker

@@ -12,8 +12,7 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from opacc_ray.lake.object_file import ObjectFile, Range
-from opacc_ray.lake.store import Store
+from opacc_ray.lake.store import ObjectFile, Range, Store
 
 TAIL = 64 << 10  # bytes read at the end of a file with a footer of unknown size: most footers are smaller
 WHOLE = 64 << 10  # bytes of the largest file that is read whole: a second request would take longer

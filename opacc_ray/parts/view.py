@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.pool import Pool
+from opacc_ray.pool import SOFTMAX_ROUNDING, Pool
 from opacc_ray.slices import CROSSING, Slicing, joined
 
 Result = TypeVar("Result")
@@ -150,6 +150,19 @@ class View:
         if len(bad):
             raise DataError(f"{name} of example {self.identify(bad[:1])[0]!r} is {values[bad[0]]}")
         return values
+
+    def column_in_range(self, name: str) -> NDArray[np.float64]:
+        """Return a column as :meth:`column` does, a confidence at most 1.
+
+        Raises DataError if a confidence is outside [0, 1] or a DSA is below 0.
+        """
+        values = self.column(name)
+        low, high = {"confidence": (0.0, 1.0 + SOFTMAX_ROUNDING), "dsa": (0.0, np.inf)}.get(name, (-np.inf, np.inf))
+        bad = np.flatnonzero((values < low) | (values > high))[:1]
+        if len(bad):
+            wanted = "in [0, 1]" if name == "confidence" else "at least 0"
+            raise DataError(f"{name} of example {self.identify(bad)[0]!r} is {values[bad[0]]}; it must be {wanted}")
+        return np.minimum(values, 1.0, out=values) if name == "confidence" else values
 
     def slicing(self, name: str) -> Slicing:
         """Return a slicing of the pool, or the crossing of several, as ``camera*region``.

@@ -18,8 +18,7 @@ from opacc_ray.audit.label_budget import LabelBudget, WidthCourse
 from opacc_ray.errors import counted
 from opacc_ray.estimators.intervals import clipped
 from opacc_ray.lake.store_uris import open_store, split
-from opacc_ray.report.facts import intervals_of
-from opacc_ray.report.numbers import digits_for, ends, is_share, percent, stated, thousands
+from opacc_ray.report.facts import digits_for, ends, intervals_of, is_share, percent, stated, thousands
 from opacc_ray.report.rendering import style
 from opacc_ray.report.report_documents import RunReport
 from opacc_ray.svg import (

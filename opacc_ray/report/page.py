@@ -14,10 +14,23 @@ from opacc_ray.estimators.intervals import clipped
 from opacc_ray.estimators.metrics import FEWEST, WIDEST
 from opacc_ray.report import sentences
 from opacc_ray.report.coverage_page import section
-from opacc_ray.report.facts import Column, Table, doubts, interval_table, round_table
+from opacc_ray.report.facts import (
+    Column,
+    Table,
+    digits_for,
+    doubts,
+    ends,
+    interval_table,
+    is_share,
+    level_text,
+    noun,
+    percent,
+    round_table,
+    sentence,
+    stated,
+)
 from opacc_ray.report.figures import figures_of
 from opacc_ray.report.gallery import Picture, Pictures
-from opacc_ray.report.numbers import digits_for, ends, is_share, level_text, noun, percent, sentence, stated
 from opacc_ray.report.part_figures import MOST_PARTS, class_figures, failure_figure, slice_figure
 from opacc_ray.report.rendering import escaped, markdown_table, style, template
 from opacc_ray.report.report_documents import ConfusionCell, RunReport

@@ -7,8 +7,8 @@ from markupsafe import Markup
 
 from opacc_ray.estimators.intervals import Value, clipped
 from opacc_ray.estimators.metrics import ACCURACY, tells
+from opacc_ray.report.facts import ends, number
 from opacc_ray.report.figures import Row, interval_chart, labels_text
-from opacc_ray.report.numbers import ends, number
 from opacc_ray.report.report_documents import ClassFailures, RunReport
 from opacc_ray.report.stated_numbers import (
     TOO_FEW,

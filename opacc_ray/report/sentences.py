@@ -6,7 +6,7 @@ from opacc_ray.audit.prior_knowledge import HistorySource
 from opacc_ray.errors import counted
 from opacc_ray.estimators.intervals import clipped
 from opacc_ray.labels.labelled_rounds import LabelledRound
-from opacc_ray.report.numbers import digits_for, is_share, level_text, number, percent, sentence, thousands
+from opacc_ray.report.facts import digits_for, is_share, level_text, number, percent, sentence, thousands
 from opacc_ray.report.report_documents import Reliability, RunReport
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, ChangedObjects
 

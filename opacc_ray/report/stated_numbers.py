@@ -5,12 +5,29 @@ from collections.abc import Sequence
 from opacc_ray.errors import counted
 from opacc_ray.estimators.intervals import Value, clipped
 from opacc_ray.estimators.metrics import ACCURACY, AVERAGES, parse_metric, tells
-from opacc_ray.report.facts import Cell, Column, Table
-from opacc_ray.report.numbers import digits_for, is_share, level_text, noun, number, stated, thousands
+from opacc_ray.report.facts import (
+    Cell,
+    Column,
+    Fact,
+    Line,
+    Table,
+    digits_for,
+    facts,
+    in_a_line,
+    is_share,
+    level_text,
+    noun,
+    number,
+    stated,
+    thousands,
+)
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceEstimate, SliceTable, StatedEstimate, StatedMetric
 from opacc_ray.slices import CROSSING
 
 TOO_FEW = "too few labels to tell"
+
+MOST_ROWS = 15
+"""Slices that a table on the terminal shows; JSON has them all."""
 
 _NAMES = {
     "npv": "negative predictive value",
@@ -200,6 +217,23 @@ def _number_cell(part: StatedEstimate, measure: str) -> Cell:
     """Return a number and its interval; an interval that says little has no number."""
     texts = stated(part, measure)
     return (texts.value if part_tells(part) else TOO_FEW), texts.interval
+
+
+# -- lines -----------------------------------------------------------------------------------------------
+
+
+def metric_lines(name: str, found: StatedMetric, basis: str | None) -> list[Line]:
+    """Return a metric in a line, what else is known of it, and its reason unless that is the ``basis`` of all."""
+    notes = [counted(found.n, "label"), *([] if part_tells(found) else [TOO_FEW])]
+    own = Fact(metric_name(name), in_a_line(stated(found, name), found.level, *notes), "result")
+    reason = found.reason if found.reason != basis else None
+    return [own, *facts(("", if_predicted_text(name, found)), ("note", reason))]
+
+
+def slice_lines(table: SliceTable, measure: str) -> list[Line]:
+    """Return a title, the table of the slices with the lowest numbers, and how many more there are."""
+    rows, more = slice_table(table, measure, MOST_ROWS)
+    return [slices_title(table, measure), rows, *([f"… and {thousands(more)} more (--json has all)"] if more else [])]
 
 
 def whole_pool(estimate: AccuracyEstimate, metric: str) -> Value | None:

@@ -17,9 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError, SpecError
+from opacc_ray.errors import SpecError
 from opacc_ray.parts.view import View
-from opacc_ray.pool import SOFTMAX_ROUNDING
 
 NEEDS = {"confidence": ("confidence",), "dsa": ("dsa",), "lsa": ("lsa",), "combined": ("confidence", "dsa")}
 """The features that each auxiliary variable is made of."""
@@ -71,25 +70,11 @@ class Variable(NamedTuple):
 
 
 def read(view: View, name: str) -> Variable:
-    """Return the auxiliary variable ``name`` of a pool; raises DataError as :func:`read_column`."""
-    values = read_column(view, NEEDS[name][0])
+    """Return the auxiliary variable ``name`` of a pool; raises DataError as :meth:`View.column_in_range`."""
+    values = view.column_in_range(NEEDS[name][0])
     if name == "combined":
-        values *= 1 - _share_of_largest(read_column(view, "dsa"))
+        values *= 1 - _share_of_largest(view.column_in_range("dsa"))
     return Variable(name, values)
-
-
-def read_column(view: View, name: str) -> NDArray[np.float64]:
-    """Return a column of a pool, (N,), a confidence at most 1.
-
-    Raises DataError if a value is not finite, a confidence is outside [0, 1] or a DSA is below 0.
-    """
-    values = view.column(name)
-    low, high = {"confidence": (0.0, 1.0 + SOFTMAX_ROUNDING), "dsa": (0.0, np.inf)}.get(name, (-np.inf, np.inf))
-    bad = np.flatnonzero((values < low) | (values > high))[:1]
-    if len(bad):
-        wanted = "in [0, 1]" if name == "confidence" else "at least 0"
-        raise DataError(f"{name} of example {view.identify(bad)[0]!r} is {values[bad[0]]}; it must be {wanted}")
-    return np.minimum(values, 1.0, out=values) if name == "confidence" else values
 
 
 def _share_of_largest(surprise: NDArray[np.float64]) -> NDArray[np.float64]:

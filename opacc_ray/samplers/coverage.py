@@ -47,7 +47,6 @@ from opacc_ray.designs.inclusion_probability import SURE, InclusionProbability, 
 from opacc_ray.errors import SpecError
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
-from opacc_ray.samplers.auxiliary import read_column
 from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
 
 BOUNDARY, CENTROID, BETWEEN = 0, 1, 2
@@ -131,7 +130,7 @@ def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
 def plan(view: View, task: Task) -> Plan:
     """Find the cells, and set π."""
     labelled, regions = task.previous.chosen, task.parameters.regions()
-    confidence = read_column(view, "confidence")
+    confidence = view.column_in_range("confidence")
     data = Grouped(view, int(view.column("prediction").max()) + 1)
     clusters, classes = find_clusters(data), data.classes()
     near = centroid_distances(data, clusters.centroid) <= (regions.radius * clusters.reach)[classes]

@@ -7,13 +7,23 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from opacc_ray.documents import Section
 from opacc_ray.errors import SpecError
 from opacc_ray.lake.formats import FEATURE_COLUMNS
 from opacc_ray.samplers import find_method, parse_parameters
-from opacc_ray.spec.metric_names import check_metrics, check_served, in_places, metric_texts, served_texts
-from opacc_ray.spec.model_spec import PLACEMENT, WAYS, ExtractSpec, ModelSpec
+from opacc_ray.spec.model_spec import (
+    PLACEMENT,
+    WAYS,
+    ExtractSpec,
+    ModelSpec,
+    check_metrics,
+    check_served,
+    in_places,
+    metric_texts,
+    served_texts,
+)
 from opacc_ray.spec.pool_spec import PoolSpec, ReferenceSpec
-from opacc_ray.spec.validation import FunctionName, Section, read_yaml, validated
+from opacc_ray.spec.validation import FunctionName, read_yaml, validated
 
 ConflictRule = Literal["error", "majority", "latest"]
 """Treatment of examples with different labels."""

@@ -1,11 +1,11 @@
-"""Validated sections of a spec, and YAML from others, read within limits; each error is one sentence."""
+"""YAML from others, read within limits and validated; each error is one sentence."""
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, ValidationError
 
 from opacc_ray.documents import first_problem
 from opacc_ray.errors import SpecError, shortened
@@ -16,27 +16,6 @@ MAX_TEXT, MAX_NODES = 1 << 18, 50_000
 """Characters and values that a YAML file may hold."""
 
 _TYPE_NAMES = {list: "list", str: "text", bool: "boolean", int: "number", float: "number"}
-
-
-class Section(BaseModel):
-    """A section of a spec: immutable, without unknown keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _is_no_truth_value(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse true and false as numbers, which pydantic would read as 1 and 0."""
-        if isinstance(value, bool):
-            kinds = _kinds(cls.model_fields[info.field_name or ""].annotation)
-            if kinds & {int, float} and bool not in kinds:
-                raise ValueError("give a number; YAML reads yes, no, on and off as true and false")
-        return value
-
-
-def _kinds(annotation: Any) -> set[type]:
-    found: set[type] = {annotation} if isinstance(annotation, type) else set()
-    return found.union(*map(_kinds, get_args(annotation)))
 
 
 def function_name(value: str) -> str:

@@ -19,7 +19,7 @@ from opacc_ray.fleet.accuracy_history import point_of
 from opacc_ray.fleet.alerts import Evidence, least_number
 from opacc_ray.fleet.fleet_documents import AlertRule, Limit
 from opacc_ray.labels.label_actions import import_labels
-from opacc_ray.report.numbers import digits_for, ends
+from opacc_ray.report.facts import digits_for, ends
 from opacc_ray.report.report_documents import RunReport
 from opacc_ray.report.run_report import make_report
 from opacc_ray.report.trackers import metrics_of, settings_of

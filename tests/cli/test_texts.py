@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from opacc_ray.cli.texts import points_apart
-from opacc_ray.report.numbers import change, stated
+from opacc_ray.report.facts import change, stated
 from opacc_ray.runs.estimate_documents import StatedEstimate
 
 

@@ -21,7 +21,7 @@ from opacc_ray.fleet.fleet_spec import load_fleet
 from opacc_ray.fleet.run_fleet import FleetError, Written, run_fleet
 from opacc_ray.fleet.summary_page import page as page_of
 from opacc_ray.labels.label_actions import import_labels
-from opacc_ray.report.numbers import difference
+from opacc_ray.report.facts import difference
 from opacc_ray.runs.run import Run
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from opacc_ray.lake.object_file import NEAR, READ_AHEAD, ObjectFile, merged
+from opacc_ray.lake.store import NEAR, READ_AHEAD, ObjectFile, merged
 
 DATA = bytes(i * i % 251 for i in range(400_000))
 

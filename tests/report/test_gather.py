@@ -11,7 +11,7 @@ from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.status import status
 from opacc_ray.errors import LabelError
 from opacc_ray.labels.label_actions import import_labels
-from opacc_ray.report.numbers import digits_for, percent
+from opacc_ray.report.facts import digits_for, percent
 from opacc_ray.report.page import page, summary
 from opacc_ray.report.report_documents import RunReport
 from opacc_ray.report.run_report import gather

@@ -28,9 +28,8 @@ from opacc_ray.lake.examples import Batch, Constants, Cut, Found, Limits, Piece,
 from opacc_ray.lake.filters import ALL, Condition, check_filter, columns_of, keeps, needed_of, parse_filter, rows_kept
 from opacc_ray.lake.formats import ROW_COLUMNS, Traits
 from opacc_ray.lake.listing import find_files
-from opacc_ray.lake.object_file import ObjectFile
 from opacc_ray.lake.parquet_io import Footer, chunks_of, footer_at, read_group
-from opacc_ray.lake.store import Entry, Store, in_order
+from opacc_ray.lake.store import Entry, ObjectFile, Store, in_order
 
 TRAITS = Traits(columns=ROW_COLUMNS, needs=("image", "array", "uri"), keys=("filter",))
 

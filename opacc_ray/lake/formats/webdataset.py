@@ -20,8 +20,7 @@ from opacc_ray.lake.decode import ImageError, decode_image
 from opacc_ray.lake.examples import BadItem, Cut, Example, Found, Items, Limits, Rules, Shard
 from opacc_ray.lake.formats import Traits, images
 from opacc_ray.lake.formats.npy import read_npy
-from opacc_ray.lake.object_file import ObjectFile
-from opacc_ray.lake.store import Store
+from opacc_ray.lake.store import ObjectFile, Store
 
 TRAITS = Traits(columns=("image", "array"))
 

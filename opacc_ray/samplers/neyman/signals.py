@@ -34,7 +34,6 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
-from opacc_ray.samplers.auxiliary import read_column
 
 Array = NDArray[np.float64]
 
@@ -103,7 +102,7 @@ def _make(view: View, num_directions: int) -> Signals:
     names, classes = _classes(view)
     kinds, values, share = list[str](), list[Array](), _SHARE_WITHOUT_CONFIDENCE
     for field in _columns(view, names):
-        column = read_column(view, field)
+        column = view.column_in_range(field)
         ends = _ends_of(column)
         for kind, form in _FORMS[field]:
             kinds.append(kind)
@@ -151,7 +150,7 @@ def _others(view: View, own: Signals, num_directions: int, other: Pool) -> Itera
         if getattr(other, field) is None:
             yield from [None] * len(_FORMS[field])
             continue
-        column, ordered = read_column(view_of(other), field), np.sort(read_column(view, field))
+        column, ordered = view_of(other).column_in_range(field), np.sort(view.column_in_range(field))
         ends = np.searchsorted(ordered, column, side="left") + np.searchsorted(ordered, column, side="right")
         for _, form in _FORMS[field]:
             yield _signal(form, column, ends, view.size)
