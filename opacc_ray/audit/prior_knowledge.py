@@ -40,9 +40,8 @@ from opacc_ray.labels.labelled_rounds import (
     read_rounds,
     reading_by,
 )
-from opacc_ray.lake.arrow_columns import numbers, to_numpy
 from opacc_ray.lake.examples import Plan
-from opacc_ray.lake.parquet_io import encode, read_bytes
+from opacc_ray.lake.parquet_io import encode, numbers, read_bytes, to_numpy
 from opacc_ray.lake.pools import planned_ids
 from opacc_ray.lake.store_uris import open_store, read_uri
 from opacc_ray.pool import Pool

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from opacc_ray.errors import SpecError
-from opacc_ray.lake.arrow_columns import to_numpy
+from opacc_ray.lake.parquet_io import to_numpy
 from opacc_ray.slices import SliceRule, Slicing
 
 

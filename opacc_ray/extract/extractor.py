@@ -31,8 +31,8 @@ from opacc_ray.extract.shards import (
     read_table,
     report_on,
 )
-from opacc_ray.lake.arrow_columns import to_numpy
 from opacc_ray.lake.examples import BadItem, Shard
+from opacc_ray.lake.parquet_io import to_numpy
 from opacc_ray.lake.pools import read_examples
 from opacc_ray.lake.store_uris import Store
 from opacc_ray.neurons.criteria import Ranges

@@ -15,7 +15,7 @@ from opacc_ray.extract.arrow_slices import slicing_of
 from opacc_ray.extract.derived import ROWS, Derived
 from opacc_ray.extract.index import Index
 from opacc_ray.extract.shards import read_table
-from opacc_ray.lake.arrow_columns import numbers, texts, to_numpy
+from opacc_ray.lake.parquet_io import numbers, texts, to_numpy
 from opacc_ray.lake.store import in_order
 from opacc_ray.lake.store_uris import Store
 from opacc_ray.parts.view import Call, Located, add_up, answers, locate, starts_of

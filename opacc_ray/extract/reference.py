@@ -21,8 +21,8 @@ from opacc_ray.extract.features import Features
 from opacc_ray.extract.index import Index, read_index, read_other
 from opacc_ray.extract.neighbours import Arrays
 from opacc_ray.extract.surprise import Reference
-from opacc_ray.lake.arrow_columns import to_numpy
 from opacc_ray.lake.examples import Plan, Shard
+from opacc_ray.lake.parquet_io import to_numpy
 from opacc_ray.lake.store_uris import Store, join, open_store
 from opacc_ray.neurons.criteria import Ranges
 from opacc_ray.spec import Spec, plan_pool

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
 from opacc_ray.extract.machine import Machine
-from opacc_ray.lake.arrow_columns import numbers, texts, unless_valid
 from opacc_ray.lake.examples import BadItem, Shard
-from opacc_ray.lake.parquet_io import Footer, footer_of, read_columns, read_footer
+from opacc_ray.lake.parquet_io import Footer, footer_of, numbers, read_columns, read_footer, texts, unless_valid
 from opacc_ray.lake.pools import planned_ids
 from opacc_ray.lake.store_uris import Store
 

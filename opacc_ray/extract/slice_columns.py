@@ -23,8 +23,8 @@ from opacc_ray.extract.feature_set import Complete
 from opacc_ray.extract.features import Features
 from opacc_ray.extract.index import INDEX, IndexedShard, make_index, read_index, write_index
 from opacc_ray.extract.shards import ShardReport, encode_reported, parse_report, read_report
-from opacc_ray.lake.arrow_columns import taken, texts
 from opacc_ray.lake.examples import Columns, Plan, Shard
+from opacc_ray.lake.parquet_io import taken, texts
 from opacc_ray.lake.pools import planned_ids, read_rows
 from opacc_ray.lake.row_examples import ids_of
 from opacc_ray.lake.store import Store, in_order

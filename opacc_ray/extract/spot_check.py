@@ -27,8 +27,8 @@ from opacc_ray.extract.extractor import Extraction, Extractor
 from opacc_ray.extract.inference import columns_of, load_model, run_model
 from opacc_ray.extract.inputs import load_transform, transformed
 from opacc_ray.extract.shards import Columns, joined, not_finite, read_report, read_table
-from opacc_ray.lake.arrow_columns import to_numpy
 from opacc_ray.lake.examples import Example, Plan, Shard
+from opacc_ray.lake.parquet_io import to_numpy
 from opacc_ray.lake.pools import read_examples
 from opacc_ray.lake.store_uris import Store
 from opacc_ray.spec import PoolSpec, Spec, open_pool, rules_of

@@ -23,9 +23,9 @@ from opacc_ray.extract.inference import read_output
 from opacc_ray.extract.neighbours import HOST
 from opacc_ray.extract.shards import Columns, FeatureShard, ShardReport, encode_shard, joined, report_on
 from opacc_ray.extract.trial import left_nothing
-from opacc_ray.lake.arrow_columns import is_list, numbers, numbers_of, to_numpy
 from opacc_ray.lake.examples import BadItem, Batch, Plan, Shard
 from opacc_ray.lake.examples import Columns as PoolColumns
+from opacc_ray.lake.parquet_io import is_list, numbers, numbers_of, to_numpy
 from opacc_ray.lake.pools import read_rows
 from opacc_ray.lake.row_examples import ids_of, uris_of
 from opacc_ray.lake.store import in_order

@@ -18,7 +18,7 @@ import torch
 from opacc_ray.errors import DataError, SpecError, shortened
 from opacc_ray.extract.content_digest import LIBRARY_OF, hub_of
 from opacc_ray.extract.inputs import user_code
-from opacc_ray.lake.arrow_columns import unless_valid
+from opacc_ray.lake.parquet_io import unless_valid
 from opacc_ray.lake.store_uris import read_uri
 from opacc_ray.spec import ModelSpec, load_function
 

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, SpecError, shortened
-from opacc_ray.lake.arrow_columns import to_numpy
+from opacc_ray.lake.parquet_io import to_numpy
 
 Value = str | Decimal | bool
 

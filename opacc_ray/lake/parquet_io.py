@@ -1,4 +1,4 @@
-"""Reading and writing Parquet files, with requests for the required bytes only. The package reads all Parquet here.
+"""Read and write Parquet files and Arrow columns. The package reads all Parquet here, by the required bytes only.
 
 A file is read in two requests: one for its footer, one for the required columns, if they are close together. A small
 file, or one of which all columns are required, is read whole.
@@ -6,12 +6,20 @@ file, or one of which all columns are required, is read whole.
 Arrow's threads may outlive the interpreter. A thread that then holds a buffer owned by Python aborts the process
 ("terminate called without an active exception"). So files are decoded in the calling thread, without pre-buffering, and
 bytes are copied into Arrow's memory.
+
+Columns come from NumPy arrays or texts, and become arrays, without Arrow's own conversions (``pyarrow.array``,
+``to_numpy``): these import pandas where it is installed, which takes a third of a second in every process.
 """
 
 import io
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from contextlib import contextmanager
+from typing import Any, NamedTuple, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.errors import DataError, OpaccError, shortened
 from opacc_ray.lake.store import ObjectFile, Range, Store
 
 TAIL = 64 << 10  # bytes read at the end of a file with a footer of unknown size: most footers are smaller
@@ -20,6 +28,8 @@ HELD_BYTES = 64 << 20  # most bytes of a row group in memory; a larger one is fe
 BATCH_BYTES = 8 << 20  # approximate bytes of the rows that are decoded at a time, and of a request for a piece
 MOST_ROWS = 1 << 16  # that are decoded at a time
 FEW_ROWS = 32  # the same if a dictionary may hold one image for many rows: each row copies its bytes
+
+_MOST_BYTES = 2**31 - 1  # most bytes of text in one Arrow array of the type ``string``
 
 _ENDING = 8  # bytes after the footer: its length, and the magic number
 
@@ -183,3 +193,107 @@ def _range(chunk: Any) -> Range:
 def _may_repeat(chunk: Any, own: Any) -> bool:
     """Return whether a column of bytes has a dictionary, so that its unpacked size is unknown. Texts are short."""
     return chunk.has_dictionary_page and own.physical_type == "BYTE_ARRAY" and own.logical_type.type == "NONE"
+
+
+# -- columns ---------------------------------------------------------------------------------------------------
+
+
+def numbers(values: NDArray[Any]) -> Any:
+    """Return numbers or booleans (N,) as an Arrow array, or (N, width) as lists of fixed size; it shares memory."""
+    import pyarrow as pa
+
+    if values.ndim == 2:
+        return pa.FixedSizeListArray.from_arrays(numbers(values.ravel()), values.shape[1])
+    held = np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("="))
+    if held.dtype.kind not in "biuf":
+        return pa.array(held)
+    data = np.packbits(held, bitorder="little") if held.dtype.kind == "b" else held
+    return pa.Array.from_buffers(pa.from_numpy_dtype(held.dtype), len(held), [None, pa.py_buffer(data)])
+
+
+def texts(values: Sequence[str | None]) -> Any:
+    """Return texts as an Arrow array of the type ``string``; None is null."""
+    import pyarrow as pa
+
+    has_null = None in values
+    present = np.packbits([value is not None for value in values], bitorder="little") if has_null else None
+    there = [value or "" for value in values] if has_null else cast(Sequence[str], values)
+    joined = "".join(there)
+    data = joined.encode()
+    counts = map(len, there) if len(data) == len(joined) else (len(value.encode()) for value in there)
+    offsets = np.zeros(len(values) + 1, dtype=np.int64)
+    np.cumsum(np.fromiter(counts, np.int64, len(values)), out=offsets[1:])
+    if len(data) > _MOST_BYTES:
+        return pa.array(values, pa.string())
+    buffers = (present, offsets.astype(np.int32), data)
+    return pa.Array.from_buffers(
+        pa.string(), len(values), [None if own is None else pa.py_buffer(own) for own in buffers]
+    )
+
+
+def to_numpy(column: Any) -> NDArray[Any]:
+    """Return a column of numbers or booleans as (N,), or of lists of fixed size as (N, width); nulls become NaN."""
+    import pyarrow as pa
+
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if pa.types.is_fixed_size_list(whole.type):
+        return to_numpy(whole.flatten()).reshape(len(whole), whole.type.list_size)
+    types, rows = pa.types, slice(whole.offset, whole.offset + len(whole))
+    if not whole.null_count and types.is_boolean(whole.type):
+        bits = np.frombuffer(whole.buffers()[1] or b"", dtype=np.uint8)
+        return np.unpackbits(bits, bitorder="little")[rows].view(bool)
+    if not whole.null_count and (types.is_integer(whole.type) or types.is_floating(whole.type)):
+        return np.frombuffer(whole.buffers()[1] or b"", dtype=whole.type.to_pandas_dtype())[rows]
+    return np.asarray(whole.to_numpy(zero_copy_only=False))
+
+
+def taken(table: Any, rows: NDArray[np.int64]) -> Any:
+    """Return some rows of a table, or the table itself if these are all."""
+    return table if len(rows) == len(table) else table.take(numbers(rows))
+
+
+@contextmanager
+def unless_valid(fault: str, remedy: str = "", reason: Callable[[Exception], str] = str) -> Iterator[None]:
+    """Raise any error of another library, of which there are many kinds, as DataError: ``fault (reason)remedy``."""
+    try:
+        yield
+    except (OpaccError, MemoryError):
+        raise
+    except Exception as error:
+        raise DataError(f"{fault} ({shortened(reason(error), 200)}){remedy}") from None
+
+
+def numbers_of(column: Any, name: str) -> NDArray[Any] | None:
+    """Return the numbers of a column without nulls: (k,), or (k, ...) for lists, nested to any depth.
+
+    Returns None if the lists differ in length; raises DataError if they do not hold numbers.
+    """
+    import pyarrow as pa
+
+    kind = column.type
+    if isinstance(kind, pa.FixedShapeTensorType):
+        return np.asarray(column.to_numpy_ndarray())
+    if isinstance(kind, pa.BaseExtensionType):  # of an imported library; else Arrow sees the storage type
+        return numbers_of(column.storage, name)
+    if is_list(kind):
+        inner = numbers_of(column.flatten(), name)
+        lengths = to_numpy(column.value_lengths())
+        if inner is None or (lengths != lengths[:1]).any():
+            return None
+        return inner.reshape(len(column), -1 if len(inner) else 0, *inner.shape[1:])
+    types = pa.types
+    if types.is_null(kind):  # no rows, since there are no nulls
+        return np.empty(0)
+    if types.is_decimal(kind):
+        return to_numpy(column.cast(pa.float64()))
+    if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
+        raise DataError(f"the column {name!r} is {kind}, not numbers or lists of numbers; choose another column")
+    return to_numpy(column)
+
+
+def is_list(kind: Any) -> bool:
+    """Return whether a type is one of lists."""
+    import pyarrow as pa
+
+    types = pa.types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))

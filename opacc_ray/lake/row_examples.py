@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError, StorageError
-from opacc_ray.lake.arrow_columns import is_list, numbers, numbers_of, to_numpy
 from opacc_ray.lake.decode import ImageError, decode_image
 from opacc_ray.lake.examples import BadItem, Batch, Example, Items, Rules, fault_of_id
+from opacc_ray.lake.parquet_io import is_list, numbers, numbers_of, to_numpy
 from opacc_ray.lake.store import Store, check_key, in_order
 from opacc_ray.lake.store_uris import open_store, split
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from opacc_ray.errors import DataError, StorageError, shortened
 from opacc_ray.lake import parquet_io
-from opacc_ray.lake.arrow_columns import numbers, texts
+from opacc_ray.lake.parquet_io import numbers, texts
 from opacc_ray.lake.store import Entries, in_order
 from opacc_ray.lake.store_uris import Entry, Store
 from opacc_ray.runs.commit_log import digest_of

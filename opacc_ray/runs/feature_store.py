@@ -19,9 +19,8 @@ from opacc_ray.extract.feature_set import Complete
 from opacc_ray.extract.features import Features, StoredParts, TooLarge
 from opacc_ray.extract.index import Index
 from opacc_ray.extract.slice_columns import with_slices
-from opacc_ray.lake.arrow_columns import numbers, texts
 from opacc_ray.lake.examples import BadItem
-from opacc_ray.lake.parquet_io import encode, read_bytes
+from opacc_ray.lake.parquet_io import encode, numbers, read_bytes, texts
 from opacc_ray.lake.pools import digest_of, newest_version
 from opacc_ray.lake.store import Entry, in_order
 from opacc_ray.parts.view import Call, Parts, View

@@ -14,9 +14,9 @@ import yaml
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, SpecError, counted, shortened, shown
-from opacc_ray.lake.arrow_columns import to_numpy
 from opacc_ray.lake.formats import place_of
 from opacc_ray.lake.formats.features import read_file
+from opacc_ray.lake.parquet_io import to_numpy
 from opacc_ray.lake.store_uris import Store, absolute, open_store, split
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import find_method, parse_parameters

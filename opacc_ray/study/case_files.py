@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, shortened
-from opacc_ray.lake.arrow_columns import is_list
-from opacc_ray.lake.parquet_io import arrow_owned, read_bytes
+from opacc_ray.lake.parquet_io import arrow_owned, is_list, read_bytes
 
 
 def _read_npz(data: bytes) -> Mapping[str, Any]:

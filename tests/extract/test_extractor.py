@@ -19,7 +19,7 @@ from opacc_ray.extract.extractor import Extraction, Extractor
 from opacc_ray.extract.inference import run_that_fits
 from opacc_ray.extract.shards import ShardReport, encode_shard, read_table
 from opacc_ray.extract.torch_model import Activations, Model
-from opacc_ray.lake.arrow_columns import to_numpy
+from opacc_ray.lake.parquet_io import to_numpy
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.store import ChangedError
 from opacc_ray.lake.store_uris import open_store

@@ -15,7 +15,7 @@ from opacc_ray.extract.extractor import Extraction, Extractor
 from opacc_ray.extract.inference import FunctionModel
 from opacc_ray.extract.shards import read_table
 from opacc_ray.extract.torch_model import Model
-from opacc_ray.lake.arrow_columns import to_numpy
+from opacc_ray.lake.parquet_io import to_numpy
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.spec import ModelSpec, Spec, parse_spec, plan_pool
 

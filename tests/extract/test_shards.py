@@ -25,8 +25,8 @@ from opacc_ray.extract.shards import (
     read_table,
     report_on,
 )
-from opacc_ray.lake.arrow_columns import to_numpy
 from opacc_ray.lake.examples import BadItem
+from opacc_ray.lake.parquet_io import to_numpy
 from opacc_ray.lake.store_uris import Store, open_store
 
 RNG = np.random.default_rng(0)

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
-from opacc_ray.lake.arrow_columns import numbers, texts, to_numpy
+from opacc_ray.lake.parquet_io import numbers, texts, to_numpy
 
 ARRAYS = [
     np.arange(5, dtype=np.uint8),

@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 
 from opacc_ray.errors import DataError
-from opacc_ray.lake.arrow_columns import taken, unless_valid
 from opacc_ray.lake.examples import Batch, Cut, Found, Limits, Rules, Shard
 from opacc_ray.lake.filters import parse_filter, rows_kept
 from opacc_ray.lake.formats import FEATURE_COLUMNS, Traits, parquet
 from opacc_ray.lake.formats.parquet import check_columns, readable_footer
-from opacc_ray.lake.parquet_io import arrow_owned, read_columns
+from opacc_ray.lake.parquet_io import arrow_owned, read_columns, taken, unless_valid
 from opacc_ray.lake.store import Entry, Store
 from opacc_ray.lake.store_uris import open_store, split
 

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from opacc_ray.errors import DataError, OpaccError, shortened
-from opacc_ray.lake.arrow_columns import taken, unless_valid
 from opacc_ray.lake.examples import BadItem, Batch, Cut, Found, Items, Limits, Rules, Shard
 from opacc_ray.lake.filters import parse_filter, rows_kept
 from opacc_ray.lake.formats import parquet
 from opacc_ray.lake.formats.parquet import check_columns, wanted_columns
 from opacc_ray.lake.listing import find_files
+from opacc_ray.lake.parquet_io import taken, unless_valid
 from opacc_ray.lake.row_examples import examples_of
 from opacc_ray.lake.store import Entry, Store
 

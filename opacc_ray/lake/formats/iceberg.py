@@ -14,11 +14,11 @@ from datetime import datetime
 from typing import Any
 
 from opacc_ray.errors import DataError, shortened
-from opacc_ray.lake.arrow_columns import unless_valid
 from opacc_ray.lake.examples import Constants, Found, Rules
 from opacc_ray.lake.filters import parse_filter
 from opacc_ray.lake.formats import FEATURE_COLUMNS, ROW_COLUMNS, Traits, parquet
 from opacc_ray.lake.formats.parquet import wanted_columns
+from opacc_ray.lake.parquet_io import unless_valid
 from opacc_ray.lake.store import Store
 from opacc_ray.lake.store_uris import split
 from opacc_ray.lake.table_logs import access, entries_of, import_package, moment

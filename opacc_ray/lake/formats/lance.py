@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError, shortened
-from opacc_ray.lake.arrow_columns import unless_valid
 from opacc_ray.lake.examples import Batch, Cut, Found, Items, Limits, Piece, Rules, Shard, in_shards
 from opacc_ray.lake.filters import ALL, columns_of, parse_filter, rows_kept
 from opacc_ray.lake.formats import FEATURE_COLUMNS, ROW_COLUMNS, Traits, parquet
 from opacc_ray.lake.formats.parquet import check_columns
+from opacc_ray.lake.parquet_io import unless_valid
 from opacc_ray.lake.row_examples import examples_of, ids_of
 from opacc_ray.lake.store import Store
 from opacc_ray.lake.table_logs import entries_of, import_package, moment, storage_options, too_early, unknown_version

@@ -23,12 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, shortened
-from opacc_ray.lake.arrow_columns import taken, unless_valid
 from opacc_ray.lake.examples import Batch, Constants, Cut, Found, Limits, Piece, Rules, Shard, in_shards
 from opacc_ray.lake.filters import ALL, Condition, check_filter, columns_of, keeps, needed_of, parse_filter, rows_kept
 from opacc_ray.lake.formats import ROW_COLUMNS, Traits
 from opacc_ray.lake.listing import find_files
-from opacc_ray.lake.parquet_io import Footer, chunks_of, footer_at, read_group
+from opacc_ray.lake.parquet_io import Footer, chunks_of, footer_at, read_group, taken, unless_valid
 from opacc_ray.lake.store import Entry, ObjectFile, Store, in_order
 
 TRAITS = Traits(columns=ROW_COLUMNS, needs=("image", "array", "uri"), keys=("filter",))
