@@ -24,6 +24,7 @@ from opacc_ray.extract import reference
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.slice_columns import try_slices
 from opacc_ray.extract.trial import Pace, measure_pace
+from opacc_ray.labels.shown_rows import try_shown
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.formats.images import DECODED_BYTES, READ_BYTES
 from opacc_ray.lake.store_uris import open_store
@@ -90,6 +91,8 @@ def check(spec: Spec, source: str) -> tuple[SpecChecks, OpaccError | None]:
         made.add("history", lambda: check_history(weighed, plan, compared))
     if spec.pool.slices and plan is not None:
         made.add("slices", lambda: try_slices(spec.pool, plan))
+    if spec.manifest.show and plan is not None:
+        made.add("shown", lambda: try_shown(spec))
     made.add("output", lambda: _try_output(spec.output))
     tried = None
     if plan is not None and weighed is not None:

@@ -29,7 +29,7 @@ from opacc_ray.extract.feature_set import feature_set, read_sound
 from opacc_ray.extract.slice_columns import store_slices, try_slices
 from opacc_ray.history import NO_HISTORY
 from opacc_ray.labels.formats.label_formats import NOTES, link_to, write_manifest
-from opacc_ray.labels.label_log import adopt_rules, refuse_lost
+from opacc_ray.labels.label_log import adopt_rules, read_log, refuse_lost
 from opacc_ray.labels.label_rows import Context, Task
 from opacc_ray.labels.labelled_rounds import (
     LabelledRound,
@@ -40,6 +40,7 @@ from opacc_ray.labels.labelled_rounds import (
     read_rounds,
     refuse_empty_strata,
 )
+from opacc_ray.labels.shown_rows import read_shown, try_shown
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.commit_log import Commit, Happening
@@ -84,6 +85,7 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
             found, doubts = check_model(spec, plan, compared)
             log.info("%s", found)
     try_slices(spec.pool, plan)
+    try_shown(spec)
     run = Run.create(uri, header)
     if doubts:
         note_trial(run, doubts)
@@ -300,6 +302,8 @@ def _write_round(
     notes = dict.fromkeys(compared.changed, NOTES["changed"])
     notes |= dict.fromkeys(compared.lost, NOTES["lost"])
     first = {name: i for i, name in reversed([*enumerate(chosen.ids)])}  # draws: an example is labelled once
+    columns = read_log(run).show
+    shown = read_shown(run, [chosen], columns) if spec.manifest.formats else {}
     rows = [
         Task(
             id=chosen.ids[i],
@@ -309,6 +313,7 @@ def _write_round(
             order=i + 1,
             prediction=spec.model.name_of(chosen.predictions[i]),
             note=notes.get(chosen.objects[i] or ""),
+            shown=shown.get(chosen.ids[i], {}),
         )
         for i in sorted(first.values())
         if not chosen.labelled[i]

@@ -174,7 +174,9 @@ def session(document: LabelSession) -> list[Line]:
 def tasks(document: LabellingTasks) -> list[Line]:
     """Describe the tasks written for a tool, and the command to run next."""
     examples = f"{counted(document.examples, 'example')} of round {document.round}"
-    what = f"{examples} for {document.tool}, images as {document.images}"
+    images = [f"images as {document.images}"] if document.images else []
+    columns = [f"with {', '.join(document.columns)}"] if document.columns else []
+    what = ", ".join([f"{examples} for {document.tool}", *images, *columns])
     shares = ", ".join(f"{item.annotator} {item.examples}" for item in document.annotators)
     ends = f"{document.links_end} at the latest; for new links, write the tasks to another folder"
     return [

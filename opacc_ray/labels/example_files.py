@@ -13,6 +13,7 @@ import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cached_property
 from shlex import quote
 from typing import Any, NamedTuple
@@ -25,12 +26,12 @@ from opacc_ray.labels.label_rows import name_of_copy, quoted
 from opacc_ray.lake.decode import FORMATS
 from opacc_ray.lake.examples import Example, Plan
 from opacc_ray.lake.pools import plan_shards, read_chosen
+from opacc_ray.lake.row_examples import locate
+from opacc_ray.lake.store_uris import Store
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import open_pool, rules_of
 
-NO_PICTURES = (
-    "the pool has features, but no pictures; label with `opacc manifest RUN --to csv`, with links by manifest.link"
-)
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif")
 
 KEPT_BYTES = 256 << 20  # bytes of cached pictures of rows
 
@@ -52,13 +53,39 @@ class Picture(NamedTuple):
     height: int
 
 
+class NoPictureError(DataError):
+    """An example is no picture."""
+
+
+def has_pictures(run: Run) -> bool:
+    """Return whether the examples of a run are pictures.
+
+    Rows of stored features are, if ``columns.uri`` names image files; arrays, if the first one has the shape of an
+    image.
+    """
+    pool, rounds = run.spec.pool, run.rounds()
+    if pool.holds_features:
+        named = run.read_chosen(rounds[0]).uris if rounds and pool.columns.uri else ["none"]
+        return all(uri.lower().endswith(IMAGE_SUFFIXES) for uri in named)
+    several = isinstance(pool.columns.array, list) and len(pool.columns.array) > 1
+    if several or not rounds or (pool.format != "npy" and pool.columns.array is None):
+        return not several
+    files = ExampleFiles(run, rounds[:1])
+    with suppress(DataError):  # one that cannot be read may be a picture
+        try:
+            files.picture(next(iter(files.uris)))
+        except NoPictureError:
+            return False
+    return True
+
+
 class ExampleFiles:
     """Image files of the chosen examples of some rounds, by id; other examples cannot be read."""
 
     def __init__(self, run: Run, rounds: Iterable[int]) -> None:
         self._run, self._pool = run, run.spec.pool
         self._store = open_pool(self._pool)
-        self._are_images = self._pool.format == "images"
+        self._are_images = self._pool.format == "images" or self._pool.holds_features
         self._row: dict[str, int] = {}  # id -> row in the pool
         self.uris: dict[str, str] = {}
         for number in rounds:
@@ -72,7 +99,8 @@ class ExampleFiles:
         """Return a public link to the image, valid for some seconds; raises DataError if the example is no file."""
         if not self._are_images:
             raise DataError(f"{quoted(id)} is a row of a file and has no link; send copies, which are pictures of rows")
-        return self._store.link(id, seconds)
+        store, key = self._place(id)
+        return store.link(key, seconds)
 
     def copy(self, id: str) -> tuple[str, bytes]:
         """Return the name and the content of a copy: the image file itself, or a picture of the row."""
@@ -92,16 +120,21 @@ class ExampleFiles:
                 return render(self._content(id), longest=longest, max_pixels=self._pool.max_pixels)
             return self._picture_of_row(id)
         except DataError as error:
-            raise DataError(f"{quoted(id)} cannot be shown: {error}") from None
+            raise type(error)(f"{quoted(id)} cannot be shown: {error}") from None
 
     def _content(self, id: str) -> bytes:
         try:
-            if self._store.is_linked(id):  # it was no link when the pool was listed
-                raise StorageError(f"cannot read {self._store.uri_of(id)}: it is a symbolic link now")
-            return self._store.read(id)
+            store, key = self._place(id)
+            if store.is_linked(key):  # it was no link when the pool was listed
+                raise StorageError(f"cannot read {store.uri_of(key)}: it is a symbolic link now")
+            return store.read(key)
         except StorageError as error:
             page = f"`opacc label {quote(self._run.uri)}`"
             raise StorageError(f"{error}; restore the file, or label the other examples with {page}") from None
+
+    def _place(self, id: str) -> tuple[Store, str]:
+        """Return the store and the key of an image file, which a table of stored features names by its URI."""
+        return locate(self._store, self.uris[id]) if self._pool.holds_features else (self._store, id)
 
     def in_pool_order(self, ids: Iterable[str]) -> list[str]:
         """Return the ids in the order of the pool, so that each of its files is read once."""
@@ -123,8 +156,6 @@ class ExampleFiles:
     def _plan(self) -> Plan:
         """Shards as extraction read them; raises DataError if the pool has changed."""
         pool, extract = self._pool, self._run.spec.extract
-        if pool.holds_features:
-            raise DataError(NO_PICTURES)
         rules = rules_of(pool)
         plan = plan_shards(self._store, pool.format, extract.shard_size, extract.shard_bytes, rules=rules)
         if plan.digest != self._run.header.pool.digest:
@@ -211,7 +242,9 @@ def render_array(array: NDArray[Any], *, longest: int | None = None, lossless: i
     if pixels.ndim == 3 and pixels.shape[-1] == 1:
         pixels = pixels[..., 0]
     if pixels.ndim != 2 and not (pixels.ndim == 3 and pixels.shape[-1] in (3, 4)):
-        raise DataError(f"an array of shape {array.shape} is no picture: give annotators a link with manifest.link")
+        raise NoPictureError(
+            f"an array of shape {array.shape} is no picture: name columns for annotators in manifest.show"
+        )
     image = Image.fromarray(pixels if pixels.dtype == np.uint8 else _spread(pixels))
     return _encode(image, image.size, longest, lossless)
 

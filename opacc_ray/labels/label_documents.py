@@ -53,6 +53,9 @@ class LabelAction(Document):
         description="whether numbers in the file are indexes of classes that have names; of a spec: in files from then "
         "on; null: unchanged, and of a file: they are",
     )
+    show: list[str] | None = Field(
+        default=None, description="columns of rows that annotators see from then on; null: unchanged"
+    )
     overruled: list[Overruling] = Field(default=[], description="labels overruled by it or in it, the first hundred")
     num_overruled: int = Field(default=0, ge=0, description="number of labels overruled by it or in it")
 
@@ -231,9 +234,11 @@ class LabellingTasks(Document):
     folder: str = Field(description="folder of the files, with the copies of images")
     files: list[str] = Field(description="URIs of tasks and configurations")
     examples: int = Field(ge=0, description="number of examples to label")
-    images: Way = Field(
-        description="how images reach annotators: links that expire, copies, pictures inside the tasks, or plain URIs"
+    images: Way | None = Field(
+        description="how images reach annotators: links that expire, copies, pictures inside the tasks, or plain URIs; "
+        "null: examples are no pictures"
     )
+    columns: list[str] = Field(default=[], description="columns of the rows that annotators see")
     links_end: str | None = Field(description="time at which the links expire in ISO 8601, UTC; null without links")
     twice: int = Field(ge=0, description="examples assigned to two annotators")
     annotators: list[AnnotatorShare] = Field(description="annotators and their shares; empty: all label the same tasks")

@@ -113,6 +113,7 @@ class LabelLog:
     score: Score  # of a regression's predictions
     overlap: float = 0.0  # share of the examples that two annotators label
     numbers_are_classes: bool = False  # whether numbers in the next file are indexes of classes that have names
+    show: Sequence[str] = ()  # columns of rows that annotators see
     lost: Mapping[str, str] = field(default_factory=dict)  # by the key of each file that is missing, an error message
 
     def labels(self) -> Iterator[Label]:
@@ -150,6 +151,7 @@ def read_log(run: Run) -> LabelLog:
         score=Score(score.error_scale or 1.0, score.within),
         overlap=_last_set("overlap", actions, stated.overlap),
         numbers_are_classes=_last_set("numbers_are_classes", by_spec, stated.numbers_are_classes),
+        show=_last_set("show", by_spec, run.spec.manifest.show),
         lost={
             key: f"{run.store.uri_of(key)} is lost, with {_content_of(action)}; restore it or import it again, or "
             f"`opacc labels withdraw {run.uri} {action.file}` to go on without it"
@@ -285,4 +287,5 @@ def adopt_rules(run: Run, spec: Spec) -> None:
 def _rules_of(spec: Spec) -> dict[str, Any]:
     """Return the label rules of a spec, by the names that they have in actions."""
     names = ("conflict", "overlap", "numbers_are_classes")
-    return {name: getattr(spec.labels, name) for name in names} | {"score": stated_score(spec)}
+    rules = {name: getattr(spec.labels, name) for name in names}
+    return rules | {"score": stated_score(spec), "show": spec.manifest.show}

@@ -14,7 +14,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import PurePosixPath
 from typing import Any, Literal, NamedTuple
@@ -29,6 +29,9 @@ FormatName = str
 
 Way = Literal["links", "copies", "thumbnails", "addresses"]
 """How images reach annotators: links that expire, copies next to the tasks, pictures inside them, or the plain URIs."""
+
+RESERVED = frozenset({"id", "uri", "run", "round", "order", "label", "prediction", "note", "annotator", "status"})
+"""Columns of manifests that a shown column must not be taken for."""
 
 Status = Literal["labelled", "unsure", "blank"]
 
@@ -70,6 +73,7 @@ class Task:
     order: int  # position in the order of choice, from 1
     prediction: str | None = None  # only if annotators shall see it; tasks of labelling tools never have it
     note: str | None = None  # what the annotator must know about this example, such as that its file changed
+    shown: Mapping[str, str] = field(default_factory=dict)  # column -> text, of the row of the example
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,9 @@ class Context:
 
     classes: tuple[str, ...] | None = None  # class names by index; None if they are unknown, or in a regression
     task: Literal["classification", "regression"] = "classification"
+    has_pictures: bool = True  # whether examples are pictures
+    columns: tuple[str, ...] = ()  # of rows, in the order in which they are shown
+    long: frozenset[str] = frozenset()  # of these, the ones that are shown as paragraphs
 
 
 class Label(NamedTuple):

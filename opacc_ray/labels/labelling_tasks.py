@@ -5,17 +5,19 @@ import logging
 import re
 from base64 import b64encode
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePosixPath
 from shlex import quote
 from typing import NamedTuple
 
 from opacc_ray.errors import LabelError, SpecError, counted
-from opacc_ray.labels.example_files import THUMBNAIL, ExampleFiles, thumbnail
+from opacc_ray.labels.example_files import THUMBNAIL, ExampleFiles, has_pictures, thumbnail
 from opacc_ray.labels.formats.label_formats import FORMATS, link_to
 from opacc_ray.labels.label_documents import AnnotatorShare, LabellingTasks
 from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.label_rows import Context, FormatName, Task, Way
+from opacc_ray.labels.shown_rows import Shown, long_columns, read_shown
 from opacc_ray.lake.store import write_files
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs.feature_store import find_changed
@@ -56,10 +58,16 @@ def write_tasks(run: Run, wanted: Wanted) -> LabellingTasks:
     ids = waiting_ids(run, number)
     twice = _doubled(run, ids, wanted)
     dealt = deal(ids, wanted.annotators, twice) if wanted.annotators else {"": ids}
-    way, context = _way(run, wanted), context_of(run)
+    shown, context = rows_to_show(run, [number])
+    if wanted.tool not in ("csv", "jsonl"):  # whoever gets ids may look them up
+        refuse_invisible(run, context)
+    way = _way(run, wanted, context)
     store, files = open_store(wanted.folder), ExampleFiles(run, [number])
-    images = _images(run, number, ids, way, wanted, files, store)
-    tasks = {id: Task(id, images[id], run.name, number, order) for order, id in enumerate(ids, start=1)}
+    images = _images(run, number, ids, way, wanted, files, store) if way else {}
+    tasks = {
+        id: Task(id, images.get(id), run.name, number, order, shown=shown.get(id, {}))
+        for order, id in enumerate(ids, start=1)
+    }
     contents = {
         f"{_folder_of(name)}{_with_round(file, run.track, number)}": data
         for name, own in dealt.items()
@@ -76,6 +84,7 @@ def write_tasks(run: Run, wanted: Wanted) -> LabellingTasks:
         files=write_files(store, contents),
         examples=len(ids),
         images=way,
+        columns=list(context.columns),
         links_end=(datetime.now(UTC) + wanted.lifetime).isoformat(timespec="seconds") if way == "links" else None,
         twice=len(twice),
         annotators=[AnnotatorShare(annotator=name, examples=len(own)) for name, own in dealt.items() if name],
@@ -117,7 +126,29 @@ def context_of(run: Run) -> Context:
     """Return the class names, or the indexes of classes without names, as labels may use them."""
     model, num = run.spec.model, run.num_classes
     names = model.classes or (map(str, range(num)) if num else None)
-    return Context(tuple(names) if names and model.task != "regression" else None, model.task)
+    classes = tuple(names) if names and model.task != "regression" else None
+    return Context(classes, model.task)
+
+
+def rows_to_show(run: Run, numbers: Sequence[int]) -> tuple[dict[str, Shown], Context]:
+    """Return what annotators see of the rows of some rounds, by id, and the context with these columns.
+
+    The first round decides which columns are paragraphs, so that one project of a tool fits all rounds.
+    """
+    columns, context = read_log(run).show, context_of(run)
+    first = min(run.rounds(), default=1)
+    shown = read_shown(run, map(run.read_chosen, dict.fromkeys([first, *numbers])), columns)
+    long = long_columns(shown[id] for id in run.read_chosen(first).ids) if columns else frozenset()
+    return shown, replace(context, has_pictures=has_pictures(run), columns=tuple(columns), long=long)
+
+
+def refuse_invisible(run: Run, context: Context) -> None:
+    """Raise SpecError if annotators would see nothing of an example."""
+    if not context.has_pictures and not context.columns:
+        raise SpecError(
+            f"annotators would see nothing: the rows of {run.spec.pool.uri} are no pictures, and manifest.show names "
+            "no column; write manifest: {show: [COLUMN, ...]} into the spec and run it again, which keeps all else"
+        )
 
 
 def doubled(ids: Sequence[str], share: float, run: str) -> frozenset[str]:
@@ -155,10 +186,14 @@ def _doubled(run: Run, ids: Sequence[str], wanted: Wanted) -> frozenset[str]:
     return doubled(ids, share, run.name)
 
 
-def _way(run: Run, wanted: Wanted) -> Way:
+def _way(run: Run, wanted: Wanted, context: Context) -> Way | None:
     ways: tuple[Way, ...] = FORMATS[wanted.tool].IMAGES
     if not timedelta() < wanted.lifetime <= LONGEST_LINK:
         raise SpecError(f"links can be valid for at most {LONGEST_LINK.days} days: give --days between 0 and 7")
+    if not context.has_pictures and (wanted.images or "addresses") != "addresses":
+        raise SpecError(f"--images {wanted.images}: the rows of {run.spec.pool.uri} are no pictures; remove it")
+    if not context.has_pictures and wanted.images is None:
+        return "addresses" if "addresses" in ways and wanted.tool != "ground-truth" else None
     if wanted.images is None:
         in_s3 = run.spec.pool.uri.startswith("s3://") and run.spec.pool.format == "images"
         return next(way for way in ways if way != "links" or in_s3)

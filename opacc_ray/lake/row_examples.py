@@ -130,7 +130,7 @@ def _read_named(store: Store, text: str | None) -> bytes | str:
     if not text:
         return "its uri is null"
     try:
-        place, key = _locate(store, text)
+        place, key = locate(store, text)
     except OpaccError as error:
         return str(error)
     try:
@@ -141,7 +141,8 @@ def _read_named(store: Store, text: str | None) -> bytes | str:
         raise
 
 
-def _locate(store: Store, text: str) -> tuple[Store, str]:
+def locate(store: Store, text: str) -> tuple[Store, str]:
+    """Return the store and the key of an object that a column names by URI; raises DataError for any other place."""
     key = text.removeprefix(f"{store.uri}/")
     if key.startswith("s3://"):
         parent, name = split(key)

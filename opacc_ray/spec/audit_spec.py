@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from opacc_ray.documents import Section
 from opacc_ray.errors import SpecError
-from opacc_ray.lake.formats import FEATURE_COLUMNS
+from opacc_ray.lake.formats import FEATURE_COLUMNS, find_format
 from opacc_ray.samplers import find_method, parse_parameters
 from opacc_ray.spec.model_spec import (
     PLACEMENT,
@@ -115,7 +115,11 @@ class ManifestSpec(Section):
 
     formats: list[Literal["jsonl", "csv"]] = Field(default=["jsonl", "csv"], description="file formats")
     show_prediction: bool = Field(default=False, description="include the model's prediction; it biases annotators")
-
+    show: list[str] = Field(
+        default=[],
+        description="tables: columns that annotators see of a row, such as [subject, text]; nothing else of it is "
+        "written for them",
+    )
     link: Annotated[str, AfterValidator(_link)] | None = Field(
         default=None,
         description="link for annotators, with {id}, {uri}, {run} and {round}; default: the URI, except local paths",
@@ -211,6 +215,7 @@ class Spec(Section):
         self._check_history()
         self._check_task()
         self._check_features()
+        self._check_shown()
         check_metrics(self.metrics, self.model)
         check_served(self.served, self.model, self.slice_names)
         return self
@@ -240,6 +245,21 @@ class Spec(Section):
             raise SpecError(f"serve: {error}") from None
         check_served(serve, self.model, self.slice_names)
         return dict(parameters) | ({"serve": in_places(serve, self.model)} if serve else {})
+
+    def _check_shown(self) -> None:
+        shown, pool = self.manifest.show, self.pool
+        if shown and not hasattr(find_format(pool.format), "batches"):
+            raise SpecError(f"manifest.show names columns, and pool.format {pool.format} has none; remove it")
+        twice = next((name for name in shown if shown.count(name) > 1), None)
+        if twice is not None:
+            raise SpecError(f"manifest.show names {twice!r} twice; remove one")
+        model = {name: key for key, names in pool.columns.features.items() for name in names}
+        answer = next((name for name in shown if name in model), None)
+        if answer is not None:
+            raise SpecError(
+                f"manifest.show names {answer!r}, which is pool.columns.{model[answer]}: annotators who see what the "
+                "model says agree with it; remove it"
+            )
 
     def _check_model(self) -> None:
         if self.pool.holds_features:
@@ -362,6 +382,7 @@ class Spec(Section):
         left_out = {"extract": set(PLACEMENT), "model": {"error_scale"}}
         others = ("output", "labels", "score", "population", "metrics")
         content = self.model_dump(exclude=left_out | dict.fromkeys(others, True))
+        del content["manifest"]["show"]
         content["pool"] = self.pool.identity()
         content["reference"] = self.reference and self.reference.identity()
         if not self.history:

@@ -69,13 +69,14 @@ def load_spec_or_table(
     output: str | None,
     name: str | None,
     slices: str | None = None,
+    show: str | None = None,
 ) -> Spec:
     """Return the spec in a YAML file, or that of an audit of a file of predictions; writes nothing.
 
     Raises SpecError if an option is given for a YAML file, or there is no budget for a file of predictions.
     """
     if not is_table(uri):
-        given = {"budget": budget, "method": method, "output": output, "name": name, "slices": slices}
+        given = {"budget": budget, "method": method, "output": output, "name": name, "slices": slices, "show": show}
         option = next((key for key, value in given.items() if value is not None), None)
         if option is not None:
             raise SpecError(f"--{option} is only for a file of predictions; set it in the spec {uri} instead")
@@ -84,9 +85,8 @@ def load_spec_or_table(
         raise SpecError(
             f"--budget is missing: the number of labels; `opacc budget {uri} --until ±0.03` shows how many are needed"
         )
-    return spec_of_predictions(
-        uri, budget=budget, method=method or "neyman", output=output or "audits", name=name, slices=slices
-    )
+    output, method = output or "audits", method or "neyman"
+    return spec_of_predictions(uri, budget=budget, method=method, output=output, name=name, slices=slices, show=show)
 
 
 def read_predictions(uri: str, needs: Sequence[str] = ()) -> PredictionsTable:
@@ -119,10 +119,11 @@ def spec_of_predictions(
     output: str = "audits",
     name: str | None = None,
     slices: str | None = None,
+    show: str | None = None,
 ) -> Spec:
     """Return the spec of an audit of a file of predictions, and log how its columns were read; raises DataError.
 
-    ``slices`` are columns, or crossings of them: "camera,region,camera*region".
+    ``slices`` are columns, or crossings of them: "camera,region,camera*region". ``show`` are columns for annotators.
     """
     parameters = parse_parameters(method, {})
     table = read_predictions(uri, find_method(method).needs(parameters))
@@ -135,6 +136,8 @@ def spec_of_predictions(
     }
     if slices is not None:
         content["pool"]["slices"] = _slices(slices)
+    if show is not None:
+        content["manifest"] = {"show": [name.strip() for name in show.split(",")]}
     log.info("columns: %s", ", ".join(f"{key} = {name}" for key, name in table.columns.items()))
     if table.classes is not None:
         content["model"] = {"classes": table.classes}

@@ -13,9 +13,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from opacc_ray.errors import LabelError
-from opacc_ray.labels.label_rows import COLUMNS, Context, Label, LabelFile, Task, label_of, quoted
+from opacc_ray.labels.label_rows import COLUMNS, RESERVED, Context, Label, LabelFile, Task, label_of, quoted
 
 IMAGES = ("addresses", "links", "copies")
+
+LONGEST_CELL = 32_000  # characters of a shown text; Excel holds 32,767
 
 FORMULA_STARTS = tuple("=+-@\t\r\n＝＋－＠")  # East Asian locales read the wide ones as formulas
 
@@ -28,12 +30,25 @@ def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
     extra = [name for name in ("prediction", "note") if any(getattr(task, name) is not None for task in tasks)]
     text = io.StringIO(newline="")
     writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
-    writer.writerow(["id", "uri", "run", "round", "order", "label", *extra])
+    shown = list(dict.fromkeys(name for task in tasks for name in task.shown))
+    titles = [spreadsheet_safe(_title(name)) for name in shown]
+    writer.writerow(["id", "uri", "run", "round", "order", "label", *extra, *titles])
     for task in tasks:
         texts = [task.id, task.uri, task.run, *(getattr(task, name) for name in extra)]
+        texts += [_cut(task.shown.get(name, "")) for name in shown]
         id, uri, run, *others = ("" if cell is None else spreadsheet_safe(cell) for cell in texts)
         writer.writerow([id, uri, run, task.round, task.order, "", *others])
     return {"manifest.csv": text.getvalue().encode("utf-8-sig")}
+
+
+def _title(name: str) -> str:
+    """Return the header of a shown column, which is not one of ours."""
+    return f"shown: {name}" if name.strip().lower() in RESERVED | set(COLUMNS) else name
+
+
+def _cut(text: str) -> str:
+    """Return a text that fits a cell of Excel, with a note if it was longer."""
+    return text if len(text) <= LONGEST_CELL else f"{text[:LONGEST_CELL]}… ({len(text)} characters, cut here)"
 
 
 def spreadsheet_safe(text: str) -> str:

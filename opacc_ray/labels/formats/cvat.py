@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from xml.parsers import expat
 
-from opacc_ray.errors import LabelError
+from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels.label_rows import Context, Label, LabelFile, Task, id_of_copy, is_cant_tell, label_of, quoted
 
 IMAGES = ("copies",)
@@ -23,7 +23,12 @@ CHUNK = 1 << 16
 
 
 def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
-    """Return ``labels.json``, for the raw view of CVAT's label constructor; the images are copied next to it."""
+    """Return ``labels.json``, for the raw view of CVAT's label constructor; the images are copied next to it.
+
+    Raises SpecError if examples are no pictures; CVAT cannot show columns of a row.
+    """
+    if not context.has_pictures:
+        raise SpecError("CVAT shows pictures only, and this pool has none: use label-studio, csv or `opacc label`")
     if context.task == "regression":
         number: dict[str, Any] = {"name": VALUE, "mutable": False, "input_type": "text", "values": [""]}
         labels = [{"name": VALUE, "type": "tag", "attributes": [number]}]

@@ -1,8 +1,9 @@
-"""SageMaker Ground Truth: an input manifest, and the output manifest of an image classification job.
+"""SageMaker Ground Truth: an input manifest, and the output manifest of a job that classifies images or texts.
 
-The service is closed to new customers, so only this job is supported. Each line is an object with our id, which comes
-back unchanged, and `source-ref`, the image's S3 URI, which the job reads with its own role. The label is the class name
-in the metadata, never the integer: that numbers the categories of the job, not the classes of the model.
+The service is closed to new customers, so only these jobs are supported. Each line is an object with our id, which
+comes back unchanged, and `source-ref`, the image's S3 URI, which the job reads with its own role, or `source`, the
+shown columns of a row as one text. The label is the class name in the metadata, never the integer: that numbers the
+categories of the job, not the classes of the model.
 """
 
 import json
@@ -19,16 +20,23 @@ ID, RUN, ROUND = "opacc-id", "opacc-run", "opacc-round"
 
 def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
     """Return ``input.manifest``; raises DataError for an image that is not in S3."""
-    for task in tasks:
+    for task in tasks if context.has_pictures else ():
         if not (task.uri or "").startswith("s3://"):
             raise DataError(f"Ground Truth reads images from S3; {quoted(task.id)} is elsewhere: copy the pool to S3")
-    lines = [{"source-ref": task.uri, ID: task.id, RUN: task.run, ROUND: task.round} for task in tasks]
+    lines = [_source(task, context) | {ID: task.id, RUN: task.run, ROUND: task.round} for task in tasks]
     return {"input.manifest": "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()}
+
+
+def _source(task: Task, context: Context) -> dict[str, str | None]:
+    if context.has_pictures:
+        return {"source-ref": task.uri}
+    return {"source": "\n".join(f"{name}: {text}" for name, text in task.shown.items())}
 
 
 def looks_like(head: str) -> bool:
     """Return whether a file is a manifest of Ground Truth, by its first line."""
-    return head.startswith("{") and '"source-ref"' in head.partition("\n")[0]
+    first = head.partition("\n")[0]
+    return head.startswith("{") and ('"source-ref"' in first or f'"{ID}"' in first)
 
 
 def parse(file: LabelFile) -> Iterator[Label]:
@@ -53,5 +61,5 @@ def _fields_of_job(metadata: Any, place: str) -> dict[str, str]:
         raise LabelError(f"{place} was labelled by a model, not by a person: labels must come from people")
     label = content.get("class-name", "" if "failure-reason" in content else None)
     if not isinstance(label, str):
-        raise LabelError(f"{place} has no class-name in its metadata: import one of an image classification job")
+        raise LabelError(f"{place} has no class-name in its metadata: import one of a classification job")
     return {"label": label, "labelled_at": str(content.get("creation-date", ""))}

@@ -17,9 +17,12 @@ def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
     """Return ``manifest.jsonl``."""
     lines = []
     for task in tasks:
-        fields = {name: getattr(task, name) for name in ("id", "uri", "run", "round", "order")} | {"label": None}
+        fields: dict[str, Any] = {name: getattr(task, name) for name in ("id", "uri", "run", "round", "order")} | {
+            "label": None
+        }
         optional = {"prediction": task.prediction, "note": task.note}
         fields |= {name: text for name, text in optional.items() if text is not None}
+        fields |= {"shown": dict(task.shown)} if task.shown else {}
         lines.append(json.dumps(fields, ensure_ascii=False, allow_nan=False) + "\n")
     return {"manifest.jsonl": "".join(lines).encode()}
 

@@ -34,26 +34,55 @@ Json = Mapping[str, Any]
 
 def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
     """Return ``tasks.json``, to import, and ``config.xml``, the labelling config of the project."""
-    items = [
-        {"data": {"image": task.uri or "", ID: task.id, RUN: task.run, ROUND: task.round, "opacc_order": task.order}}
-        for task in tasks
-    ]
+    own = [{ID: task.id, RUN: task.run, ROUND: task.round, "opacc_order": task.order} for task in tasks]
+    items = [{"data": _shown(task, context) | fields} for task, fields in zip(tasks, own, strict=True)]
     content = json.dumps(items, ensure_ascii=False, indent=1, allow_nan=False)
     return {"tasks.json": content.encode() + b"\n", "config.xml": config(context).encode()}
 
 
+def _shown(task: Task, context: Context) -> dict[str, Any]:
+    """Return what the config shows: the image, short columns as one table, long ones as texts."""
+    data: dict[str, Any] = {"image": task.uri or ""} if context.has_pictures else {}
+    if row := {name: task.shown.get(name, "") for name in context.columns if name not in context.long}:
+        data["row"] = row
+    return data | {f"text_{number}": task.shown.get(name, "") for number, name in _texts_of(context)}
+
+
+def _texts_of(context: Context) -> list[tuple[int, str]]:
+    """Return the columns that are shown as texts, with their numbers."""
+    return [(number, name) for number, name in enumerate(context.columns, start=1) if name in context.long]
+
+
+def _objects(context: Context) -> dict[str, list[str]]:
+    """Return what an annotator sees: lines of the config by the name of their object; the first one is labelled."""
+    found: dict[str, list[str]] = {}
+    if context.has_pictures:
+        found["image"] = ['  <Image name="image" value="$image" zoom="true" zoomControl="true"/>']
+    for number, name in _texts_of(context):
+        title = quoteattr(name.replace("$", "＄"))  # $ starts the name of a variable
+        found[f"text_{number}"] = [
+            f'  <Header value={title} size="5"/>',
+            f'  <Text name="text_{number}" value="$text_{number}"/>',
+        ]
+    if any(name not in context.long for name in context.columns):
+        found["row"] = ['  <Table name="row" value="$row"/>']
+    return found
+
+
 def config(context: Context) -> str:
     """Return the labelling config: one choice among the classes, or a number; and "can't tell"."""
-    lines = ["<View>", '  <Image name="image" value="$image" zoom="true" zoomControl="true"/>']
+    objects = _objects(context)
+    to = next(iter(objects))
+    lines = ["<View>", *(line for own in objects.values() for line in own)]
     unsure = f'    <Choice value="{UNSURE}" hotkey="0"/>'
     if context.task == "regression":
-        lines.append('  <Number name="label" toName="image"/>')
-        lines += ['  <Choices name="unsure" toName="image" choice="single">', unsure, "  </Choices>"]
+        lines.append(f'  <Number name="label" toName="{to}"/>')
+        lines += [f'  <Choices name="unsure" toName="{to}" choice="single">', unsure, "  </Choices>"]
     elif context.classes is None:
-        lines.append('  <TextArea name="label" toName="image" maxSubmissions="1" required="true"/>')
+        lines.append(f'  <TextArea name="label" toName="{to}" maxSubmissions="1" required="true"/>')
     else:
         layout = ' layout="select"' if len(context.classes) > MANY_CLASSES else ""
-        lines.append(f'  <Choices name="label" toName="image" choice="single" required="true"{layout}>')
+        lines.append(f'  <Choices name="label" toName="{to}" choice="single" required="true"{layout}>')
         lines += [f"    <Choice value={_choice(name, index)}/>" for index, name in enumerate(context.classes)]
         lines += [unsure, "  </Choices>"]
     return "\n".join([*lines, "</View>", ""])

@@ -96,12 +96,29 @@ function show(next, typed) {
   if (next.note) showMessage(next.note, true);
   else if (next.undone) showMessage(`Undone: ${inWords(next.undone.label)}`);
   else if (next.saved) showMessage(`Saved: ${inWords(next.saved.label)}${typed?.includes(",") && state.task === "regression" ? ` (you wrote ${typed})` : ""}`);
-  load(next.number);
-  if (next.upcoming !== null) new Image().src = `image/${next.upcoming}`;
+  showRow(next.row);
+  if (state.pictures) load(next.number);
+  else { state.seen = true; $("picture").classList.add("away"); }
+  if (state.pictures && next.upcoming !== null) new Image().src = `image/${next.upcoming}`;
   $("field").value = "";
   offer();
   if (state.classes === null && !coarse()) $("field").focus();
   else if (document.activeElement !== $("field") || !coarse()) $("stage").focus({ preventScroll: true });
+}
+
+// The shown columns of a row, as text alone: short ones as a table, long ones as paragraphs.
+function showRow(row) {
+  const list = document.createElement("dl");
+  const made = (kind, text) => Object.assign(document.createElement(kind), { textContent: text });
+  const long = [];
+  for (const [name, text] of row) {
+    if (state.long.has(name)) long.push(made("h2", name), made("p", text || "—"));
+    else list.append(made("dt", name), made("dd", text || "—"));
+  }
+  $("row").replaceChildren(...long, ...(list.children.length ? [list] : []));
+  $("row").hidden = !row.length;
+  $("row").scrollTop = 0;
+  $("stage").classList.toggle("both", row.length > 0 && state.pictures);
 }
 
 function showEnd({ progress, different }) {
@@ -365,7 +382,7 @@ async function start() {
     $("run").textContent = error.message;
     return;
   }
-  Object.assign(state, { task: setup.task, classes: setup.classes });
+  Object.assign(state, { task: setup.task, classes: setup.classes, pictures: setup.pictures, long: new Set(setup.long) });
   $("run").textContent = setup.run;
   document.title = `Label ${setup.run}`;
   prepare();

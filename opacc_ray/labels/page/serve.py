@@ -7,8 +7,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from opacc_ray.errors import DataError, SpecError
-from opacc_ray.labels.example_files import NO_PICTURES
+from opacc_ray.errors import SpecError
 from opacc_ray.labels.label_documents import LabelSession
 from opacc_ray.labels.label_rows import checked_annotator
 from opacc_ray.labels.page.label_queue import LabelQueue
@@ -41,7 +40,7 @@ def serve(
     """Serve the page until SIGINT; ``announce`` is called with its URL once it can be opened. Port 0: any free one.
 
     Raises SpecError if packages are missing, the address cannot be used, or the token is too short; LabelError if the
-    run has no selection, or the annotator's name is invalid; and DataError if the pool has no pictures.
+    run has no selection, or the annotator's name is invalid; and DataError if the rows of the pool cannot be shown.
     """
     try:
         import uvicorn
@@ -50,8 +49,6 @@ def serve(
     except ImportError as error:
         raise SpecError(f"opacc label needs {error.name}: pip install 'opacc_ray[page]'") from None
     run.drawn_rounds()
-    if run.spec.pool.holds_features:
-        raise DataError(f"{run.spec.pool.uri} cannot be labelled on a page: {NO_PICTURES}")
     queue, token = LabelQueue(run, overlap), _token()
     page = WebApp(run, queue, token, None if annotator is None else checked_annotator(annotator))
     with _bound(host, port) as opened:

@@ -2,13 +2,14 @@
 
 The address has a random token, without which every request is answered alike: not found. A browser can only name
 an example, by its number in the order of choice, and a file of the page by its fixed name: never a path, an id or a
-run. The page gets neither ids, which may reveal labels, nor paths, nor predictions. Reasons why a picture cannot be
+run. The page gets neither ids, which may reveal labels, nor paths, nor predictions; of a row, the columns that
+``manifest.show`` names, as text. Reasons why a picture cannot be
 shown, or the run cannot be read, go to the log. Pictures are encoded anew, and nothing is loaded from elsewhere.
 
 | request | answer |
 |---|---|
 | ``GET /TOKEN/`` | the page, with ``page.js`` and ``page.css`` |
-| ``GET /TOKEN/setup`` | classes, kind of label, name of the run, the annotator if it is fixed |
+| ``GET /TOKEN/setup`` | classes, kind of label, whether examples are pictures, the annotator if it is fixed |
 | ``POST /TOKEN/next`` | ``{annotator}`` → the example to label now, and the progress |
 | ``POST /TOKEN/answer`` | ``{annotator, number, label}`` (null: can't tell) → the same, once the answer is saved |
 | ``POST /TOKEN/undo`` | ``{annotator}`` → the last example again, with the answer that was withdrawn |
@@ -36,7 +37,7 @@ from starlette.types import Message, Receive, Scope, Send
 from opacc_ray.errors import DataError, LabelError, OpaccError, StorageError
 from opacc_ray.labels.example_files import PictureCache
 from opacc_ray.labels.label_rows import checked_annotator
-from opacc_ray.labels.labelling_tasks import context_of
+from opacc_ray.labels.labelling_tasks import refuse_invisible, rows_to_show
 from opacc_ray.labels.page.label_queue import Given, LabelQueue, TakenError, UnsureError
 from opacc_ray.runs.run import Run
 
@@ -71,6 +72,8 @@ class WebApp:
     def __init__(self, run: Run, queue: LabelQueue, token: str, annotator: str | None = None) -> None:
         self._run, self._queue, self._token, self._annotator = run, queue, token, annotator
         self._pictures = PictureCache(run)
+        self._rows, self._context = rows_to_show(run, run.rounds())
+        refuse_invisible(run, self._context)
         self._logged: set[str] = set()
         folder = files(__package__)
         routes = [
@@ -107,8 +110,9 @@ class WebApp:
         await self._app(dict(scope, path=f"/{rest}", raw_path=None, root_path=""), receive, send_guarded)
 
     async def _setup(self, request: Request) -> Response:
-        context = context_of(self._run)
+        context = self._context
         setup = {"run": self._run.name, "task": context.task, "classes": context.classes}
+        setup |= {"pictures": context.has_pictures, "long": sorted(context.long)}
         return JSONResponse(setup | {"annotator": self._annotator})
 
     def _undo(self, name: str, asked: dict[str, Any]) -> dict[str, Any]:
@@ -133,11 +137,18 @@ class WebApp:
             number = self._queue.next(name)
         return {
             "number": number,
+            "row": [] if number is None else self._row(self._queue.ids[number]),
             "upcoming": None if number is None else self._queue.after(name, number),
             "progress": self._queue.progress(name)._asdict(),
             "different": self._queue.num_different() if number is None else 0,
             "undone": None if undone is None else {"label": undone.label},
         }
+
+    def _row(self, id: str) -> list[tuple[str, str]]:
+        """Return the shown columns of an example with their texts."""
+        if self._context.columns and id not in self._rows:  # chosen by a round drawn since
+            self._rows, self._context = rows_to_show(self._run, self._run.rounds())
+        return list(self._rows.get(id, {}).items())
 
     async def _do(self, work: Callable[[str, dict[str, Any]], dict[str, Any]], request: Request) -> Response:
         """Answer a request of the page; an error has one sentence, and a status for who can fix it."""

@@ -108,7 +108,8 @@ def test_prediction_column_of_a_csv() -> None:
 
 
 def test_a_task_has_no_field_of_the_design() -> None:
-    assert {field.name for field in fields(Task)} == {"id", "uri", "run", "round", "order", "prediction", "note"}
+    names = {"id", "uri", "run", "round", "order", "prediction", "note", "shown"}
+    assert {field.name for field in fields(Task)} == names
 
 
 def test_json_values_are_not_escaped_for_spreadsheets() -> None:

@@ -87,10 +87,12 @@ def test_files_of_the_page_come_with_headers_that_allow_nothing_else(site: Site,
 
 def test_the_page_gets_neither_ids_nor_predictions(site: Site) -> None:
     _, setup, _ = site.get("setup")
-    assert json.loads(setup) == {"run": "audit", "task": "classification", "classes": CLASSES, "annotator": None}
+    assert json.loads(setup) == {
+        "run": "audit", "task": "classification", "classes": CLASSES, "annotator": None, "pictures": True, "long": [],
+    }  # fmt: skip
     status, state = site.post("next", annotator="nobody yet")
     assert status == 200
-    assert set(state) == {"number", "upcoming", "progress", "different", "undone"}
+    assert set(state) == {"number", "row", "upcoming", "progress", "different", "undone"}
     assert ".png" not in json.dumps(state)
 
 
@@ -250,8 +252,9 @@ def test_a_pool_without_pictures_is_not_served(tmp_path: Path) -> None:
         "output": str(tmp_path),
     }
     code, said = told(verbs.run(parse_spec(content, "spec.yaml")).uri, "--port", "0")
-    assert code == 5
-    assert "cannot be labelled on a page: the pool has features, but no pictures; label with `opacc" in said
+    assert code == 2
+    assert "annotators would see nothing" in said
+    assert "are no pictures, and manifest.show names no column" in said
 
 
 def test_the_annotator_of_the_command_is_the_only_one(tmp_path: Path) -> None:

@@ -1,0 +1,138 @@
+"""What annotators see of the rows of a table: the columns that ``manifest.show`` names, as texts.
+
+One form serves the page, the tasks of all tools and the manifests. Values become texts as people write them: numbers
+in their shortest form, lists and structs as JSON, a list of chat messages as ``role: content``. Control characters are
+replaced. A column is long if one of its texts is: then it is shown as a paragraph, otherwise as a line of a table.
+
+Rows are read from the pool when they are needed, from the files that held them when the pool was listed, and from the
+same version of a table. A row whose file changed since then is not shown, because it may be another row now.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from opacc_ray.errors import DataError, SpecError
+from opacc_ray.labels.label_rows import few, quoted
+from opacc_ray.lake.examples import Batch, Columns, Plan, Rules
+from opacc_ray.lake.pools import plan_shards, read_rows
+from opacc_ray.lake.row_examples import ids_of
+from opacc_ray.runs.draws import Chosen
+from opacc_ray.runs.run import Run
+from opacc_ray.spec import PoolSpec, Spec, open_pool, rules_of
+
+Shown = Mapping[str, str]
+"""Column → text, in the order in which columns are shown."""
+
+LONG = 60  # characters above which a text is a paragraph
+
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x9f]")
+
+
+def read_shown(run: Run, rounds: Iterable[Chosen], columns: Sequence[str]) -> dict[str, Shown]:
+    """Return what annotators see of each chosen example of some rounds, by id; empty without columns.
+
+    Raises DataError if a row is not in the pool any more, or its file changed since the pool was listed; SpecError if a
+    column holds bytes.
+    """
+    if not columns:
+        return {}
+    tags: dict[str, tuple[str | None, str | None]] = {}  # id -> its object when the pool was listed, and the tag
+    for chosen in rounds:
+        tags |= dict(zip(chosen.ids, zip(chosen.objects, chosen.tags, strict=True), strict=True))
+    pool, rules = run.spec.pool, rules_of(run.spec.pool)
+    version = re.search(r"\d+$", run.header.pool.version or "")
+    if version and rules.timestamp is None:
+        rules = rules._replace(version=int(version[0]))
+    plan = _plan(run.spec, rules, columns)
+    now = {entry.key: entry.tag for entry in plan.entries}
+    for id, (key, tag) in tags.items():
+        if key is not None and tag is not None and now.get(key, tag) != tag:
+            raise DataError(
+                f"{quoted(id)} cannot be shown: {open_pool(pool).uri_of(key)} changed since the pool was listed; "
+                "restore the file"
+            )
+    keys = {key for key, _ in tags.values()}
+    found = {
+        id: shown
+        for batch in _batches(pool, plan, rules, columns, None if None in keys else {key for key in keys if key})
+        for id, shown in _shown_of(batch, pool, columns)
+        if id in tags
+    }
+    lost = [id for id in tags if id not in found]
+    if lost:
+        names = few([quoted(id) for id in lost], most=2)
+        raise DataError(f"{pool.uri} has no row of {names} any more; restore the pool")
+    return found
+
+
+def try_shown(spec: Spec) -> str:
+    """Return the names of the shown columns; raises DataError or SpecError unless the first rows can be shown."""
+    columns, pool, rules = spec.manifest.show, spec.pool, rules_of(spec.pool)
+    if columns:
+        plan = _plan(spec, rules, columns)
+        for batch in islice(_batches(pool, plan._replace(shards=plan.shards[:1]), rules, columns), 1):
+            for _ in _shown_of(batch, pool, columns):
+                break
+    return ", ".join(columns)
+
+
+def long_columns(rows: Iterable[Shown]) -> frozenset[str]:
+    """Return the columns that are shown as paragraphs: those with a text of several lines or many characters."""
+    return frozenset(name for row in rows for name, text in row.items() if len(text) > LONG or "\n" in text)
+
+
+def _plan(spec: Spec, rules: Rules, columns: Sequence[str]) -> Plan:
+    """Plan the shards of the pool; raises DataError if it lacks a column."""
+    sizes = spec.extract.shard_size, spec.extract.shard_bytes
+    checked = rules._replace(slices=tuple(dict.fromkeys([*rules.slices, *columns])))
+    return plan_shards(open_pool(spec.pool), spec.pool.format, *sizes, rules=checked)
+
+
+def _batches(
+    pool: PoolSpec, plan: Plan, rules: Rules, columns: Sequence[str], keys: set[str] | None = None
+) -> Iterator[Batch]:
+    """Yield ids and shown columns of the shards that hold some of the files; None: of all shards."""
+    wanted = rules._replace(columns=Columns(id=rules.columns.id, features=(("shown", tuple(columns)),)), slices=())
+    for shard in plan.shards:
+        if keys is None or keys & set(shard.keys):
+            yield from read_rows(open_pool(pool), pool.format, shard, wanted)
+
+
+def _shown_of(batch: Batch, pool: PoolSpec, columns: Sequence[str]) -> Iterator[tuple[str, Shown]]:
+    names = ids_of(batch, rules_of(pool).columns.id)
+    texts = [_texts(batch.columns[name], name) for name in columns]
+    for row, id in enumerate(names):
+        if isinstance(id, str):
+            yield id, {name: own[row] for name, own in zip(columns, texts, strict=True)}
+
+
+def _texts(column: Any, name: str) -> list[str]:
+    """Return the values of a column as texts, empty for null."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if pa.types.is_dictionary(whole.type):
+        whole = whole.dictionary_decode()
+    kind = whole.type
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        raise SpecError(f"manifest.show names {name!r}, which holds bytes; name columns of text or numbers")
+    if pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType):
+        return ["" if value is None else _clean(_structured(value)) for value in whole.to_pylist()]
+    return [_clean(text or "") for text in pc.cast(whole, pa.string()).to_pylist()]
+
+
+def _structured(value: Any) -> str:
+    """Return a list or a struct as JSON; chat messages as their roles and contents."""
+    if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        pairs = [(item.get("role", item.get("from")), item.get("content", item.get("value"))) for item in value]
+        if all(isinstance(role, str) and isinstance(content, str) for role, content in pairs):
+            return "\n\n".join(f"{role}: {content}" for role, content in pairs)
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _clean(text: str) -> str:
+    return CONTROL.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))

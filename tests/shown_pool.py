@@ -1,0 +1,70 @@
+"""Pools of texts and rows to label, whose truth is known; stored features, so that no model runs."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from PIL import Image
+from tables import parquet
+
+from opacc_ray.audit import verbs
+from opacc_ray.lake.store_uris import open_store
+from opacc_ray.runs.run import Run
+from opacc_ray.spec import parse_spec
+
+CLASSES = ["ham", "spam"]
+N = 60
+EVIL = "=cmd|'/c calc'!A1 <img src=x onerror=alert(1)>"
+
+
+def truth_of(id: str) -> str:
+    return CLASSES[int(id.removeprefix("mail-")) % 3 == 0]
+
+
+def table() -> pa.Table:
+    """Mails: a subject, a text, and numbers; the model calls every fifth one by the wrong class."""
+    rng = np.random.default_rng(7)
+    ids = [f"mail-{i}" for i in range(N)]
+    wrong = np.arange(N) % 5 == 0
+    truth = [truth_of(id) for id in ids]
+    return pa.table(
+        {
+            "id": ids,
+            "subject": [EVIL if i % 2 else f"Subject {i}" for i in range(N)],
+            "text": [f"{truth_of(id)}: first line\n" + "word " * (20 + i) for i, id in enumerate(ids)],
+            "age": rng.integers(20, 70, N),
+            "score": rng.random(N).astype(np.float32),
+            "pred": [CLASSES[(CLASSES.index(own) + no) % 2] for own, no in zip(truth, wrong, strict=True)],
+            "conf": np.where(wrong, 0.6, 0.95),
+            "secret": ["never shown"] * N,
+        }
+    )
+
+
+def spec_of(home: Path, show: list[str], **sections: Any) -> Any:
+    columns = {"id": "id", "prediction": "pred", "confidence": "conf"}
+    content = {
+        "name": "mails",
+        "pool": {"uri": str(home / "pool"), "format": "features", "columns": columns},
+        "model": {"classes": CLASSES},
+        "sample": {"method": "srs", "budget": 12},
+        "manifest": {"show": show},
+        "output": str(home / "out"),
+    }
+    return parse_spec(content | sections, "mails.yaml")
+
+
+def text_run(home: Path, show: list[str], **sections: Any) -> Run:
+    """A run over the mails, with one round of 12."""
+    store = open_store(str(home / "pool"))
+    if not store.list():
+        store.write("mails.parquet", parquet(table()))
+    return verbs.run(spec_of(home, show, **sections))
+
+
+def png(value: int) -> bytes:
+    sink = io.BytesIO()
+    Image.new("L", (30, 20), value).save(sink, "PNG")
+    return sink.getvalue()
