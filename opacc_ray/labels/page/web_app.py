@@ -111,7 +111,7 @@ class WebApp:
 
     async def _setup(self, request: Request) -> Response:
         context = self._context
-        setup = {"run": self._run.name, "task": context.task, "classes": context.classes}
+        setup: dict[str, Any] = {"run": self._run.name, "task": context.task, "classes": context.classes}
         setup |= {"pictures": context.has_pictures, "long": sorted(context.long)}
         return JSONResponse(setup | {"annotator": self._annotator})
 
