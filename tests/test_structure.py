@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
-MOST = 70
+MOST = 60
 """Files that `opacc estimate` goes through on a run of features, with those of its reading threads."""
 
 

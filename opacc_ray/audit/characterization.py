@@ -160,7 +160,7 @@ def _own_reference(run: Run) -> ReferenceSet | None:
     folder = training.folder_of(run.spec, known.digest, run.store)
     index = training.complete_index(folder)
     names = [name for name in (*FEATURES, "prediction") if name in index.features]
-    return ReferenceSet(folder.uri, View(StoredParts(Features.of(folder, index), names)))
+    return ReferenceSet(folder.uri, View(StoredParts(Features.of(folder, index.files), names)))
 
 
 def _chosen(run: Run) -> NDArray[np.int64]:

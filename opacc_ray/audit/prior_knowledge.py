@@ -253,7 +253,7 @@ def _of_reference(run: Run) -> Iterator[_Labelled]:
         return
     folder = reference.folder_of(run.spec, run.header.reference.digest, run.store)
     index = reference.complete_index(folder)
-    features = Features.of(folder, index)
+    features = Features.of(folder, index.files)
     ids = [name for part in range(len(features.sizes)) for name in features.ids(part)]
     rules = run.spec.labels
     read = reading_by(run.spec.model, run.num_classes, numbers_are_classes=rules.numbers_are_classes)

@@ -18,9 +18,19 @@ from opacc_ray.errors import DataError, LostRayError, counted
 from opacc_ray.extract import reference, stored_features
 from opacc_ray.extract.content_digest import describe
 from opacc_ray.extract.extractor import Base, Extraction, refusal
-from opacc_ray.extract.feature_set import ALL, loses, write_description
 from opacc_ray.extract.features import Features
-from opacc_ray.extract.index import INDEX, Index, IndexedShard, check_shard, make_index, read_index, write_index
+from opacc_ray.extract.index import (
+    ALL,
+    INDEX,
+    Index,
+    IndexedShard,
+    check_shard,
+    loses,
+    make_index,
+    read_index,
+    write_description,
+    write_index,
+)
 from opacc_ray.extract.shards import ShardReport, check_plan, find_repeated, hashes_of, read_report
 from opacc_ray.extract.trial import left_nothing
 from opacc_ray.lake.examples import BadItem, Plan, Shard
@@ -265,7 +275,7 @@ def _refuse_repeated(job: Extraction, index: Index, reports: Sequence[ShardRepor
     """Raise DataError if an id from the pool is not unique."""
     if not any(report.own_ids for report in reports):
         return
-    features = Features.of(job.target, index)
+    features = Features.of(job.target, index.files)
     held = [report.hashes for report in reports if report.num_examples]
     hashes = in_order(
         lambda part: hashes_of(features.ids(part)) if held[part] is None else held[part], range(len(held)), threads=2

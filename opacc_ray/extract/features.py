@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from opacc_ray.extract.arrow_slices import slicing_of
 from opacc_ray.extract.derived import ROWS, Derived
-from opacc_ray.extract.index import Index
 from opacc_ray.extract.shards import read_table
 from opacc_ray.lake.parquet_io import numbers, texts, to_numpy
 from opacc_ray.lake.store import in_order
@@ -60,9 +59,9 @@ class Features:
     slices: tuple[SliceRule, ...] = ()  # made of the files that are added under SLICES
 
     @classmethod
-    def of(cls, store: Store, index: Index) -> "Features":
-        """Return the files of a folder that contain examples."""
-        return cls(store, _files_of(index))._as_pool()
+    def of(cls, store: Store, files: Sequence[FeatureFile]) -> "Features":
+        """Return the features of a folder's files."""
+        return cls(store, tuple(files))._as_pool()
 
     def _as_pool(self) -> "Features":
         """Return the features of a whole pool: a derived value depends on the files of its feature, or else on all."""
@@ -76,17 +75,17 @@ class Features:
         """Return the same features, with the footer of each file read once."""
         return replace(self, footers={})
 
-    def with_added(self, name: str, place: str, index: Index) -> "Features":
+    def with_added(self, name: str, place: str, files: Sequence[FeatureFile]) -> "Features":
         """Return the same features with one more, whose files are in the folder ``place``."""
-        own = [file._replace(name=f"{place}/{file.name}") for file in _files_of(index)]
-        files = zip(self.files, own, strict=True)
+        own = [file._replace(name=f"{place}/{file.name}") for file in files]
+        pairs = zip(self.files, own, strict=True)
         return replace(
-            self, files=tuple(file._replace(added=(*file.added, (name, new))) for file, new in files)
+            self, files=tuple(file._replace(added=(*file.added, (name, new))) for file, new in pairs)
         )._as_pool()
 
-    def with_slices(self, rules: Sequence[SliceRule], place: str, index: Index) -> "Features":
+    def with_slices(self, rules: Sequence[SliceRule], place: str, files: Sequence[FeatureFile]) -> "Features":
         """Return the same features with slices, whose columns are in the folder ``place``."""
-        return replace(self.with_added(SLICES, place, index), slices=tuple(rules))
+        return replace(self.with_added(SLICES, place, files), slices=tuple(rules))
 
     def slicings(self) -> Iterator[dict[str, Slicing]]:
         """Yield the slices of the examples of each file, by name."""
@@ -241,14 +240,6 @@ class Features:
             sha256=file.sha256,
             footers=self.footers,
         )
-
-
-def _files_of(index: Index) -> tuple[FeatureFile, ...]:
-    return tuple(
-        FeatureFile(shard.file, shard.examples, shard.bytes, shard.footer_bytes, shard.sha256)
-        for shard in index.shards
-        if shard.examples
-    )
 
 
 class TooLarge(Exception):

@@ -84,7 +84,7 @@ def load(folder: Store, spec: Spec, arrays: Arrays) -> Loaded:
     needed = spec.compares_with()
     traces = None
     if "traces" in needed:
-        tables = list(Features.of(folder, complete_index(folder)).tables(["hidden", "prediction"]))
+        tables = list(Features.of(folder, complete_index(folder).files).tables(["hidden", "prediction"]))
         hidden, predicted = (np.concatenate([to_numpy(own[name]) for own in tables]) for name in tables[0].column_names)
         traces = Reference(hidden, None if spec.model.task == "regression" else predicted, arrays)
     return Loaded(traces, read_ranges(folder) if "ranges" in needed else None)

@@ -19,9 +19,8 @@ import numpy as np
 
 from opacc_ray.errors import DataError
 from opacc_ray.extract.arrow_slices import as_stored, check_type, slicing_of
-from opacc_ray.extract.feature_set import Complete
 from opacc_ray.extract.features import Features
-from opacc_ray.extract.index import INDEX, IndexedShard, make_index, read_index, write_index
+from opacc_ray.extract.index import INDEX, Complete, IndexedShard, make_index, read_index, write_index
 from opacc_ray.extract.shards import ShardReport, encode_reported, parse_report, read_report
 from opacc_ray.lake.examples import Columns, Plan, Shard
 from opacc_ray.lake.parquet_io import taken, texts
@@ -46,7 +45,7 @@ def with_slices(pool: PoolSpec, there: Complete) -> Features:
     index = read_index(folder)
     if index is None or [shard.ids for shard in index.shards] != [shard.ids for shard in _held(there)]:
         raise DataError(f"{folder.uri} lacks the slices of pool.slices; run the spec again, which reads only them")
-    return there.features.with_slices(pool.slice_rules, folder.uri.rpartition("/")[2], index)
+    return there.features.with_slices(pool.slice_rules, folder.uri.rpartition("/")[2], index.files)
 
 
 def store_slices(pool: PoolSpec, plan: Plan, there: Complete) -> None:
@@ -74,7 +73,7 @@ def store_slices(pool: PoolSpec, plan: Plan, there: Complete) -> None:
         return
     reports = [made.get(part) or report for part, report in enumerate(found)]
     index = make_index([own.file for own in held], [report for report in reports if report])
-    _refuse_many(there.features.with_slices(pool.slice_rules, folder.uri.rpartition("/")[2], index))
+    _refuse_many(there.features.with_slices(pool.slice_rules, folder.uri.rpartition("/")[2], index.files))
     write_index(folder, index)
 
 

@@ -20,7 +20,7 @@ def test_one_two_and_four_actors_give_the_numbers_of_one_process(tmp_path: Path)
     run = write_synthetic(f"{tmp_path}/characterized-00000001", 3000, 12, 400)
     index = run.read_index()
     assert index is not None
-    features = Features.of(run.features, index)
+    features = Features.of(run.features, index.files)
 
     def measured(parts: Parts) -> Metrics:
         return measure(Grouped(View(parts), 10), Regions(high=0.9))

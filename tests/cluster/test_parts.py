@@ -37,7 +37,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def features(run: Run) -> Features:
     index = run.read_index()
     assert index is not None
-    return Features.of(run.features, index)
+    return Features.of(run.features, index.files)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_actors_have_the_slices_of_their_parts(run: Run, features: Features) -> 
         reports.append(parse_report(data, file.name))
     index = make_index([file.name for file in features.files], reports)
     rules = [SliceRule("age", "age"), SliceRule("old", "age", (10.0, 30.0))]
-    sliced = features.with_slices(rules, "slices-0", index)
+    sliced = features.with_slices(rules, "slices-0", index.files)
     here = View(StoredParts(sliced, NAMES))
     assert here.slicing("age").names == ("0", "9", "18", "27", "36", "(none)")
     with hold(sliced, NAMES) as parts:
