@@ -75,6 +75,16 @@ least of a slice. `sawade` to `two-phase` are published methods, each for the nu
 (`opacc_ray/study/peers`). The cases are tables of predictions that others have published
 (`benchmarks/public_tables.py`).""",
     ),
+    "goals": Document(
+        "Rounds until the interval of any number is ±W",
+        ("until_numbers.py",),
+        """\
+Labels that `opacc next --until "NUMBER ±W"` takes by `neyman`, from a first round of 50 labels, drawn to serve the
+number. *Forecast* is what `opacc budget` predicts before any label. An *error* is a final interval that excludes the
+truth; 5 % are allowed. Of slices and classes it is the one with the widest interval, which decides. *Other* counts the
+same errors for the accuracy of the pool, stated at the same stop. *Bias* is the mean of value minus truth at the stop,
+in standard errors.""",
+    ),
     "gap": Document(
         "Where neyman loses to its bound",
         ("bound_gap.py",),

@@ -11,6 +11,7 @@ CASES is a folder that benchmarks/make_cases.py wrote.
     neyman      study_tables.py, a study of its own     as before
     control     study_tables.py, a study of its own     CASES… which have a confidence
     numbers     number_tables.py, studies of its own    FOLDER of make_cases.py --numbers [OPTIONS of opacc study]
+    goals       until_numbers.py                        CASE:NUMBER[:BY]:W…, cases with labels
     misled      misled.py                               CASES… which have a confidence [--minutes M]
     gap         bound_gap.py                            CASES… which have a confidence [--budget N] [--repetitions R]
     prices      prices.py                               as before [--prices P…]

@@ -17,8 +17,10 @@ from typing import Any, NamedTuple, Self
 
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit import status as state_of_run
+from opacc_ray.audit.goals import next_until, read_goal, read_target
+from opacc_ray.audit.label_budget import LabelBudget, label_budget
 from opacc_ray.audit.status import RunStatus
-from opacc_ray.errors import LabelError
+from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels import label_actions
 from opacc_ray.labels.label_documents import ImportedLabels
 from opacc_ray.labels.label_rows import COLUMNS, few
@@ -117,27 +119,62 @@ class Audit:
             self._run, name, data, annotator=annotator, numbers_are_classes=numbers_are_classes
         )
 
-    def next(self, budget: int, *, method: str | None = None, close: bool = False, **parameters: Any) -> Selection:
+    def next(
+        self,
+        budget: int | None = None,
+        *,
+        until: str | float | None = None,
+        by: str | None = None,
+        method: str | None = None,
+        close: bool = False,
+        **parameters: Any,
+    ) -> Selection | None:
         """Draw the next round, using all labels so far, or the first round.
 
         Parameters
         ----------
-        budget : number of labels
+        budget : number of labels; default: as ``until`` plans
+        until : draw only if the interval is wider than this: 0.03, or "f1@defect ±0.03"; needs the labels of a round
+        by : ``until`` is about each of these slices, "camera", or about one, "camera=north"
         method, parameters : sampling method; default: that of the round before, or of the spec
         close : close the previous round without its missing labels
+
+        Returns
+        -------
+        Selection
+            None if the interval is as narrow as ``until`` asks.
 
         Raises
         ------
         LabelError
             Labels of the previous round are missing.
         SpecError
-            Unknown method or parameter, or a budget that does not fit.
+            Unknown method, parameter or number, or a budget that does not fit.
         """
+        if until is not None:
+            metric, half_width = read_goal(until)
+            goal = next_until(
+                self._run,
+                half_width,
+                read_target(metric, by),
+                budget=budget,
+                method=method,
+                parameters=parameters,
+                close=close,
+            )
+            return None if goal.reached else self.selections()[-1]
+        if budget is None:
+            raise SpecError("give a budget, or until, such as until=0.03")
         if self._run.rounds():
             return verbs.next_round(self._run, budget, method=method, parameters=parameters, close=close)
         sample = self._run.spec.sample
         chosen = parameters if method not in (None, sample.method) else sample.parameters | parameters
         return verbs.select(self._run, method or sample.method, budget, chosen, replicates=sample.replicates)
+
+    def budget(self, until: str | float, *, by: str | None = None, level: float = 0.95) -> LabelBudget:
+        """Predict how many labels an interval takes: 0.03, or "recall@defect ±0.03"; ``by`` as for :meth:`next`."""
+        metric, half_width = read_goal(until)
+        return label_budget(self._run, half_width, read_target(metric, by), level=level)
 
     def selections(self) -> list[Selection]:
         """Return the selection of each round."""

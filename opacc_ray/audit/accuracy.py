@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
@@ -91,7 +92,7 @@ def estimate(
     rounds, asked = read_rounds(run, conflict=conflict, score=score), asked_of(run, metrics, by)
     known = with_labels(run, rounds, partial)
     with open_for_estimates(run, sample_of(known)[0]) as view:
-        numbers = RunNumbers(run, rounds, known, view, asked.slicings(view))
+        numbers = RunNumbers(run, rounds, known, view, asked.slicings(view), level)
         document = _stated(numbers, asked, level, costs, assist)
     if keep:
         run.write_estimate(document)
@@ -113,22 +114,25 @@ def _stated(numbers: RunNumbers, asked: Asked, level: float, costs: Costs | None
         label_files=label_files(run),
         allows_for=list(said.allows_for),
         goal=circumstances.goal,
+        goal_of=circumstances.goal_of,
         by_design=StatedEstimate(**stated(by_design, rounds)),
         notes=list(said.notes),
         srs=SimpleRandomBaseline(**baseline(*sample, by_design).to_dict()),
         sequence=_sequence(known, circumstances),
         assisted=_assisted(run, rounds, known, circumstances) if assist else None,
-        mean_cost=None if costs is None else _mean_cost(numbers, said.estimate, costs),
+        mean_cost=None if costs is None else _mean_cost(numbers, said.estimate, costs, circumstances.own_level),
         label_noise=_label_noise(rounds, circumstances, found),
         warnings=warnings_of(run, rounds),
-        **numbers.fields(asked, level),
+        **numbers.fields(asked, circumstances.own_level),
     )
 
 
 def circumstances_of(run: Run, known: Sequence[LabelledRound], level: float) -> Circumstances:
     """Return what changes the interval to report: second opinions, and a goal that was reached."""
     goal = run.reached_goal()
-    found = Circumstances(level) if goal is None else Circumstances(level, goal.half_width, tuple(goal.earlier_goals))
+    found = Circumstances(level)
+    if goal is not None:
+        found = Circumstances(level, goal.half_width, goal.target, tuple(goal.earlier_goals))
     return found._replace(opinions=_second_opinions(run, known, found.own_level))
 
 
@@ -245,11 +249,11 @@ def _assisted(
     return AssistedEstimate(**stated(circumstances.statement(found).estimate, rounds), strength=strength)
 
 
-def _mean_cost(numbers: RunNumbers, accuracy: Estimate, costs: Costs) -> MeanCost:
+def _mean_cost(numbers: RunNumbers, accuracy: Estimate, costs: Costs, level: float) -> MeanCost:
     """Estimate the mean cost: from the accuracy if every error costs the same, otherwise from the confusions."""
     every = cost_of_every_error(costs, class_names(numbers.run))
-    cost = numbers.mean_cost(costs, accuracy.level) if every is None else cost_of_failures(accuracy, every)
-    return MeanCost(**stated(cost, numbers.rounds), costs=costs)
+    cost = numbers.mean_cost(costs, level) if every is None else cost_of_failures(accuracy, every)
+    return MeanCost(**stated(replace(cost, level=accuracy.level), numbers.rounds), costs=costs)
 
 
 def _second_opinions(run: Run, known: Sequence[LabelledRound], level: float) -> SecondOpinions | None:

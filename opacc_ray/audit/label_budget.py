@@ -1,45 +1,33 @@
-"""Forecast how many labels an interval needs: by the confidences before any label, then by the labels so far.
+"""Forecast how many labels an interval needs: by the confidences before any label, then by the labels so far."""
 
-This module also decides for `opacc next --until` whether a goal is reached.
-"""
-
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
-from functools import partial
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
-from opacc_ray.audit.accuracy import accuracy_of, circumstances_of, sample_of, whole_rounds, with_labels
+from opacc_ray.audit.accuracy import whole_rounds
+from opacc_ray.audit.goals import ACCURACY_OF_POOL, Target, goal_on_classes, look_at, look_for_goal, served, target_of
 from opacc_ray.audit.prior_knowledge import read_history
+from opacc_ray.audit.run_numbers import RunNumbers
 from opacc_ray.documents import Document, Part
-from opacc_ray.errors import LabelError
-from opacc_ray.estimators.accuracy_estimate import Estimate, joined_reasons
-from opacc_ray.estimators.interim_analyses import (
-    InterimAnalysis,
-    advice,
-    analyse,
-    expected_half_width,
-    forecast,
-    labels_for,
-    planned_rounds,
-    shrinkage_rate,
-)
+from opacc_ray.errors import SpecError
+from opacc_ray.estimators.accuracy_estimate import Estimate
+from opacc_ray.estimators.interim_analyses import expected_half_width, planned_rounds, shrinkage_rate
 from opacc_ray.estimators.intervals import clipped
-from opacc_ray.estimators.statement import baseline
+from opacc_ray.estimators.metrics import ACCURACY, find_place
 from opacc_ray.history import NO_HISTORY, History
-from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds, reason_of
+from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
-from opacc_ray.runs.run_documents import Goal, RoundLook
+from opacc_ray.runs.run_documents import Goal
 from opacc_ray.samplers import find_method, parse_parameters
 from opacc_ray.samplers.base import NO_PREVIOUS, Previous
+from opacc_ray.samplers.metric_estimates import MetricEstimates
 from opacc_ray.samplers.neyman import Parameters
-from opacc_ray.samplers.neyman.forecast import forecast_labels, forecast_method, forecast_widths
+from opacc_ray.samplers.neyman.forecast import NumberForecast, forecast_labels, forecast_method, forecast_widths
 from opacc_ray.spec.predictions_table import read_predictions, warn_without_confidence
 
 
@@ -67,12 +55,14 @@ class LabelBudget(Document):
 
     format: Literal["opacc-budget/1"] = Field(default="opacc-budget/1", description="name and version of this form")
     run: str = Field(description="URI of the run")
+    metric: str = Field(default=ACCURACY, description="the number that the goal is about, such as f1@defect")
+    by: str | None = Field(default=None, description="slices that the goal is about, or NAME=SLICE; null: the pool")
     half_width: float = Field(gt=0, description="the goal: half the width of the interval")
     level: float = Field(gt=0, lt=1, description="confidence level of that interval")
     labels: int = Field(
         ge=0, description="labels that the forecast uses, from complete rounds; 0: it uses the confidences"
     )
-    accuracy: float = Field(description="expected accuracy; with labels, the estimate, limited to its interval")
+    accuracy: float = Field(description="expected value of the number; with labels, the estimate, within its interval")
     basis: Literal["labels", "confidence", "history", "guess"] = Field(
         default="confidence",
         description="what the expected accuracy is based on: labels of the run; the confidences, corrected for usual "
@@ -84,6 +74,11 @@ class LabelBudget(Document):
         description="total number of labels if the confidences do not predict failures; null once there are labels"
     )
     most_labels: int | None = Field(description="total number of labels in the worst case; null once there are labels")
+    if_predicted_labels: int | None = Field(
+        default=None,
+        description="total number of labels if the confidence is right about the examples without a label; null where "
+        "that is no fewer, and once there are labels",
+    )
     srs_labels: int = Field(ge=1, description="total number of labels of a simple random sample")
     sizes: list[int] = Field(description="labels of each round to draw, as forecast; empty if the goal is reached")
     advice: str | None = Field(description="one sentence if the goal is too expensive; otherwise null")
@@ -101,43 +96,132 @@ FIRST_ROUND = 0.1
 POINTS, REACH = 16, 4
 """Number of forecasts, and the least multiple of the present labels that they reach."""
 
+_LEAST = 20
+"""Fewest labels of a forecast before there are any."""
 
-def label_budget(run: Run, half_width: float, *, level: float = 0.95, method: str | None = None) -> LabelBudget:
+
+def label_budget(
+    run: Run,
+    half_width: float,
+    target: Target = ACCURACY_OF_POOL,
+    *,
+    level: float = 0.95,
+    method: str | None = None,
+) -> LabelBudget:
     """Forecast the labels for an interval of ± ``half_width``, also by ``method`` if given; writes nothing.
 
-    Raises LabelError if ``half_width`` is not positive; SpecError if the method is unknown, draws no random sample,
-    or lacks its features.
+    Raises LabelError if ``half_width`` is not positive; SpecError if there is no such number, or the method is unknown,
+    draws no random sample, or lacks its features.
     """
-    whole = _whole(run)
+    if method is not None and not target.is_accuracy:
+        raise SpecError(f"--method forecasts the accuracy of the pool only; remove it for {target}")
+    whole, target = _whole(run), target_of(run, target)
     if whole:
-        found = _by_labels(run, half_width, level)
+        found = _by_labels(run, half_width, level, target)
     else:
         with _open_view(run) as view:
-            found = _by_forecast(view, run.uri, half_width, level, read_history(run, keep=False))
+            history = read_history(run, keep=False)
+            if target.is_accuracy:
+                found = _by_forecast(view, run.uri, half_width, level, history)
+            else:
+                forecast = _forecast_of(run, view, target, history)
+                return _by_number(forecast, run.uri, target, half_width, level, history)
     own = None
     if method is not None:
         own = found.srs_labels if method == "srs" else _by_method(run, whole, method, half_width, level)
-    course = width_course(run, level=level, reach=found.total_labels)
+    course = width_course(run, target, level=level, reach=found.total_labels)
     return found.model_copy(update={"method": method, "method_labels": own, "course": course})
 
 
-def label_budget_of_table(uri: str, half_width: float, *, level: float = 0.95) -> LabelBudget:
+def label_budget_of_table(
+    uri: str, half_width: float, target: Target = ACCURACY_OF_POOL, *, level: float = 0.95
+) -> LabelBudget:
     """Return the labels that an interval of ± ``half_width`` takes for a file of predictions, before there is a run."""
     table = read_predictions(uri)
     warn_without_confidence(table)
     view = view_of(table.pool)
-    found = _by_forecast(view, uri, half_width, level, NO_HISTORY)
-    course = _widths_by_confidences(view, level, found.total_labels, NO_HISTORY)
-    return found.model_copy(update={"course": course})
+    if target.is_accuracy:
+        found = _by_forecast(view, uri, half_width, level, NO_HISTORY)
+        course = _widths_by_confidences(view, level, found.total_labels, NO_HISTORY)
+        return found.model_copy(update={"course": course})
+    predicted = view.column("prediction").astype(np.int32)
+    classes = table.classes or [str(c) for c in range(1 + int(predicted.max()))]
+    named = goal_on_classes(target, classes)
+    serve = [f"{own.name}@{find_place(own, classes)}" if own.positive else str(own) for own in [named.metric]]
+    serve = [*(serve if named.metric.name != ACCURACY else []), *([named.by] if named.by else [])]
+    forecast = NumberForecast(view, predicted, classes, {}, _chosen(named), Parameters(serve=tuple(serve)))
+    return _by_number(forecast, uri, named, half_width, level, NO_HISTORY)
 
 
-def width_course(run: Run, *, level: float = 0.95, reach: int = 0) -> WidthCourse:
+def width_course(run: Run, target: Target = ACCURACY_OF_POOL, *, level: float = 0.95, reach: int = 0) -> WidthCourse:
     """Return half-widths by numbers of labels: after the rounds so far, and forecasts beyond ``reach`` labels."""
     whole = _whole(run)
     if whole:
-        return _widths_by_labels(run, whole, level, reach)
+        return _widths_by_labels(run, whole, level, reach, target)
     with _open_view(run) as view:
         return _widths_by_confidences(view, level, reach, read_history(run, keep=False))
+
+
+def _forecast_of(run: Run, view: View, target: Target, history: History) -> NumberForecast:
+    """Return the forecast of a number, drawn to serve it, before any label."""
+    numbers, slicings = RunNumbers(run, [], [], view), target.slicings(view)
+    predicted, classes = numbers.coded
+    parameters = parse_parameters("neyman", run.spec.drawn_with("neyman", {"serve": served(run, target)}))
+    assert isinstance(parameters, Parameters)
+    return NumberForecast(view, predicted, list(classes), slicings, _chosen(target), parameters, history)
+
+
+def _chosen(target: Target) -> Callable[[MetricEstimates, float], Estimate]:
+    """Return what states the number of a goal, or the part of it that decides."""
+    return lambda numbers, level: target.choose(numbers.interim(target.metric, target.by, level))[1].estimate
+
+
+def _by_number(
+    forecast: NumberForecast, uri: str, target: Target, half_width: float, level: float, history: History
+) -> LabelBudget:
+    """Return the labels for a number other than the accuracy, before any label."""
+    own, worthless, by_srs = forecast.labels(half_width, level)
+    trusting = forecast.labels_if_predicted(half_width, level)
+    found = forecast.estimate(own, level)
+    basis: Literal["confidence", "guess"] = "confidence" if "confidence" in forecast.view.fields else "guess"
+    points = [
+        WidthPoint(
+            labels=n,
+            half_width=_half(forecast.estimate(n, level)),
+            srs_half_width=_half(forecast.random_sample(n, level)),
+            seen=False,
+        )
+        for n in _grid(_LEAST, max(own, REACH * _LEAST), forecast.view.size)
+    ]
+    return LabelBudget(
+        run=uri,
+        metric=str(target.metric),
+        by=target.parts,
+        half_width=half_width,
+        level=level,
+        labels=0,
+        accuracy=clipped(found),
+        basis="history" if history.labelled else basis,
+        reached=False,
+        total_labels=own,
+        worthless_labels=worthless,
+        most_labels=None,
+        if_predicted_labels=trusting if trusting < own else None,
+        srs_labels=by_srs,
+        sizes=_first_sizes(own, forecast.view.size),
+        advice=None,
+        course=WidthCourse(level=level, labels=0, points=points),
+    )
+
+
+def _half(found: Estimate) -> float:
+    return (found.high - found.low) / 2
+
+
+def _first_sizes(total: int, size: int) -> list[int]:
+    """Return the rounds of a total number of labels, as forecast before any label."""
+    first = min(max(round(FIRST_ROUND * total), 10), size)
+    return _summing_to(total, [first] if first >= total else [first, *planned_rounds(first, total, size)])
 
 
 def _whole(run: Run) -> list[LabelledRound]:
@@ -151,8 +235,6 @@ def _open_view(run: Run) -> AbstractContextManager[View]:
 
 def _by_forecast(view: View, uri: str, half_width: float, level: float, history: History) -> LabelBudget:
     found = forecast_labels(view, half_width, level, Parameters(), history)
-    first = min(max(round(FIRST_ROUND * found.neyman), 10), view.size)
-    sizes = [first] if first >= found.neyman else [first, *planned_rounds(first, found.neyman, view.size)]
     basis: Literal["confidence", "guess"] = "confidence" if "confidence" in view.fields else "guess"
     return LabelBudget(
         run=uri,
@@ -166,7 +248,7 @@ def _by_forecast(view: View, uri: str, half_width: float, level: float, history:
         worthless_labels=found.worthless,
         most_labels=found.at_worst,
         srs_labels=found.srs,
-        sizes=_summing_to(found.neyman, sizes),
+        sizes=_first_sizes(found.neyman, view.size),
         advice=None,
     )
 
@@ -177,8 +259,8 @@ def _summing_to(total: int, sizes: Sequence[int]) -> list[int]:
     return [min(size, most) for size, most in zip(sizes, left, strict=True) if most]
 
 
-def _by_labels(run: Run, half_width: float, level: float) -> LabelBudget:
-    goal = look_for_goal(run, half_width, level=level)
+def _by_labels(run: Run, half_width: float, level: float, target: Target) -> LabelBudget:
+    goal = look_for_goal(run, half_width, target, level=level)
     labels = goal.looks[-1].labels
     total = max(goal.total_labels - labels, 1)
     return LabelBudget(
@@ -209,8 +291,7 @@ def _by_method(run: Run, whole: Sequence[LabelledRound], method: str, half_width
 
 
 def _widths_by_confidences(view: View, level: float, reach: int, history: History) -> WidthCourse:
-    least = 20  # labels
-    labels = _grid(least, max(reach, REACH * least), view.size)
+    labels = _grid(_LEAST, max(reach, REACH * _LEAST), view.size)
     found = forecast_widths(view, labels, level, Parameters(), history)
     points = [
         WidthPoint(labels=n, half_width=own, srs_half_width=srs, seen=False)
@@ -219,8 +300,10 @@ def _widths_by_confidences(view: View, level: float, reach: int, history: Histor
     return WidthCourse(level=level, labels=0, points=points)
 
 
-def _widths_by_labels(run: Run, whole: Sequence[LabelledRound], level: float, reach: int) -> WidthCourse:
-    _, looks, _, plain = look_at(run, whole, level)
+def _widths_by_labels(
+    run: Run, whole: Sequence[LabelledRound], level: float, reach: int, target: Target
+) -> WidthCourse:
+    _, looks, _, plain, _ = look_at(run, whole, level, target)
     size, now = whole[0].selection.pool_size, looks[-1]
     rate = shrinkage_rate(looks, size)
 
@@ -243,77 +326,3 @@ def _grid(least: int, most: int, size: int) -> list[int]:
     """Return numbers of labels from ``least`` to 1.2 ``most`` in equal ratios, within the pool."""
     found = np.geomspace(min(least, size), min(max(1.2 * most, least + 1), size), POINTS)
     return sorted(set(np.rint(found).astype(int).tolist()))
-
-
-def look_for_goal(run: Run, half_width: float, *, level: float = 0.95, close: bool = False) -> Goal:
-    """Decide whether the labels suffice for an interval of ``± half_width``, and forecast how many more it needs.
-
-    Only complete or closed rounds count; with ``close`` also a round that is about to be closed. Writes nothing. The
-    same labels and earlier goals give the same answer. Raises LabelError if there is no label or no complete round, or
-    ``half_width`` is not positive.
-    """
-    rounds = read_rounds(run)
-    known = with_labels(run, rounds, partial=True)
-    whole, looks, estimate, plain = look_at(run, known, level, close=close)
-    pool_size = whole[0].selection.pool_size
-    ahead = forecast(looks, half_width, pool_size)
-    by_srs = labels_for(half_width, plain.labels, plain.half_width, pool_size)
-    there = sum(len(item.outcome) for item in known[len(whole) :])
-    said = circumstances_of(run, whole, level)._replace(goal=None).statement(estimate)
-    return Goal(
-        half_width=half_width,
-        level=level,
-        look_level=estimate.level,
-        reached=ahead.reached,
-        value=estimate.value,
-        low=said.estimate.low,
-        high=said.estimate.high,
-        reason=joined_reasons([reason_of(estimate.reason, rounds), *said.notes]),
-        looks=[
-            RoundLook(
-                round=item.number,
-                labels=one.labels,
-                half_width=one.half_width,
-                cautious_half_width=one.cautious_half_width,
-            )
-            for item, one in zip(whole, looks, strict=True)
-        ],
-        total_labels=ahead.total,
-        labels_to_go=0 if ahead.reached else max(1, ahead.total - looks[-1].labels - there),
-        sizes=list(ahead.sizes),
-        srs_labels=max(1, math.ceil(by_srs)),
-        advice=advice(ahead, by_srs, looks[-1], pool_size),
-        earlier_goals=[width for width in dict.fromkeys(_goals(run)) if width != half_width],
-    )
-
-
-class Looked(NamedTuple):
-    """Interim analyses of complete rounds."""
-
-    whole: list[LabelledRound]
-    looks: list[InterimAnalysis]  # after each of them
-    estimate: Estimate  # after the last one, at the level of interim analyses
-    plain: InterimAnalysis  # a simple random sample with as many labels
-
-
-def look_at(run: Run, known: Sequence[LabelledRound], level: float, *, close: bool = False) -> Looked:
-    """Analyse the labels after every complete round; raises LabelError without one. ``close`` counts all of them."""
-    whole = list(known) if close else whole_rounds(known)
-    if not whole:
-        raise LabelError(
-            f"round {known[0].number} of {run.title} needs {len(known[0].missing)} labels, and only complete "
-            "rounds count; import them, or give --close to continue without them"
-        )
-    own = partial(accuracy_of, run)  # the estimate that the run reports
-    found = [analyse(*sample_of(whole[:k]), level, own) for k in range(1, len(whole) + 1)]
-    estimate = found[-1][1]
-    plain = baseline(*sample_of(whole), replace(estimate, level=level))
-    by_srs = InterimAnalysis(plain.n, max(plain.high - plain.low, 1e-9) / 2, found[-1][0].met)
-    return Looked(whole, [item for item, _ in found], estimate, by_srs)
-
-
-def _goals(run: Run) -> Iterator[float]:
-    """Yield the half-widths of the goals so far."""
-    for number in run.rounds():
-        goal = run.read_goal(number)
-        yield from (*goal.earlier_goals, goal.half_width) if goal else ()

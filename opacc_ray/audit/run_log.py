@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from opacc_ray.documents import Document, Part
+from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.labels.label_documents import LabelAction
 from opacc_ray.runs.commit_log import Commit, digest_of
 from opacc_ray.runs.estimate_documents import Stated
@@ -53,7 +54,8 @@ def _said(commit: Commit) -> Iterator[str]:
     for action in commit.documents(LabelAction):
         yield _labels(action)
     for goal in commit.documents(Goal):
-        yield f"goal ±{goal.half_width:g} {'reached' if goal.reached else 'not reached'}"
+        of = "" if goal.target == ACCURACY else f"{goal.target} "
+        yield f"goal {of}±{goal.half_width:g} {'reached' if goal.reached else 'not reached'}"
     for stated in commit.documents(Stated):
         yield "estimate stated" if stated.value is None else f"estimate {stated.value:.4f} stated"
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -99,7 +99,10 @@ def history_for(run: Run, selections: Sequence[Selection]) -> History:
 
 
 class RunNumbers:
-    """Numbers of one run from the labels of some of its rounds, each at a confidence level."""
+    """Numbers of one run from the labels of some of its rounds, each at a confidence level.
+
+    They are stated to hold at ``stated_level`` where that is given: intervals are stricter after a goal was reached.
+    """
 
     def __init__(
         self,
@@ -108,8 +111,10 @@ class RunNumbers:
         known: Sequence[LabelledRound],
         view: View,
         slicings: Mapping[str, Slicing] = MappingProxyType({}),
+        stated_level: float | None = None,
     ) -> None:
         self.run, self.rounds, self.known, self.view, self.slicings = run, rounds, known, view, slicings
+        self._stated_level = stated_level
 
     @property
     def _is_regression(self) -> bool:
@@ -149,15 +154,15 @@ class RunNumbers:
 
     @property
     def _predicted(self) -> NDArray[np.int32]:
-        return self._coded[0]
+        return self.coded[0]
 
     @property
     def _classes(self) -> dict[str, int]:
         """Place of each class, in order."""
-        return self._coded[1]
+        return self.coded[1]
 
     @cached_property
-    def _coded(self) -> tuple[NDArray[np.int32], dict[str, int]]:
+    def coded(self) -> tuple[NDArray[np.int32], dict[str, int]]:
         """Return the place of the predicted class of every example, (N,), and the place of each class.
 
         Where the number of classes is not known, they are those that are predicted, or in labels.
@@ -216,7 +221,7 @@ class RunNumbers:
             )
             for name, found in own.items()
         }
-        return SliceTable(metric=str(metric), by=by, level_together=level, slices=slices)
+        return SliceTable(metric=str(metric), by=by, level_together=self._stated_level or level, slices=slices)
 
     def _by(self, metric: Metric, by: str, level: float) -> dict[str, Estimate]:
         if by == BY_PREDICTION:
@@ -236,7 +241,8 @@ class RunNumbers:
     def _metric(self, found: Estimate) -> StatedMetric:
         told = found.if_predicted
         second = None if told is None else IfPredicted(**asdict(told))
-        return StatedMetric(**stated(found, self.rounds), if_predicted=second)
+        return StatedMetric(**self._stated(found).model_dump(), if_predicted=second)
 
     def _stated(self, found: Estimate) -> StatedEstimate:
+        found = replace(found, level=self._stated_level or found.level)
         return StatedEstimate(**stated(found, self.rounds))

@@ -13,6 +13,7 @@ from pydantic import Field
 from opacc_ray.audit.sanity import predicted_by, warnings_of
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError, counted, shortened
+from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.extract.shards import ShardReport
 from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, read_rounds
@@ -114,8 +115,9 @@ def _track_status(
     estimate, is_current = run.read_estimate(), None
     if estimate is not None:
         goal = run.reached_goal() if rounds else None
-        stops_at = None if goal is None else goal.half_width
-        is_current = bool(rounds) and (estimate.labels_digest, estimate.goal) == (digest_of(rounds), stops_at)
+        stops_at = (None, ACCURACY) if goal is None else (goal.half_width, goal.target)
+        stated = estimate.labels_digest, (estimate.goal, estimate.goal_of)
+        is_current = bool(rounds) and stated == (digest_of(rounds), stops_at)
     waits_for = lost or conflict or _waits_for(rounds, is_current)
     if not complete:
         waits_for = "extraction: run the spec again, finished shards are kept"

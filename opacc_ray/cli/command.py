@@ -282,6 +282,16 @@ class _BetweenZeroAndOne(click.ParamType):  # type: ignore[type-arg]
         return number
 
 
+class _Goal(click.ParamType):  # type: ignore[type-arg]
+    """A number and half the width of its interval: 0.02, ±0.02 or "f1@defect ±0.02"."""
+
+    name = "goal"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> tuple[str, float]:
+        metric, _, width = str(value).strip().rpartition(" ")
+        return metric.strip() or "accuracy", HALF_WIDTH.convert(width, param, context)
+
+
 class _Time(click.ParamType):  # type: ignore[type-arg]
     """A time in ISO 8601, UTC unless it says otherwise; a day means its end."""
 
@@ -300,6 +310,12 @@ class _Time(click.ParamType):  # type: ignore[type-arg]
 TIME = _Time()
 LEVEL = _BetweenZeroAndOne("confidence level", "0.95")
 HALF_WIDTH = _BetweenZeroAndOne("half-width", "0.02")
+GOAL = _Goal()
+goal_parts_option = click.option(
+    "--by",
+    metavar="SLICES",
+    help="The goal is about each of these slices, or one: camera=north; also prediction, truth.",
+)
 RULE = click.Choice(["error", "majority", "latest"])
 TOOL = click.Choice(["label-studio", "cvat", "ground-truth", "csv", "jsonl"])
 

@@ -95,25 +95,40 @@ def export(run: "Run", file: str | None, partial: bool, lake: str | None, no_fea
 @cli.command("budget")
 @click.argument("uri", metavar="RUN|FILE.csv", type=cli.RUN)
 @cli.track_option
-@click.option("--until", type=cli.HALF_WIDTH, metavar="±W", required=True, help="Half-width to reach, such as 0.03.")
+@click.option(
+    "--until",
+    type=cli.GOAL,
+    metavar='"[METRIC ]±W"',
+    required=True,
+    help="Half-width to reach, such as 0.03 or 'recall@defect ±0.03'.",
+)
+@cli.goal_parts_option
 @click.option("--method", metavar="METHOD", help="Also report the labels that this method needs in one round.")
 @cli.picture_option("Draw half the width of the interval against labels.")
 @click.option("--level", type=cli.LEVEL, default=0.95, show_default=True, help="Confidence level.")
 def budget(
-    uri: str, track: str | None, until: float, method: str | None, picture: str | None, level: float
+    uri: str,
+    track: str | None,
+    until: tuple[str, float],
+    by: str | None,
+    method: str | None,
+    picture: str | None,
+    level: float,
 ) -> cli.Answer:
     """Predict how many labels an interval of ±W needs."""
+    from opacc_ray.audit.goals import read_target
     from opacc_ray.audit.label_budget import label_budget, label_budget_of_table
     from opacc_ray.cli import texts
     from opacc_ray.runs.run import Run
     from opacc_ray.spec.predictions_table import is_table
 
+    target, half_width = read_target(until[0], by), until[1]
     if is_table(uri):
         if method or track:
             raise click.UsageError(f"{uri} is a file, and --method and --track need a run; remove them")
-        found = label_budget_of_table(uri, until, level=level)
+        found = label_budget_of_table(uri, half_width, target, level=level)
     else:
-        found = label_budget(Run.open(uri, track), until, level=level, method=method)
+        found = label_budget(Run.open(uri, track), half_width, target, level=level, method=method)
     if picture is not None:
         from opacc_ray.report.figures import with_picture
 

@@ -134,29 +134,35 @@ def select(uri: str, track: str | None, assignments: tuple[str, ...], **options:
 @click.option("--close", is_flag=True, help="Give up the missing labels.")
 @click.option(
     "--until",
-    type=cli.HALF_WIDTH,
-    metavar="±W",
-    help="Stop once the interval is ±W, such as 0.03; else draw the next planned round.",
+    type=cli.GOAL,
+    metavar='"[METRIC ]±W"',
+    help="Stop once the interval is ±W, such as 0.03 or 'f1@defect ±0.03'; else draw the next planned round.",
 )
+@cli.goal_parts_option
 def next_round(
-    run: "Run", budget: int | None, assignments: tuple[str, ...], close: bool, until: float | None, **options: Any
+    run: "Run",
+    budget: int | None,
+    assignments: tuple[str, ...],
+    close: bool,
+    until: tuple[str, float] | None,
+    by: str | None,
+    **options: Any,
 ) -> cli.Answer:
     """Choose what to label next, using all labels so far."""
-    from opacc_ray.audit import label_budget, verbs
+    from opacc_ray.audit import goals, verbs
     from opacc_ray.cli.run_answers import drawn, reached
 
     options |= {"parameters": cli.parse_assignments(assignments), "close": close}
-    goal = None if until is None else label_budget.look_for_goal(run, until, close=close)
-    if goal and goal.reached:
-        if close:
-            verbs.close(run)
-        run.write_goal(goal)
-        return reached(run, goal)
+    if until is None:
+        if by is not None:
+            raise click.UsageError("--by is for --until; give both, or remove it")
+        with _selecting() as progress:
+            verbs.next_round(run, budget, progress=progress, **options)
+        return drawn(run)
+    target = goals.read_target(until[0], by)
     with _selecting() as progress:
-        verbs.next_round(run, goal.sizes[0] if goal and budget is None else budget, progress=progress, **options)
-    if goal:
-        run.write_goal(goal)
-    return drawn(run, goal)
+        goal = goals.next_until(run, until[1], target, budget=budget, progress=progress, **options)
+    return reached(run, goal) if goal.reached else drawn(run, goal)
 
 
 @cli.command("verify")

@@ -9,6 +9,7 @@ from opacc_ray.audit.status import RunStatus, TrackStatus
 from opacc_ray.cli.command import short_name
 from opacc_ray.cli.terminal import NEXT
 from opacc_ray.errors import counted
+from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.report.facts import (
     GAP,
     Fact,
@@ -26,7 +27,7 @@ from opacc_ray.report.facts import (
     thousands,
     warned,
 )
-from opacc_ray.report.stated_numbers import metric_lines, slice_lines
+from opacc_ray.report.stated_numbers import metric_lines, metric_name, slice_lines
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, Basis, ChangedObjects, StatedEstimate
 from opacc_ray.runs.run_documents import DrawnRound, GoalProgress
 
@@ -67,7 +68,7 @@ def drawn(document: DrawnRound, *, with_page: bool) -> list[Line]:
             now += f", and {points(goal.looks[-1].cautious_half_width)} while so few failures are known"
         rounds = f"{counted(len(goal.sizes), 'round')}, {goal.total_labels} in all"
         more = f"about {counted(goal.labels_to_go, 'more label')} in {rounds}"
-        lines += facts(("goal", f"{asked}; {now}"), ("expected", more))
+        lines += facts(("goal", f"{number_of(goal)}{asked}; {now}{_in_slice(goal)}"), ("expected", more))
         lines.append(_detail("random", f"about {counted(goal.srs_labels, 'label')} by simple random sampling"))
         lines += _notes(goal)
     if with_page:
@@ -99,7 +100,7 @@ def checks(document: SpecChecks, spec: str) -> list[Line]:
 
 def label_budget(document: LabelBudget) -> list[Line]:
     """Describe how many labels a goal needs, and what that rests on."""
-    goal = points(document.half_width)
+    goal = number_of(document) + points(document.half_width)
     if document.reached:
         lines = facts(("reached", f"{goal} with {counted(document.labels, 'label')}; no more are needed"))
     else:
@@ -118,22 +119,25 @@ def label_budget(document: LabelBudget) -> list[Line]:
 
 def _basis_of_budget(document: LabelBudget) -> tuple[str, str]:
     """Return what a forecast of labels is based on, and the labels if that is wrong."""
-    accuracy, most = percent(document.accuracy), f"{document.most_labels} at most"
-    useless = f"{document.worthless_labels} labels if the confidence is useless, {most}"
+    value, most = percent(document.accuracy), document.most_labels
+    useless = f"{document.worthless_labels} labels if the confidence is useless" + (f", {most} at most" if most else "")
+    if document.if_predicted_labels is not None:
+        useless += f", {document.if_predicted_labels} if it is right about the examples without a label"
     if document.labels:
-        return f"{counted(document.labels, 'label')}, which estimate {accuracy}", ""
+        return f"{counted(document.labels, 'label')}, which estimate {value}", ""
     if document.basis == "guess":
-        return f"a rough guess of {accuracy} accuracy; there is no confidence", f"{document.most_labels} labels at most"
+        what = "accuracy" if document.metric == ACCURACY else metric_name(document.metric)
+        return f"a rough guess of {value} {what}; there is no confidence", f"{most} labels at most" if most else ""
     if document.basis == "history":
-        return f"labels of the history, which predict {accuracy}", useless.replace("the confidence", "the history")
-    return f"the model's confidence, corrected for usual overconfidence, which predicts {accuracy}", useless
+        return f"labels of the history, which predict {value}", useless.replace("the confidence", "the history")
+    return f"the model's confidence, corrected for usual overconfidence, which predicts {value}", useless
 
 
 def reached(goal: GoalProgress, run: str, track: str | None) -> list[Line]:
     """Describe a goal that is reached, and the interval to state."""
     labels, rounds = counted(goal.looks[-1].labels, "label"), counted(len(goal.looks), "round")
     return [
-        *facts(("reached", f"{points(goal.half_width)} with {labels} in {rounds}")),
+        *facts(("reached", f"{number_of(goal)}{points(goal.half_width)} with {labels} in {rounds}{_in_slice(goal)}")),
         Fact("estimate", in_a_line(stated(goal), goal.level, "valid although you stopped at it"), "result"),
         *_notes(goal),
         next_step("report", run, track=track),
@@ -143,9 +147,24 @@ def reached(goal: GoalProgress, run: str, track: str | None) -> list[Line]:
 def _notes(goal: GoalProgress) -> list[Fact]:
     found = [("note", goal.advice), ("note", goal.reason)]
     if goal.earlier_goals:
-        before = f"the goal was {points(goal.earlier_goals[-1])} before; if the labels made you change it"
+        last = goal.earlier_goals[-1]
+        before = (
+            f"the goal was {last if isinstance(last, str) else points(last)} before; if the labels made you change it"
+        )
         found.append(("note", f"{before}, state the interval of `opacc estimate` that is valid at any time"))
     return facts(*found)
+
+
+def number_of(document: GoalProgress | LabelBudget) -> str:
+    """Return the number that a goal is about, and a space; nothing for the accuracy."""
+    if document.by is None:
+        return "" if document.metric == ACCURACY else f"{metric_name(document.metric)} "
+    return f"{metric_name(document.metric)} by {document.by} "
+
+
+def _in_slice(goal: GoalProgress) -> str:
+    """Return which slice the numbers of a goal are of."""
+    return f" in {goal.slice}, which has the widest interval" if goal.slice and "=" not in (goal.by or "") else ""
 
 
 def points(half_width: float, digits: int = 3) -> str:

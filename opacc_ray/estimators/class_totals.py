@@ -19,7 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.estimators.accuracy_estimate import Estimate
-from opacc_ray.estimators.metrics import ACCURACY, AVERAGES, Metric, Totals, average, average_interval, estimate_of
+from opacc_ray.estimators.metrics import (
+    ACCURACY,
+    AVERAGES,
+    Metric,
+    Parts,
+    Totals,
+    average,
+    average_interval,
+    estimate_of,
+    slopes,
+)
 from opacc_ray.estimators.scores import Linear
 from opacc_ray.estimators.totals import Evidence, Share, Variable
 
@@ -65,6 +75,24 @@ class ClassTotals:
         if metric.name in AVERAGES:
             return self._averages(metric, level)
         return [self._noted(own.estimate(metric, level)) for own in self.of_class(c)]
+
+    def met(self, metric: Metric, c: int, level: float) -> list[float]:
+        """Return how many events the interval of a metric rests on, in each slice.
+
+        That is m of :mod:`opacc_ray.estimators.interim_analyses`. Totals T_k with half-widths h_k and m_k events (or
+        other labels, if these are fewer) move the metric by g_k·h_k each, so 1/(m + 1)² is the mean of 1/(m_k + 1)²
+        with the weights (g_k·h_k)².
+        """
+        if metric.name == ACCURACY:
+            return [_met([share], np.ones(1), level) for share in self.failures(self.slices, self.num_slices)]
+        wanted = range(self.num_classes) if metric.name in AVERAGES else [c]
+        by_class = [self.of_class(own) for own in wanted]
+        return [_met_of([own[s] for own in by_class], metric, level) for s in range(self.num_slices)]
+
+    def met_by_prediction(self, classes: Sequence[int], level: float) -> list[float]:
+        """Return what :meth:`met` returns of the accuracy among the examples predicted as some classes."""
+        shares = self.failures(self.classes, self.num_classes)
+        return [_met([shares[c]], np.ones(1), level) for c in classes]
 
     def by_prediction(self, level: float) -> list[Estimate]:
         """Return the accuracy among the examples predicted as each class."""
@@ -113,10 +141,10 @@ class ClassTotals:
         pairs = zip(self.failures(inside, self.num_slices), self._missed(c, outside, self.num_slices), strict=True)
         return [Totals(*pair) for pair in pairs]
 
-    def linear(self, number: Linear, c: int, level: float) -> Estimate:
+    def linear(self, number: Linear, c: int, level: float) -> tuple[Estimate, float]:
         """Return a number that is linear in failures, or in failures and misses of class ``c`` unless it is -1.
 
-        The groups have its coefficients.
+        The groups have its coefficients. The second value is as of :meth:`met`.
         """
         values, mean = self.labels.failure, np.ones(self.evidence.groups.num)
         if c >= 0:
@@ -128,7 +156,8 @@ class ClassTotals:
         value = number.base + share.value
         error = 0.0 if share.num >= share.size else float(self.evidence.variance(variable, everything, 1)[0]) ** 0.5
         ends = average_interval(value, error, share.num - 1, level, number.lowest)
-        return self._noted(estimate_of(value, *ends, level, share.num, number.lowest))
+        found = self._noted(estimate_of(value, *ends, level, share.num, number.lowest))
+        return found, _met([share], np.ones(1), level)
 
     # -- totals ---------------------------------------------------------------------------------------------
 
@@ -162,7 +191,7 @@ class ClassTotals:
         values = weight[here, self._truth, self.predicted]
         size = np.bincount(self.slices, weights=self.evidence.sizes, minlength=self.num_slices)
         error = size * np.sqrt(self.evidence.variance(Variable(values, mean, square), self.slices, self.num_slices))
-        num = np.bincount(here, minlength=self.num_slices).tolist()
+        num = [share.num for share in self.failures(self.slices, self.num_slices)]
         ends = [average_interval(own, err, n - 1, level) for (own, _), err, n in zip(found, error, num, strict=True)]
         rows = zip(found, ends, num, strict=True)
         return [self._noted(estimate_of(own, *both, level, n)) for (own, _), both, n in rows]
@@ -185,3 +214,20 @@ class ClassTotals:
     def _noted(self, found: Estimate) -> Estimate:
         reason = self.evidence.reason
         return found if reason is None else replace(found, design_based=False, reason=reason)
+
+
+def _met_of(totals: Sequence[Totals], metric: Metric, level: float) -> float:
+    """Return m of the mean of a metric over some classes."""
+    tp, fn = np.array([own.point() for own in totals]).T
+    size = Parts(*(np.array([own[k].size for own in totals]) for k in (0, 1)))
+    _, by_tp, by_fn = slopes(metric, tp, fn, size)
+    return _met([share for own in totals for share in own], np.column_stack([by_tp, by_fn]).ravel(), level)
+
+
+def _met(shares: Sequence[Share], slope: Array, level: float) -> float:
+    """Return m of a number that moves by ``slope`` (k,) with the totals of ``shares``."""
+    ends = np.array([share.interval(level) for share in shares])
+    weight = (slope * np.array([share.size for share in shares]) * (ends[:, 1] - ends[:, 0])) ** 2
+    met = np.array([max(min(share.events, share.num - share.events), 0.0) for share in shares])
+    total = float(weight.sum())
+    return float(np.sqrt(total / (weight / (met + 1) ** 2).sum())) - 1 if total > 0 else float(met.sum())

@@ -43,6 +43,7 @@ from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.interim_analyses import interim_level
 from opacc_ray.estimators.intervals import WEIGHTED, effective_number, hypergeometric, weighted_score_interval
 from opacc_ray.estimators.label_noise import widen
+from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.estimators.rounds import Outcome, Rounds, as_lists, is_binary, linear_estimator
 
 LEAST_OPINIONS = 10
@@ -81,13 +82,15 @@ class Circumstances(NamedTuple):
     ----------
     level : coverage of the reported interval.
     goal : half-width at which sampling stopped; None without such a rule.
-    earlier_goals : previous goals.
+    goal_of : the number whose interval it was.
+    earlier_goals : previous goals: half-widths of the accuracy, or texts.
     opinions : None without second opinions.
     """
 
     level: float
     goal: float | None = None
-    earlier_goals: tuple[float, ...] = ()
+    goal_of: str = ACCURACY
+    earlier_goals: tuple[float | str, ...] = ()
     opinions: SecondOpinions | None = None
 
     @property
@@ -112,11 +115,14 @@ class Circumstances(NamedTuple):
         return Statement(stated, tuple(allows_for), tuple(notes))
 
     def _stopping_notes(self, goal: float) -> list[str]:
-        notes = [f"Sampling stopped once the interval was within ±{goal:g}; the stated interval allows for that."]
+        of, them = ("", "interval allows") if self.goal_of == ACCURACY else (f" of {self.goal_of}", "intervals allow")
+        notes = [f"Sampling stopped once the interval{of} was within ±{goal:g}; the stated {them} for that."]
         if self.earlier_goals:
+            last = self.earlier_goals[-1]
+            before = last if isinstance(last, str) else f"±{last:g}"
             notes.append(
-                f"The goal was ±{self.earlier_goals[-1]:g} before; if it was changed because of what the labels show, "
-                "state the interval that holds at any time."
+                f"The goal was {before} before; if it was changed because of what the labels show, state the interval "
+                "that holds at any time."
             )
         return notes
 

@@ -79,6 +79,10 @@ class Share(Hashable, Protocol):
     def num(self) -> int:
         """Labels in the domain."""
 
+    @property
+    def events(self) -> float:
+        """Their sum of the variable."""
+
     def interval(self, level: float) -> Interval:
         """Return both ends at a confidence level."""
 

@@ -204,6 +204,7 @@ class AccuracyEstimate(Basis, StatedEstimate, SealedDocument):
     goal: float | None = Field(
         default=None, gt=0, description="half-width at which `opacc next --until` stopped; null if it did not stop"
     )
+    goal_of: str = Field(default="accuracy", description="number whose interval the goal was about, in words")
     by_design: StatedEstimate | None = Field(
         default=None, description="the accuracy with the interval of the sampling design alone"
     )

@@ -169,6 +169,9 @@ class RoundLook(Part):
 class GoalProgress(Part):
     """Progress towards a goal of `opacc next --until`, with a forecast of the labels."""
 
+    metric: str = Field(default="accuracy", description="the number that the goal is about, such as f1@defect")
+    by: str | None = Field(default=None, description="slices that the goal is about, or NAME=SLICE; null: the pool")
+    slice: str | None = Field(default=None, description="the one of these with the widest interval, which is stated")
     half_width: float = Field(gt=0, description="the goal: half the width of the interval")
     level: float = Field(gt=0, lt=1, description="confidence level of the interval at the goal")
     look_level: float = Field(
@@ -189,7 +192,14 @@ class GoalProgress(Part):
         ge=1, description="labels that a simple random sample would need in total, planned in advance"
     )
     advice: str | None = Field(description="one sentence if the goal is too expensive; otherwise null")
-    earlier_goals: list[float] = Field(description="earlier goals, in order")
+    earlier_goals: list[float | str] = Field(
+        description="earlier goals, in order: half-widths of the accuracy, or texts such as f1@defect ±0.02"
+    )
+
+    @property
+    def target(self) -> str:
+        """The number that the goal is about, in words."""
+        return self.metric if self.by is None else f"{self.metric} by {self.by}"
 
 
 class Goal(GoalProgress, SealedDocument):

@@ -14,6 +14,7 @@ from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.class_totals import ClassTotals, Labels
 from opacc_ray.estimators.design_evidence import DesignEvidence
+from opacc_ray.estimators.foreseen_evidence import RandomEvidence
 from opacc_ray.estimators.metric_comparison import Labelled, compare_metric, linearise
 from opacc_ray.estimators.metrics import ACCURACY, AVERAGES, Metric, find_place
 from opacc_ray.estimators.model_comparison import SeveralModels
@@ -24,7 +25,7 @@ from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.view import View
 from opacc_ray.samplers.neyman.regression import gather_evidence, uses_regression
 from opacc_ray.selection import Selection
-from opacc_ray.slices import Slicing
+from opacc_ray.slices import BY_PREDICTION, BY_TRUTH, Slicing
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.integer]
@@ -54,6 +55,17 @@ def evidence_of(
     return [own.since(first) for own in found] if first else found
 
 
+Gather = Callable[[Callable[[Array], Sequence[Groups]]], Sequence[Evidence]]
+"""Returns what is known of partitions of a pool, which a function makes from predicted failures p (N,)."""
+
+
+class Interim(NamedTuple):
+    """A number at an interim analysis."""
+
+    estimate: Estimate
+    met: float  # events that its interval rests on
+
+
 class MetricEstimates:
     """Numbers of one pool, model and sample.
 
@@ -64,6 +76,7 @@ class MetricEstimates:
     classes : C names of classes
     slicings : name -> slices of the pool
     view : the features of the pool, for rounds of `neyman`
+    gather : what is known of partitions of the pool; None: what the labels say
     """
 
     def __init__(
@@ -73,9 +86,10 @@ class MetricEstimates:
         classes: Sequence[str],
         slicings: Mapping[str, Slicing],
         view: View | None,
+        gather: Gather | None = None,
     ) -> None:
         self.sample, self.classes, self.slicings = sample, list(classes), slicings
-        self.predicted, self._view = predicted, view
+        self.predicted, self._view, self._gather = predicted, view, gather
 
     @cached_property
     def _evidence(self) -> dict[str | None, Evidence]:
@@ -97,8 +111,47 @@ class MetricEstimates:
         Raises SpecError or LabelError as :meth:`by_slice`, and DataError without the confidence that one is about.
         """
         if metric.judges_confidence:
-            return self._linear(metric, level)
+            return self._linear(metric, level).estimate
         return self.totals().estimate(metric, self.place_of(metric), level)[0]
+
+    def interim(self, metric: Metric, by: str | None, level: float) -> dict[str, Interim]:
+        """Return a metric of the pool (named ""), or in each slice of a name, with the events that each rests on.
+
+        Of classes it is the accuracy by prediction, or the recall by truth. Raises as :meth:`by_slice`.
+        """
+        if metric.judges_confidence and by is None:
+            return {"": self._linear(metric, level)}
+        if by == BY_TRUTH:
+            found = self.by_truth(level)
+            rows = [self.totals().met(Metric("recall"), self.classes.index(name), level)[0] for name in found]
+        elif by == BY_PREDICTION:
+            found, totals = self.by_prediction(level), self.totals()
+            rows = totals.met_by_prediction([self.classes.index(name) for name in found], level)
+        elif by is None:
+            totals, c = self.totals(), self.place_of(metric)
+            found, rows = {"": totals.estimate(metric, c, level)[0]}, totals.met(metric, c, level)
+        else:
+            found = self.by_slice(metric, by, level)
+            rows = self.totals(by).met(metric, self.place_of(metric), level)
+        return {name: Interim(own, met) for (name, own), met in zip(found.items(), rows, strict=True)}
+
+    def by_random_sample(self) -> "MetricEstimates":
+        """Return the same numbers as a simple random sample of as many labels is expected to state them."""
+        num = len(np.unique(np.concatenate([part.index for part in self.sample.selections])))
+        whole = _failures_by_group(self.totals())
+
+        def gather(groups: Callable[[Array], Sequence[Groups]]) -> list[Evidence]:
+            found = list[Evidence]()
+            for own in self._evidence_of(groups):
+                if own.groups.coefficient is None:
+                    failed = _failures_by_group(ClassTotals(own, self.totals().labels))
+                    found.append(RandomEvidence(own.groups, failed, failed, num, own.index))
+                else:
+                    share = whole / np.maximum(self.totals().evidence.sizes, 1)
+                    found.append(RandomEvidence.of(own.groups, share[self.predicted], num, own.index))
+            return found
+
+        return MetricEstimates(self.sample, self.predicted, self.classes, self.slicings, self._view, gather)
 
     def by_slice(self, metric: Metric, by: str, level: float) -> dict[str, Estimate]:
         """Return a metric in each slice of a name, each at the level.
@@ -129,7 +182,7 @@ class MetricEstimates:
         rows = zip(self.classes, totals.by_truth(level), totals.evidence.sizes.tolist(), strict=True)
         return {name: found for name, found, size in rows if size or found.n}
 
-    def _linear(self, metric: Metric, level: float) -> Estimate:
+    def _linear(self, metric: Metric, level: float) -> Interim:
         """Return a number that judges the confidence."""
         view, c = self._view, -1
         if view is None:
@@ -151,9 +204,11 @@ class MetricEstimates:
             return [Groups(self.predicted, len(self.classes), coefficient=number.coefficient)]
 
         evidence = self._evidence_of(groups)[0]
-        return ClassTotals(evidence, labels).linear(made[0], c, level)
+        return Interim(*ClassTotals(evidence, labels).linear(made[0], c, level))
 
     def _evidence_of(self, groups: Callable[[Array], Sequence[Groups]]) -> Sequence[Evidence]:
+        if self._gather is not None:
+            return self._gather(groups)
         return evidence_of(self.sample, groups, self._view, len(self.predicted))
 
     def place_of(self, metric: Metric) -> int:
@@ -168,6 +223,13 @@ class MetricEstimates:
     def _need_truth(self, what: str) -> None:
         if self.sample.truth is None:
             raise LabelError(f"{what} needs the true class of each label, and only outcomes are given: give the labels")
+
+
+def _failures_by_group(totals: ClassTotals) -> Array:
+    """Return the expected number of failures in each group, (G,)."""
+    num = totals.evidence.groups.num
+    share = [min(max(own.value, 0.0), 1.0) for own in totals.failures(np.arange(num), num)]
+    return np.array(share) * totals.evidence.sizes
 
 
 def compare_by(metric: Metric, models: Sequence[MetricEstimates], level: float) -> SeveralModels:

@@ -13,6 +13,9 @@ None of these is less than the number of labels for an interval without a failur
 Any other random method has V(n) = (1/n - 1/N)/(1/m - 1/N) · V(m). V(m) is the mean variance that its design states for
 some draws of m examples, whose outcomes are drawn by p.
 
+A metric, a slice or a class has the interval that its labels are expected to give
+(:mod:`opacc_ray.estimators.foreseen_evidence`), with π as neyman would draw n at once to serve it.
+
 p is the failure model's prediction before any label: the model's confidence, tempered, and the history. If it is right,
 `neyman` takes about as many labels as forecast. The model may be far worse than its confidence, and then only the last
 number is certain.
@@ -23,21 +26,27 @@ failures.
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from opacc_ray.designs.inclusion_probability import inclusion_probabilities
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.estimators.intervals import normal_quantile, zero_failure_bound
+from opacc_ray.estimators.accuracy_estimate import Estimate
+from opacc_ray.estimators.foreseen_evidence import ForeseenEvidence, RandomEvidence
+from opacc_ray.estimators.intervals import Value, normal_quantile, zero_failure_bound
 from opacc_ray.estimators.rounds import check_level
+from opacc_ray.estimators.totals import Evidence, Groups
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import NO_PREVIOUS, Previous, Task
+from opacc_ray.samplers.metric_estimates import MetricEstimates, Sample
 from opacc_ray.samplers.neyman.failure_model import Forecast
 from opacc_ray.samplers.select import select
+from opacc_ray.slices import Slicing
 
 TRIALS, LEAST_TRIAL = 20, 50
 """Draws of another method by which its variance is predicted, and their least size."""
@@ -110,6 +119,77 @@ def forecast_widths(
         [half(n, _variance(plan, n)) for n in labels],
         [half(n, share * (1 - share) * (1 / n - 1 / view.size)) for n in labels],
     )
+
+
+class NumberForecast:
+    """Expected half-widths of the interval of any number, from the model's confidence.
+
+    Parameters
+    ----------
+    view, parameters, history : as for :func:`forecast_labels`; the parameters serve the number
+    predicted : (N,) class of every example, 0 .. C - 1
+    classes : C names of classes
+    slicings : name -> slices of the pool
+    asked : chooses the number, or the part of it that decides, from numbers and a level
+    """
+
+    def __init__(
+        self,
+        view: View,
+        predicted: NDArray[np.integer],
+        classes: Sequence[str],
+        slicings: Mapping[str, Slicing],
+        asked: Callable[[MetricEstimates, float], Estimate],
+        parameters: neyman.Parameters,
+        history: History = NO_HISTORY,
+    ) -> None:
+        task = Task(1, parameters, NO_PREVIOUS, history=history)
+        self.view, self._plan, self._asked = view, neyman.plan(view, task), asked
+        self._pool = predicted, classes, slicings
+        self.price = 1 + neyman.price_of(task)
+
+    def estimate(self, num: int, level: float) -> Estimate:
+        """Return what ``num`` labels are expected to state."""
+        p, probability = self._plan.failure[0], self._plan.probability_of(num)
+        return self._asked(self._numbers(lambda own: ForeseenEvidence.of(own, p, probability), p), level)
+
+    def random_sample(self, num: int, level: float) -> Estimate:
+        """Return what a simple random sample of ``num`` labels is expected to state."""
+        p = self._plan.failure[0]
+        return self._asked(self._numbers(lambda own: RandomEvidence.of(own, p, num), p), level)
+
+    def labels(self, half_width: float, level: float) -> tuple[int, int, int]:
+        """Return the labels for an interval of ± ``half_width``: by neyman, if p is worthless, and at random."""
+        _check(half_width, level)
+
+        def first(expected: Callable[[int, float], Estimate]) -> int:
+            return _first(self.view.size, lambda num: _half(expected(num, level)) <= half_width)
+
+        own, by_srs = first(self.estimate), first(self.random_sample)
+        return own, min(math.ceil(self.price * by_srs), self.view.size), by_srs
+
+    def labels_if_predicted(self, half_width: float, level: float) -> int:
+        """Return the labels for such an interval if the confidence is right where no label is."""
+
+        def is_narrow(num: int) -> bool:
+            found = self.estimate(num, level)
+            second = found.if_predicted
+            return _half(found) <= half_width or (second is not None and _half(second) <= half_width)
+
+        return _first(self.view.size, is_narrow)
+
+    def _numbers(self, evidence: Callable[[Groups], Evidence], p: NDArray[np.float64]) -> MetricEstimates:
+        nothing = Sample([], [np.empty(0)], np.empty(0, dtype=np.int64))
+        return MetricEstimates(nothing, *self._pool, self.view, lambda groups: [evidence(own) for own in groups(p)])
+
+
+def _half(found: Value) -> float:
+    return (found.high - found.low) / 2
+
+
+def _first(size: int, is_enough: Callable[[int], bool]) -> int:
+    """Return the least number of labels that is enough, by halving."""
+    return 1 + bisect_left(range(1, size), True, key=is_enough)
 
 
 def forecast_method(

@@ -153,7 +153,12 @@ class Plan(NamedTuple):
     free: NDArray[np.int64]  # (N_r,) the other examples
     failure: tuple[Array, ...]  # of each model p (N_r,), that of the view first
     size: Array  # (N_r,) what π is proportional to
+    parts: tuple[NDArray[np.bool_], ...]  # (N_r,) each: parts that are labelled wholly if that is cheap
     probability: Array  # (N_r,) π
+
+    def probability_of(self, num: int) -> Array:
+        """Return π (N_r,) of a draw of ``num`` examples."""
+        return _probability(self.size, self.parts, num, len(self.labelled))
 
     @property
     def along(self) -> str:
@@ -253,11 +258,17 @@ def plan(view: View, task: Task) -> Plan:
     share = max(uniform_share(size, price, task.parameters.floor, own.effect) for own in served)
     size *= 1 - share
     size += share
-    most = CHEAP * (task.budget + len(labelled))
-    for part in [own.part for own in served if own.part is not None and own.part.sum() <= min(most, task.budget - 1)]:
-        size[part] = size.max() / SURE * task.budget
-    probability = inclusion_probabilities(size, task.budget)
-    return Plan(forecasts[0].signals, labelled, free, failure, size, probability)
+    parts = tuple(own.part for own in served if own.part is not None)
+    probability = _probability(size, parts, task.budget, len(labelled))
+    return Plan(forecasts[0].signals, labelled, free, failure, size, parts, probability)
+
+
+def _probability(size: Array, parts: Sequence[NDArray[np.bool_]], num: int, labelled: int) -> Array:
+    """Return π in proportion to ``size`` (n,), and 1 in each part that takes few of all labels."""
+    most = min(CHEAP * (num + labelled), num - 1)
+    for part in [own for own in parts if own.sum() <= most]:
+        size = np.where(part, size.max() / SURE * num, size)
+    return inclusion_probabilities(size, num)
 
 
 def _without(values: NDArray[Any], labelled: NDArray[np.int64]) -> NDArray[Any]:

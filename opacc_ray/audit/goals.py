@@ -1,0 +1,269 @@
+"""Goals of `opacc next --until`: whether the interval of a number is narrow enough, and how many labels it still takes.
+
+The accuracy, a metric, or either in slices or classes: the widest interval of these decides. Every number stops by the
+rule of :mod:`opacc_ray.estimators.interim_analyses`, with half the width of its own interval as h, and as m the events
+that this interval rests on (:meth:`opacc_ray.estimators.class_totals.ClassTotals.met`). Once a goal is reached, all
+numbers of the run are stated at the level of interim analyses, because the stop depends on the labels of all of them.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from opacc_ray.audit import verbs
+from opacc_ray.audit.accuracy import accuracy_of, circumstances_of, sample_of, whole_rounds, with_labels
+from opacc_ray.audit.run_numbers import RunNumbers, checked_metric, class_names, open_for_estimates
+from opacc_ray.errors import LabelError, SpecError, shown
+from opacc_ray.estimators.accuracy_estimate import Estimate, joined_reasons
+from opacc_ray.estimators.interim_analyses import InterimAnalysis, advice, analyse, forecast, interim_level, labels_for
+from opacc_ray.estimators.metrics import ACCURACY, Metric, parse_metric
+from opacc_ray.estimators.statement import baseline
+from opacc_ray.labels.labelled_rounds import LabelledRound, read_rounds, reason_of
+from opacc_ray.parts.view import View
+from opacc_ray.runs.run import Run
+from opacc_ray.runs.run_documents import Goal, RoundLook
+from opacc_ray.samplers.base import Report, unreported
+from opacc_ray.samplers.metric_estimates import Interim
+from opacc_ray.slices import BY_PREDICTION, BY_TRUTH, CROSSING, Slicing
+
+_OF_CLASSES = (BY_PREDICTION, BY_TRUTH)
+
+
+class Target(NamedTuple):
+    """The number that a goal is about."""
+
+    metric: Metric = Metric(ACCURACY)
+    by: str | None = None  # name of slices, "prediction" or "truth"
+    part: str | None = None  # one slice of these; None: the one with the widest interval
+
+    @property
+    def is_accuracy(self) -> bool:
+        """Whether it is the accuracy of the pool."""
+        return self.metric.name == ACCURACY and self.by is None
+
+    @property
+    def parts(self) -> str | None:
+        """Return what ``--by`` says."""
+        return self.by if self.part is None else f"{self.by}={self.part}"
+
+    def __str__(self) -> str:
+        return str(self.metric) if self.by is None else f"{self.metric} by {self.parts}"
+
+    def slicings(self, view: View) -> dict[str, Slicing]:
+        """Return the slices that it is about; raises SpecError if the pool does not have them."""
+        if self.by is None or self.by in _OF_CLASSES:
+            return {}
+        found = view.slicing(self.by)
+        if self.part is not None and self.part not in found.names:
+            few = ", ".join(found.names[:10]) + (", …" if len(found.names) > 10 else "")
+            raise SpecError(f"--by {self.parts}: {self.by} has no slice {shown(self.part)}; choose one of {few}")
+        return {self.by: found}
+
+    def choose(self, found: Mapping[str, Interim]) -> tuple[str, Interim]:
+        """Return the part that decides, and its name; of all, the one with the widest interval."""
+        if self.part is not None and self.part not in found:
+            raise SpecError(f"--by {self.parts}: there is no such class; choose one of {', '.join(found)}")
+        own = found if self.part is None else {self.part: found[self.part]}
+        return max(own.items(), key=lambda item: _look(item[1], 1).cautious_half_width)
+
+
+ACCURACY_OF_POOL = Target()
+
+
+def served(run: Run, target: Target) -> list[str]:
+    """Return the numbers that a draw for a goal serves: its metric, and the slices that it is in."""
+    found = [str(target.metric)] if target.metric.name != ACCURACY or target.by is None else []
+    if target.by is None:
+        return found
+    named = target.by in (*_OF_CLASSES, *run.spec.slice_names)
+    return found + ([target.by] if named else [name.strip() for name in target.by.split(CROSSING)])
+
+
+def read_goal(text: str | float) -> tuple[str, float]:
+    """Read a metric and half the width of its interval, ``"f1@defect ±0.02"``; raises SpecError for anything else."""
+    metric, _, width = str(text).strip().rpartition(" ")
+    try:
+        half_width = float(width.removeprefix("±"))
+    except ValueError:
+        half_width = math.nan
+    if not 0 < half_width < 1:
+        raise SpecError(f"{shown(text)}: give a half-width between 0 and 1, such as 0.02 or 'f1@defect ±0.02'")
+    return metric.strip() or ACCURACY, half_width
+
+
+def read_target(metric: str = ACCURACY, by: str | None = None) -> Target:
+    """Read what a goal is about; ``by`` is a name of slices or classes, or NAME=SLICE.
+
+    Raises SpecError for a metric that there is not, or that is not stated by these.
+    """
+    asked, (name, is_one, part) = parse_metric(metric), (by or "").partition("=")
+    found = Target(asked, name or None, part if is_one else None)
+    if found.by is not None and asked.judges_confidence:
+        raise SpecError(f"{metric} is stated of the whole pool only; remove --by {by}")
+    if found.by in _OF_CLASSES and asked.name != ACCURACY:
+        raise SpecError(f"{found}: by {found.by} there is the accuracy; remove {metric}, or give slices")
+    return found
+
+
+def goal_on_classes(target: Target, classes: Sequence[str] | None) -> Target:
+    """Return a target whose metric names its class; raises SpecError if there is no such class."""
+    return target._replace(metric=checked_metric(str(target.metric), classes))
+
+
+def target_of(run: Run, target: Target) -> Target:
+    """Return what a goal is about in a run; raises SpecError for a metric or a class that there is not."""
+    if run.spec.model.task == "regression" and (target.metric.name != ACCURACY or target.by in _OF_CLASSES):
+        raise SpecError(f"{target} needs classes, and this model is a regression; give ±W alone")
+    return goal_on_classes(target, class_names(run))
+
+
+def next_until(
+    run: Run,
+    half_width: float,
+    target: Target = ACCURACY_OF_POOL,
+    *,
+    budget: int | None = None,
+    method: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    replicates: int | None = None,
+    close: bool = False,
+    progress: Report = unreported,
+) -> Goal:
+    """Draw the next planned round, unless the goal is reached; keep the goal with the run.
+
+    A round of `neyman` serves the number of the goal, unless ``parameters`` name others. The other arguments are those
+    of :func:`opacc_ray.audit.verbs.next_round`. Raises as that and :func:`look_for_goal`.
+    """
+    target, given = target_of(run, target), dict(parameters or {})
+    goal = look_for_goal(run, half_width, target, close=close)
+    if goal.reached:
+        if close:
+            verbs.close(run)
+    else:
+        if not target.is_accuracy and (method or run.read_selection(run.rounds()[-1]).method) == "neyman":
+            given.setdefault("serve", served(run, target))
+        budget = goal.sizes[0] if budget is None else budget
+        verbs.next_round(
+            run, budget, method=method, parameters=given, replicates=replicates, close=close, progress=progress
+        )
+    run.write_goal(goal)
+    return goal
+
+
+def look_for_goal(
+    run: Run, half_width: float, target: Target = ACCURACY_OF_POOL, *, level: float = 0.95, close: bool = False
+) -> Goal:
+    """Decide whether the labels suffice for an interval of ``± half_width``, and forecast how many more it needs.
+
+    Only complete or closed rounds count; with ``close`` also a round that is about to be closed. Writes nothing. The
+    same labels and earlier goals give the same answer. Raises LabelError if there is no label or no complete round, or
+    ``half_width`` is not positive; SpecError if there is no such number.
+    """
+    rounds = read_rounds(run)
+    known = with_labels(run, rounds, partial=True)
+    whole, looks, estimate, plain, part = look_at(run, known, level, target, close=close)
+    pool_size = whole[0].selection.pool_size
+    ahead = forecast(looks, half_width, pool_size)
+    by_srs = labels_for(half_width, plain.labels, plain.half_width, pool_size)
+    there = sum(len(item.outcome) for item in known[len(whole) :])
+    low, high, notes = estimate.low, estimate.high, list[str]()
+    if target.is_accuracy:
+        said = circumstances_of(run, whole, level)._replace(goal=None).statement(estimate)
+        low, high, notes = said.estimate.low, said.estimate.high, list(said.notes)
+    return Goal(
+        metric=str(target.metric),
+        by=target.parts,
+        slice=part,
+        half_width=half_width,
+        level=level,
+        look_level=estimate.level,
+        reached=ahead.reached,
+        value=estimate.value,
+        low=low,
+        high=high,
+        reason=joined_reasons([reason_of(estimate.reason, rounds), *notes]),
+        looks=[
+            RoundLook(
+                round=item.number,
+                labels=one.labels,
+                half_width=one.half_width,
+                cautious_half_width=one.cautious_half_width,
+            )
+            for item, one in zip(whole, looks, strict=True)
+        ],
+        total_labels=ahead.total,
+        labels_to_go=0 if ahead.reached else max(1, ahead.total - looks[-1].labels - there),
+        sizes=list(ahead.sizes),
+        srs_labels=max(1, math.ceil(by_srs)),
+        advice=advice(ahead, by_srs, looks[-1], pool_size),
+        earlier_goals=list(dict.fromkeys(_earlier_goals(run, target, half_width))),
+    )
+
+
+class Looked(NamedTuple):
+    """Interim analyses of complete rounds."""
+
+    whole: list[LabelledRound]
+    looks: list[InterimAnalysis]  # after each of them
+    estimate: Estimate  # after the last one, at the level of interim analyses
+    plain: InterimAnalysis  # a simple random sample with as many labels
+    part: str | None = None  # the slice that decides
+
+
+def look_at(
+    run: Run,
+    known: Sequence[LabelledRound],
+    level: float,
+    target: Target = ACCURACY_OF_POOL,
+    *,
+    close: bool = False,
+) -> Looked:
+    """Analyse the labels after every complete round; raises LabelError without one. ``close`` counts all of them."""
+    whole = list(known) if close else whole_rounds(known)
+    if not whole:
+        raise LabelError(
+            f"round {known[0].number} of {run.title} needs {len(known[0].missing)} labels, and only complete "
+            "rounds count; import them, or give --close to continue without them"
+        )
+    if not target.is_accuracy:
+        return _look_at_number(run, whole, level, target)
+    own = partial(accuracy_of, run)  # the estimate that the run reports
+    found = [analyse(*sample_of(whole[:k]), level, own) for k in range(1, len(whole) + 1)]
+    estimate = found[-1][1]
+    plain = baseline(*sample_of(whole), replace(estimate, level=level))
+    by_srs = InterimAnalysis(plain.n, max(plain.high - plain.low, 1e-9) / 2, found[-1][0].met)
+    return Looked(whole, [item for item, _ in found], estimate, by_srs)
+
+
+def _look_at_number(run: Run, whole: list[LabelledRound], level: float, target: Target) -> Looked:
+    looks, own_level = list[InterimAnalysis](), interim_level(level)
+    with open_for_estimates(run, sample_of(whole)[0]) as view:
+        slicings = target.slicings(view)
+        for k in range(1, len(whole) + 1):
+            numbers = RunNumbers(run, whole[:k], whole[:k], view, slicings).estimates
+            labels = len(np.unique(np.concatenate([item.known.index for item in whole[:k]])))
+            part, found = target.choose(numbers.interim(target.metric, target.by, own_level))
+            looks.append(_look(found, labels))
+        plain = numbers.by_random_sample().interim(target.metric, target.by, level)
+    return Looked(whole, looks, found.estimate, _look(plain.get(part, found), labels), part or None)
+
+
+def _look(found: Interim, labels: int) -> InterimAnalysis:
+    return InterimAnalysis(labels, max(found.estimate.high - found.estimate.low, 1e-9) / 2, found.met)
+
+
+def _earlier_goals(run: Run, target: Target, half_width: float) -> Iterator[float | str]:
+    """Yield the other goals so far: half-widths of the accuracy, texts of other numbers."""
+    now = _goal_text(str(target), half_width)
+    for number in run.rounds():
+        goal = run.read_goal(number)
+        if goal:
+            yield from (own for own in (*goal.earlier_goals, _goal_text(goal.target, goal.half_width)) if own != now)
+
+
+def _goal_text(target: str, half_width: float) -> float | str:
+    return half_width if target == ACCURACY else f"{target} ±{half_width:g}"

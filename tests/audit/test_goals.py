@@ -1,0 +1,221 @@
+"""Rounds until the interval of a metric, a slice or a class is narrow enough, and how many labels that takes."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from parts_run import CLASSES, CONFIDENCE, PREDICTION, TRUTH, label, labelled, spec_of, write_table
+from written_run import write_run
+
+from opacc_ray.audit import accuracy, goals
+from opacc_ray.audit.label_budget import label_budget, label_budget_of_table
+from opacc_ray.audit.status import status
+from opacc_ray.cli.main import main
+from opacc_ray.errors import SpecError
+from opacc_ray.estimators.interim_analyses import interim_level
+from opacc_ray.notebook import Audit
+from opacc_ray.runs.run import Run
+
+DEFECT = goals.read_target("recall@defect")
+BY_CAMERA = goals.read_target("accuracy", "camera")
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_table(tmp_path_factory.mktemp("pool"))
+
+
+@pytest.fixture(params=["neyman", "srs"])
+def run(request: pytest.FixtureRequest, table: Path, tmp_path: Path) -> Run:
+    return labelled(spec_of(table, tmp_path, request.param))
+
+
+# -- until -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("text", "by"), [("recall@defect ±0.12", None), ("±0.2", "camera"), ("f1@fine 0.04", None)])
+def test_rounds_are_drawn_until_the_interval_of_the_number_is_narrow_enough(
+    text: str, by: str | None, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--until", text, *(["--by", by] if by else [])]
+    half_width = goals.read_goal(text)[1]
+    for _ in range(8):
+        assert main(["next", run.uri, *options, "--json"]) == 0
+        answer = json.loads(capsys.readouterr().out)
+        goal = answer["goal"]
+        if answer["reached"]:
+            break
+        assert answer["n"] == goal["sizes"][0]
+        label(run)
+    assert goal["looks"][-1]["cautious_half_width"] <= half_width < goal["looks"][-2]["cautious_half_width"]
+    assert (goal["metric"], goal["by"]) == (goals.read_goal(text)[0], by)
+    assert (goal["slice"] is None) == (by is None)
+    serve = run.read_selection(run.rounds()[-1]).parameters.get("serve")
+    assert serve in (None, {"recall@defect ±0.12": ["recall@0"], "f1@fine 0.04": ["f1@1"]}.get(text, ["camera"]))
+
+
+def test_the_interval_at_the_goal_is_the_one_that_the_estimate_states(run: Run) -> None:
+    goal = goals.next_until(run, 0.45, DEFECT)
+    assert goal.reached
+    found = accuracy.estimate(run, metrics=["recall@defect"], by=["camera"])
+    stated = found.metrics["recall@defect"]
+    assert (stated.low, stated.high, stated.level) == (goal.low, goal.high, 0.95)
+    assert (found.goal, found.goal_of) == (0.45, "recall@defect")
+    assert found.allows_for == ["stopping"]
+    assert found.notes == [
+        "Sampling stopped once the interval of recall@defect was within ±0.45; the stated intervals allow for that."
+    ]
+    strict = goals.look_for_goal(run, 0.45, DEFECT, level=interim_level(0.95))
+    assert strict.high - strict.low > goal.high - goal.low
+    assert status(run).estimate_is_current
+    goals.next_until(run, 0.5, DEFECT)
+    assert not status(run).estimate_is_current
+
+
+def test_of_slices_the_one_with_the_widest_interval_decides_or_the_one_that_is_named(run: Run) -> None:
+    found = accuracy.estimate(run, level=interim_level(0.95), by=["camera"], metrics=["accuracy"], keep=False)
+    widths = {name: one.high - one.low for name, one in found.by_slice[0].slices.items()}
+    goal = goals.look_for_goal(run, 0.1, BY_CAMERA)
+    assert goal.slice == max(widths, key=widths.__getitem__) == "shed"
+    north = goals.look_for_goal(run, 0.1, goals.read_target("accuracy", "camera=north"))
+    assert north.slice == "north"
+    assert north.looks[-1].half_width == pytest.approx(widths["north"] / 2)
+    with pytest.raises(SpecError, match=r'camera has no slice "east"; choose one of north, shed, south'):
+        goals.look_for_goal(run, 0.1, goals.read_target("accuracy", "camera=east"))
+    with pytest.raises(SpecError, match="no slices 'lens'"):
+        goals.look_for_goal(run, 0.1, goals.read_target("accuracy", "lens"))
+
+
+@pytest.mark.parametrize("by", ["prediction", "truth"])
+def test_goals_hold_in_every_class(by: str, run: Run) -> None:
+    goal = goals.look_for_goal(run, 0.1, goals.read_target("accuracy", by))
+    found = accuracy.estimate(run, level=interim_level(0.95), keep=False)
+    own = found.by_predicted_class if by == "prediction" else found.by_true_class
+    widths = {name: (one.high - one.low) / 2 for name, one in own.items()}
+    assert goal.looks[-1].half_width == pytest.approx(widths[goal.slice])
+    assert goal.looks[-1].cautious_half_width >= max(widths.values())
+
+
+def test_few_events_of_the_number_itself_ask_for_caution(run: Run) -> None:
+    goal, plain = (goals.look_for_goal(run, 0.1, own).looks[-1] for own in (DEFECT, goals.ACCURACY_OF_POOL))
+    ratio = goal.cautious_half_width / goal.half_width
+    assert 1 < plain.cautious_half_width / plain.half_width < ratio <= np.sqrt(2)
+
+
+def test_a_goal_that_was_another_number_before_is_reported(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["next", run.uri, "--until", "recall@defect ±0.45"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("reached   recall of defect ±45 points with 60 labels in 1 round\n")
+    assert main(["next", run.uri, "--until", "0.4"]) == 0
+    assert "the goal was recall@defect ±0.45 before" in capsys.readouterr().out
+    assert main(["log", run.uri]) == 0
+    assert "goal recall@defect ±0.45 reached" in capsys.readouterr().out
+
+
+def test_python_draws_until_a_goal_like_the_command(run: Run) -> None:
+    audit = Audit(run)
+    drawn = audit.next(until="accuracy ±0.15", by="camera=south", budget=9)
+    assert drawn is not None
+    assert len(drawn) == 9
+    label(run)
+    assert audit.next(until=0.4) is None
+    with pytest.raises(SpecError, match="give a budget, or until"):
+        audit.next()
+
+
+@pytest.mark.parametrize(
+    ("metric", "by", "told"),
+    [
+        ("recall@dent", None, 'has the class "dent"'),
+        ("brier", "camera", "brier is stated of the whole pool only"),
+        ("macro_f1", "truth", "by truth there is the accuracy"),
+        ("kappa", None, "metric 'kappa': choose one of"),
+    ],
+)
+def test_numbers_that_there_are_not_are_refused(metric: str, by: str | None, told: str, run: Run) -> None:
+    with pytest.raises(SpecError, match=told):
+        goals.next_until(run, 0.1, goals.read_target(metric, by))
+
+
+def test_a_regression_has_goals_of_its_score_only(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "mine", np.linspace(0, 1, 300), task="regression", error_scale=1.0)
+    with pytest.raises(SpecError, match="accuracy by truth needs classes, and this model is a regression"):
+        label_budget(run, 0.1, goals.read_target("accuracy", "truth"))
+
+
+@pytest.mark.parametrize("text", ["f1@defect", "f1@defect ±2", "±0", ""])
+def test_goals_without_a_half_width_are_refused(text: str, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["next", run.uri, "--until", text]) == 2
+    assert "give a half-width between 0 and 1, such as 0.02" in capsys.readouterr().err
+    with pytest.raises(SpecError, match="give a half-width between 0 and 1"):
+        goals.read_goal(text)
+
+
+# -- budget ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", [None, "camera=south", "prediction"])
+def test_before_any_label_the_budget_is_where_the_expected_interval_is_narrow(
+    by: str | None, table: Path, tmp_path: Path
+) -> None:
+    run = Run.open(labelled(spec_of(table, tmp_path)).uri).along("unlabelled")
+    target = goals.read_target("accuracy" if by else "recall@defect", by)
+    found, wide = label_budget(run, 0.1, target), label_budget(run, 0.2, target)
+    assert wide.total_labels < found.total_labels <= found.srs_labels <= found.worthless_labels
+    assert (found.labels, found.basis, found.by, found.most_labels) == (0, "confidence", by, None)
+    assert sum(found.sizes) == found.total_labels
+    points = found.course.points
+    assert next(one.labels for one in points if one.half_width <= 0.1) >= found.total_labels
+    assert max(one.labels for one in points if one.half_width > 0.1) < found.total_labels
+
+
+def test_the_forecast_is_about_what_the_labels_state(table: Path, tmp_path: Path) -> None:
+    """So many labels, drawn for the number, give about the interval that was asked."""
+    run = labelled(spec_of(table, tmp_path, sample={"method": "neyman", "budget": 20, "serve": ["f1@fine"]}))
+    fresh = run.along("fresh")
+    target = goals.read_target("f1@fine")
+    asked = label_budget(fresh, 0.05, target)
+    goal = goals.next_until(run, 0.05, target, budget=asked.total_labels - 20)
+    label(run)
+    goal = goals.look_for_goal(run, 0.05, target)
+    assert goal.looks[-1].half_width == pytest.approx(0.05, rel=0.4)
+    true = 2 * ((PREDICTION == 1) & (TRUTH == 1)).sum() / ((PREDICTION == 1).sum() + (TRUTH == 1).sum())
+    assert goal.low <= true <= goal.high
+
+
+def test_after_a_round_the_budget_is_that_of_the_goal(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    for target, text in ((DEFECT, ["recall@defect ±0.1"]), (BY_CAMERA, ["0.1", "--by", "camera"])):
+        found, goal = label_budget(run, 0.1, target), goals.look_for_goal(run, 0.1, target)
+        assert (found.total_labels, found.srs_labels) == (goal.total_labels, goal.srs_labels)
+        assert found.course.points[0].half_width == goal.looks[0].half_width
+        assert main(["budget", run.uri, "--until", *text]) == 0
+        out = capsys.readouterr().out
+        assert out.startswith("goal      " + ("recall of defect ±10" if target == DEFECT else "accuracy by camera ±10"))
+        assert "60 labels, which estimate" in out
+    with pytest.raises(
+        SpecError, match="--method forecasts the accuracy of the pool only; remove it for recall@defect"
+    ):
+        label_budget(run, 0.1, DEFECT, method="srs")
+
+
+def test_a_file_of_predictions_has_a_budget_for_any_number(tmp_path: Path) -> None:
+    rows = zip(PREDICTION, CONFIDENCE, strict=True)
+    table = tmp_path / "answers.csv"
+    table.write_text("prediction,confidence\n" + "".join(f"{CLASSES[c]},{sure}\n" for c, sure in rows))
+    found = label_budget_of_table(str(table), 0.08, goals.read_target("f1@scratch"))
+    assert (found.metric, found.labels) == ("f1@scratch", 0)
+    assert found.total_labels < found.srs_labels
+    by_class = label_budget_of_table(str(table), 0.08, goals.read_target("accuracy", "prediction"))
+    assert by_class.total_labels > found.total_labels
+    with pytest.raises(SpecError, match="no slices 'camera'"):
+        label_budget_of_table(str(table), 0.08, BY_CAMERA)
+
+
+def test_a_rare_class_has_a_budget_for_either_statement(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    score = np.where(rng.random(20_000) < 0.003, 0.9, 0.0001)
+    rows = "".join(f"{i},{'yes' if s > 0.5 else 'no'},{max(s, 1 - s):.5f}\n" for i, s in enumerate(score))
+    (tmp_path / "pairs.csv").write_text("id,prediction,confidence\n" + rows)
+    found = label_budget_of_table(str(tmp_path / "pairs.csv"), 0.1, goals.read_target("recall@yes"))
+    assert found.if_predicted_labels < found.total_labels / 3
