@@ -102,6 +102,7 @@ def estimate(
 def _stated(numbers: RunNumbers, asked: Asked, level: float, costs: Costs | None, assist: bool) -> AccuracyEstimate:
     run, rounds, known = numbers.run, numbers.rounds, numbers.known
     sample, circumstances = sample_of(known), circumstances_of(run, known, level)
+    others = numbers.fields(asked, circumstances.own_level)  # first: their fit of the failures serves the accuracy
     by_design = accuracy_of(run, *sample, level, numbers.view)
     found = by_design
     if circumstances.goal is not None:
@@ -123,7 +124,7 @@ def _stated(numbers: RunNumbers, asked: Asked, level: float, costs: Costs | None
         mean_cost=None if costs is None else _mean_cost(numbers, said.estimate, costs, circumstances.own_level),
         label_noise=_label_noise(rounds, circumstances, found),
         warnings=warnings_of(run, rounds),
-        **numbers.fields(asked, circumstances.own_level),
+        **others,
     )
 
 

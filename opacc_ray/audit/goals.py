@@ -138,17 +138,22 @@ def next_until(
     A round of `neyman` serves the number of the goal, unless ``parameters`` name others. The other arguments are those
     of :func:`opacc_ray.audit.verbs.next_round`. Raises as that and :func:`look_for_goal`.
     """
-    target, given = target_of(run, target), dict(parameters or {})
+    target = target_of(run, target)
     goal = look_for_goal(run, half_width, target, close=close)
     if goal.reached:
         if close:
             verbs.close(run)
     else:
-        if not target.is_accuracy and (method or run.read_selection(run.rounds()[-1]).method) == "neyman":
-            given.setdefault("serve", served(run, target))
-        budget = goal.sizes[0] if budget is None else budget
+        by_neyman = (method or run.read_selection(run.rounds()[-1]).method) == "neyman"
         verbs.next_round(
-            run, budget, method=method, parameters=given, replicates=replicates, close=close, progress=progress
+            run,
+            goal.sizes[0] if budget is None else budget,
+            method=method,
+            parameters=parameters,
+            replicates=replicates,
+            serve=served(run, target) if by_neyman and not target.is_accuracy else None,
+            close=close,
+            progress=progress,
         )
     run.write_goal(goal)
     return goal

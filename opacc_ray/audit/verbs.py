@@ -55,6 +55,9 @@ from opacc_ray.spec import Spec
 
 log = logging.getLogger(__name__)
 
+NAMES_SERVED = "names_served"
+"""Fact of a selection: a caller named the numbers that it serves."""
+
 ExtractionSlot = Callable[[Sequence[Stage]], AbstractContextManager[None]]
 """Context of an extraction, which may wait for other runs when it is entered."""
 
@@ -138,6 +141,7 @@ class Choice(NamedTuple):
     parameters: Mapping[str, Any]
     seed: int
     replicates: int | None
+    names_served: bool = False  # whether a caller named the numbers that it serves, which later rounds then serve too
 
     def matches(self, selection: Selection) -> bool:
         """Whether a selection has these arguments, as far as that is visible without drawing it again."""
@@ -173,7 +177,8 @@ def select(
     earlier = read_rounds(run)[:-1] if number > 1 else []
     before = run.num_draws(number)
     drawn_with = run.spec.drawn_with(method, parameters)
-    choice = Choice(method, budget, drawn_with, run.spec.seed if seed is None else seed, replicates)
+    own_seed = run.spec.seed if seed is None else seed
+    choice = Choice(method, budget, drawn_with, own_seed, replicates, "serve" in parameters)
     selection, replaced = _choose(run, choice, earlier, progress), None
     if number in run.rounds():
         replaced = run.read_selection(number)
@@ -229,13 +234,16 @@ def next_round(
     method: str | None = None,
     parameters: Mapping[str, Any] | None = None,
     replicates: int | None = None,
+    serve: Sequence[str] | None = None,
     close: bool = False,
     progress: Report = unreported,
 ) -> Selection:
     """Draw a further round with all labels so far.
 
     Method, parameters and number of replicates are those of the last round unless given; another method starts with its
-    own defaults. ``replicates=0`` continues without them. ``close`` gives up the missing labels of the last round: they
+    own defaults. `neyman` serves the numbers of the spec, also where these have changed, unless a ``serve`` was given
+    among the parameters of this round or an earlier one; the argument ``serve`` is for this round only.
+    ``replicates=0`` continues without them. ``close`` gives up the missing labels of the last round: they
     count as not drawn, and their examples may be drawn again. ``progress(done, total)`` counts chosen examples.
 
     Raises
@@ -259,14 +267,20 @@ def next_round(
         )
     refuse_empty_strata(run, last)
     before, given = last.selection, dict(parameters or {})
+    names_served = "serve" in given
     if method in (None, before.method):
-        if "serve" in given:
+        kept, replicates = dict(before.parameters), before.design.num_replicates if replicates is None else replicates
+        if names_served or not before.facts.get(NAMES_SERVED):
+            kept.pop("serve", None)
             given = run.spec.drawn_with(before.method, given)
-        given = before.parameters | given
-        replicates = before.design.num_replicates if replicates is None else replicates
+        else:
+            names_served = True
+        given = kept | given
     else:
         given = run.spec.drawn_with(str(method), given)
-    choice = Choice(method or before.method, budget, given, before.seed, replicates or None)
+    if serve is not None and "serve" not in (parameters or {}):
+        given |= run.spec.drawn_with(method or before.method, {"serve": list(serve)})
+    choice = Choice(method or before.method, budget, given, before.seed, replicates or None, names_served)
     selection = _choose(run, choice, rounds, progress)
     _write_round(run, selection, labelled, closing=partial(_given_up, last))
     return selection
@@ -289,7 +303,8 @@ def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress
     else:
         with feature_store.open_view(run, needs, parameters.optional_features, parameters.instead) as view:
             chosen = draw(view, [item.outcome for item in known], history)
-    return replace(chosen, round=len(earlier) + 1)
+    facts = dict(chosen.facts) | ({NAMES_SERVED: True} if choice.names_served else {})
+    return replace(chosen, round=len(earlier) + 1, facts=facts)
 
 
 def _write_round(

@@ -9,14 +9,16 @@ import pytest
 from parts_run import CAMERA, CLASSES, CONFIDENCE, IDS, PREDICTION, TRUTH, N, label, labelled, spec_of, write_table
 
 import opacc_ray as opacc
-from opacc_ray.audit import accuracy, verbs
+from opacc_ray.audit import accuracy, goals, verbs
 from opacc_ray.cli import texts
 from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.errors import SpecError
 from opacc_ray.labels import label_actions
+from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.notebook import Audit
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, IfPredicted
 from opacc_ray.runs.run import Run
+from opacc_ray.samplers.neyman import regression
 from opacc_ray.spec import parse_spec
 
 
@@ -59,6 +61,38 @@ def test_metrics_and_slices_of_the_spec_are_those_in_memory(method: str, table: 
         assert one.low_together <= one.low <= one.high <= one.high_together
     assert not own.slices["shed"].tells
     assert AccuracyEstimate.from_bytes(found.to_bytes(), "estimate") == found
+
+
+def test_a_changed_first_metric_is_what_the_next_round_serves_unless_another_was_named(
+    table: Path, tmp_path: Path
+) -> None:
+    run = labelled(spec_of(table, tmp_path, metrics=[{"recall": "scratch"}]))
+    run = verbs.run(spec_of(table, tmp_path, metrics=[{"f1": "defect"}]))
+    assert run.rounds() == [1]
+    assert verbs.next_round(run, 10).parameters["serve"] == ["f1@0"]
+    label(run)
+    assert verbs.next_round(run, 10, serve=["camera"]).parameters["serve"] == ["camera"]
+    label(run)
+    assert verbs.next_round(run, 10).parameters["serve"] == ["f1@0"]
+    label(run)
+    named = verbs.next_round(run, 10, parameters={"serve": ["prediction"]})
+    assert named.parameters["serve"] == ["prediction"]
+    label(run)
+    run = verbs.run(spec_of(table, tmp_path))
+    assert verbs.next_round(run, 10).parameters["serve"] == ["prediction"]
+
+
+def test_an_estimate_fits_the_failure_model_once(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = labelled(spec_of(table, tmp_path, metrics=["macro_f1"]))
+    goals.next_until(run, 0.45)
+    assert run.reached_goal() is not None
+    fits, fit = [], regression.fit
+    monkeypatch.setattr(regression, "fit", lambda *given: fits.append(1) or fit(*given))
+    found = accuracy.estimate(run, by=["camera"])
+    assert len(fits) == 1
+    alone = accuracy.accuracy_of(run, *accuracy.sample_of(read_rounds(run)), 0.9525)
+    assert len(fits) == 2
+    assert (found.value, found.low, found.high) == (alone.value, alone.low, alone.high)
 
 
 def test_first_metric_is_what_every_round_serves(table: Path, tmp_path: Path) -> None:

@@ -32,8 +32,8 @@ biased, for they depend on which examples were drawn.
 Legend: N pool, n labels, f = 1 - outcome, p predicted failure, π inclusion probability.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,8 @@ from opacc_ray.selection import Selection
 
 Array = NDArray[np.float64]
 
+_COMBINED = "share of failures by regression"
+
 UNTRUSTED, TRUSTED = 12, 32
 """Numbers of labels at which λ is 0 and 1."""
 
@@ -66,6 +68,21 @@ class FittedRound(NamedTuple):
     labelled: Array  # (n_t,) p of each label
     probability: Array  # (n_t,) π of each label
     leverage: Array  # (n_t,) h, in [0, 1)
+
+
+class FittedSums(NamedTuple):
+    """What the accuracy needs of a fitted round."""
+
+    predicted: float  # Σp
+    spread: float  # Σp(1 - p)(1/π - 1)
+    labelled: Array  # (n_t,) p of each label
+    leverage: Array  # (n_t,) h
+
+    @classmethod
+    def of(cls, part: FittedRound) -> Self:
+        """Return the sums over the examples that the round was drawn from."""
+        p = part.failure
+        return cls(float(p.sum()), float((p * (1 - p) * part.odds).sum()), part.labelled, part.leverage)
 
 
 class Fit(NamedTuple):
@@ -102,8 +119,12 @@ def combine_by_regression(
     view: View, selections: Sequence[Selection], outcomes: Sequence[Outcome], history: History = NO_HISTORY
 ) -> CombinedRounds:
     """Estimate the share of failures in the pool; raises LabelError as :func:`regression_estimate`."""
-    found = fit(view, selections, outcomes, history)
-    return _combined(selections, outcomes, found)
+
+    def combined() -> CombinedRounds:
+        found = fit(view, selections, outcomes, history)
+        return _combined(selections, outcomes, found.trust, [FittedSums.of(part) for part in found.rounds])
+
+    return view.once(_COMBINED, _key(selections, outcomes, history), combined)
 
 
 def gather_evidence(
@@ -115,23 +136,35 @@ def gather_evidence(
 ) -> list[PredictedEvidence]:
     """Return what the rounds say of each of several partitions of the pool, made from p (N,) of every example.
 
-    Raises LabelError as :func:`regression_estimate`.
+    The view keeps the share of failures in the pool, so that the accuracy needs no further fit. Raises LabelError as
+    :func:`regression_estimate`.
     """
     found, before = fit(view, selections, outcomes, history), labelled_before(selections)
-    partitions, labels = groups(found.failure), list[RoundLabels]()
+    partitions, labels, fitted = groups(found.failure), list[RoundLabels](), list[FittedSums]()
     sums: list[list[GroupSums]] = [[] for _ in partitions]
     start = 0
     for places, part in zip(before, found.rounds, strict=True):
         end = start + len(part.labelled)
         labels.append(RoundLabels(slice(start, end), places, part.labelled, part.probability, part.leverage))
+        fitted.append(FittedSums.of(part))
         for own, into in zip(partitions, sums, strict=True):
             into.append(own.sums(part.free, part.failure, part.odds))
         start = end
+    key = _key(selections, outcomes, history)
+    view.once(_COMBINED, key, lambda: _combined(selections, outcomes, found.trust, fitted))
     index, weights = np.concatenate([part.index for part in selections]), round_weights(selections)
     return [
         PredictedEvidence(own, own.sizes(), index, tuple(labels), tuple(found_sums), found.trust, weights)
         for own, found_sums in zip(partitions, sums, strict=True)
     ]
+
+
+def _key(selections: Sequence[Selection], outcomes: Sequence[Outcome], history: History) -> Hashable:
+    """Return all that decides a fit on a pool."""
+    rounds = tuple(
+        (part.index.tobytes(), np.asarray(own).tobytes()) for part, own in zip(selections, outcomes, strict=True)
+    )
+    return rounds, tuple(str(part.parameters) for part in selections), history
 
 
 def fit(view: View, selections: Sequence[Selection], outcomes: Sequence[Outcome], history: History = NO_HISTORY) -> Fit:
@@ -174,18 +207,20 @@ def _fitted(
     return FittedRound(plan.free, p, odds, p[places], probability[places], share * leverage)
 
 
-def _combined(selections: Sequence[Selection], outcomes: Sequence[Outcome], found: Fit) -> CombinedRounds:
+def _combined(
+    selections: Sequence[Selection], outcomes: Sequence[Outcome], trust: float, fitted: Sequence[FittedSums]
+) -> CombinedRounds:
     """Return the share of failures in the whole pool."""
     sure, before = known_outcomes(selections, outcomes), labelled_before(selections)
-    failure, left, share = 1 - np.concatenate(outcomes), shares_left(selections), found.trust
+    failure, left = 1 - np.concatenate(outcomes), shares_left(selections)
     rounds, variances = list[RoundEstimate](), list[float]()
-    for t, (selection, outcome, part) in enumerate(zip(selections, outcomes, found.rounds, strict=True)):
-        design, error, p = selection.design, 1 - outcome - part.labelled, part.failure
-        variances.append(float((p * (1 - p) * part.odds).sum()) / sure.pool_size**2)
-        mean = float(p.sum()) / (left[t] * sure.pool_size) + float(design.mean(error))
+    for t, (selection, outcome, part) in enumerate(zip(selections, outcomes, fitted, strict=True)):
+        design, error = selection.design, 1 - outcome - part.labelled
+        variances.append(part.spread / sure.pool_size**2)
+        mean = part.predicted / (left[t] * sure.pool_size) + float(design.mean(error))
         error /= np.sqrt(1 - part.leverage)
         rounds.append(RoundEstimate(mean, float(design.variance(error)), design.effects, part.labelled, error, True))
-    weight = share * weights_by_variance(variances) + (1 - share) * round_weights(selections)
+    weight = trust * weights_by_variance(variances) + (1 - trust) * round_weights(selections)
     known = np.array([float(failure[places].sum()) / sure.pool_size for places in before])
     value = float(weight @ (known + left * np.array([part.share for part in rounds])))
     return CombinedRounds(value, rounds, weight * left, sure)
