@@ -1,4 +1,4 @@
-"""Write spec.md, methods.md and study.md of docs/ from the models and dataclasses: ``python docs/write_pages.py``."""
+"""Write the generated pages of docs/ from models and dataclasses: ``python docs/write_pages.py``."""
 
 import inspect
 import json
@@ -8,6 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from opacc_ray.audit.estimate_views import VIEWS
+from opacc_ray.audit.table_columns import TABLES
 from opacc_ray.cli.explanations import Key, MethodEntry, keys_of, list_methods
 from opacc_ray.spec import Spec
 from opacc_ray.study.cases import ALIASES
@@ -59,6 +61,18 @@ shuffle: [confidence]                                       # a control: nothing
 output: study
 ```
 """
+TABLES_PAGE = """# Every column of exported tables
+
+*For those who read results in SQL, in a notebook or in a dashboard.*
+
+Written by `make docs-pages` from `opacc_ray/audit/`. `opacc export RUN --to URI` writes these tables as Parquet
+files, this dictionary as `dictionary.csv`, and the views as `views.sql`
+([how to](lakes.md#results-back-into-the-lake)). Each column has its meaning as metadata, `comment`.
+"""
+VIEWS_PAGE = """## Views
+
+The views are standard SQL. `views.sql` creates them in DuckDB; elsewhere, let `estimates` be the table of estimates.
+"""
 FIELDS = """## Columns of a case
 
 A case has a field where one of its columns has a name of that row, in upper or lower case, or the name that `columns`
@@ -73,7 +87,7 @@ They are compared in studies alone, as their papers have them, in one round. The
 
 def pages() -> dict[str, str]:
     """The text of each page by its name."""
-    return {"spec.md": spec_page(), "methods.md": methods_page(), "study.md": study_page()}
+    return {"spec.md": spec_page(), "methods.md": methods_page(), "study.md": study_page(), "tables.md": tables_page()}
 
 
 def spec_page() -> str:
@@ -104,6 +118,18 @@ def study_page() -> str:
     return "\n".join(
         [STUDY, *tables, FIELDS, _table(("field", "columns"), fields), OTHERS, _table(("method", "paper"), peers)]
     )
+
+
+def tables_page() -> str:
+    parts = [TABLES_PAGE]
+    for name, columns in TABLES.items():
+        rows = ((f"`{column.name}`", column.type, column.meaning) for column in columns)
+        parts += [f"## {name}\n", _table(("column", "type", "meaning"), rows)]
+    parts += [
+        VIEWS_PAGE,
+        *(f"### {view.name}\n\n{_sentence(view.meaning)}\n\n```sql{view.select}\n```\n" for view in VIEWS),
+    ]
+    return "\n".join(parts)
 
 
 def _first_paragraph(function: Any) -> str:

@@ -1,180 +1,41 @@
 """Export a run as Parquet tables for DuckDB, pandas, Ray Data and Spark, partitioned by run and round.
 
     URI/dictionary.csv                                description of each column of each table
+    URI/views.sql                                     views of the estimates: accuracy by week, worst slices
     URI/features/run=NAME/part-000000.parquet         predictions and features of each example
     URI/selections/run=NAME/round=1/rounds.parquet    the chosen examples, one row per draw; of a track: track-T.parquet
     URI/labels/run=NAME/round=1/rounds.parquet        label and outcome of each of them
-    URI/estimates/run=NAME/DIGEST.parquet             one row: an estimate as it was reported
-    URI/numbers/run=NAME/DIGEST.parquet               all its numbers: the accuracy, metrics, slices and classes
+    URI/estimates/run=NAME/ID.parquet                 every number of an estimate that was stated (estimate_rows.py)
 
-The same run gives the same files: a repeated export replaces changed files and adds a new estimate. So the tables of
-many runs share one place, and ``estimates`` is the history of all of them.
+The same run gives the same files, so a repeated export changes nothing. The tables of many runs share one place, and
+``estimates`` is the history of all of them. It may be a Delta table, which appends what it lacks.
 """
 
-import csv
-import hashlib
-import io
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
 
 from pydantic import Field
 
-from opacc_ray.audit.number_rows import number_rows
+from opacc_ray.audit.estimate_rows import StatedRows, stated_rows
+from opacc_ray.audit.estimate_views import views_sql
+from opacc_ray.audit.table_columns import LABELS, SELECTIONS, TABLES, dictionary, table_of
 from opacc_ray.documents import Document
+from opacc_ray.errors import DataError, SpecError, StorageError, shortened
 from opacc_ray.labels.labelled_rounds import LabelledRound, read_rounds
 from opacc_ray.lake.parquet_io import encode, read_bytes
 from opacc_ray.lake.store_uris import Store, open_store
-from opacc_ray.runs.estimate_documents import AccuracyEstimate
+from opacc_ray.lake.table_logs import storage_options
+from opacc_ray.runs.commit_log import digest_of
 from opacc_ray.runs.feature_store import read_tables
-from opacc_ray.runs.identity import Population
 from opacc_ray.runs.run import Run
 from opacc_ray.selection import Selection
 
-
-class Column(NamedTuple):
-    """A column of a table."""
-
-    name: str
-    type: str  # of Arrow
-    meaning: str
-
-
-_RUN = Column("run", "string", "name of the run (partition)")
-_TRACK = Column("track", "string", "track of rounds; null: the first one")
-_PLACE = (
-    _RUN,
-    Column("round", "int64", "number of the round (partition)"),
-    _TRACK,
-    Column("order", "int64", "position in the order of choice, from 1"),
-)
-
-FEATURES = (
-    _RUN,
-    Column("id", "string", "id of the example"),
-    Column("uri", "string", "place of the example"),
-    Column("hidden", "list<float>", "the recorded hidden layer"),
-    Column("output", "list<float>", "the last layer"),
-    Column("prediction", "int64 or double", "predicted class, by its number; for a regression the predicted value"),
-    Column("confidence", "double", "largest softmax probability, or the score from the pool"),
-    Column("dsa", "float", "distance-based surprise"),
-    Column("lsa", "float", "likelihood-based surprise"),
-    Column("coverage", "list<uint8>", "covered requirements, eight to a byte"),
-)
-"""Columns of the table of features; each run has those that it extracted."""
-
-SELECTIONS = (
-    *_PLACE,
-    Column("id", "string", "id of the example; one that is drawn twice has two rows"),
-    Column("uri", "string", "place of the example"),
-    Column("place", "int64", "position in the pool, from 0"),
-    Column("method", "string", "sampling method"),
-    Column("seed", "int64", "seed of the draw"),
-    Column("weight", "double", "weight by this round's design alone, with all labels; an estimate may add predictions"),
-    Column("prediction", "string", "prediction, in the terms of the labels"),
-    Column("object", "string", "key of the pool's object with the example; null if unknown"),
-    Column("tag", "string", "tag of that object, which identifies its content, when the pool was listed"),
-)
-
-LABELS = (
-    *_PLACE,
-    Column("id", "string", "id of the example"),
-    Column(
-        "status",
-        "string",
-        "labelled, missing, unsure (can't tell), given up (the round was closed) or not counted (a labelled "
-        "example drawn again, after a draw without a label)",
-    ),
-    Column("label", "string", "label, from all answers together; null without a label"),
-    Column("prediction", "string", "prediction, in the same terms; null without a label"),
-    Column(
-        "outcome",
-        "double",
-        "1: the prediction is right, 0: it is wrong; for a regression the score; null without a label",
-    ),
-)
-
-ESTIMATES = (
-    _RUN,
-    Column("uri", "string", "URI of the run"),
-    Column("name", "string", "name of the audit, in its spec"),
-    _TRACK,
-    Column("pool", "string", "URI of the pool"),
-    Column("pool_digest", "string", "digest of the pool's listing"),
-    Column("pool_version", "string", "version of the pool's table; null if the pool is no table"),
-    Column("pool_format", "string", "format of the pool"),
-    Column("pool_filter", "string", "filter of the pool's rows; null: all"),
-    Column("pool_split", "string", "split of the pool's dataset; null: its only one"),
-    Column("pool_catalog", "string", "catalog of the pool's table; null: the table is found by its URI"),
-    Column("pool_table", "string", "name of the pool's table in the catalog"),
-    Column("task", "string", "classification or regression"),
-    Column("classes", "list<string>", "names of the classes, sorted; null: no names"),
-    Column("population_name", "string", "name of the population in the spec; null: the pool, its filter and so on"),
-    Column("population", "string", "digest of the population: rows with the same one are a series over time"),
-    Column(
-        "model",
-        "string",
-        "the model: its factory, program or function with its weights, or the column of its predictions",
-    ),
-    Column("model_sha256", "string", "digest of the model's weights; null if the spec has none"),
-    Column("methods", "string", "sampling methods of the rounds, in order"),
-    Column("rounds", "int64", "number of rounds"),
-    Column("measure", "string", "what is estimated: accuracy, or the score of a regression"),
-    Column("n", "int64", "draws that it is computed from"),
-    Column("pool_size", "int64", "examples in the pool that it is for"),
-    Column("excluded", "int64", "further examples that could not be read"),
-    Column("value", "double", "the estimate"),
-    Column("standard_error", "double", "its estimated standard error"),
-    Column("low", "double", "lower end of the interval"),
-    Column("high", "double", "upper end of the interval"),
-    Column("level", "double", "confidence level"),
-    Column("interval", "string", "name of the interval"),
-    Column("design_based", "bool", "whether the interval holds by the sampling design alone"),
-    Column("reason", "string", "assumptions of the interval; null if it holds by the sampling design alone"),
-    Column("labels_digest", "string", "digest of its labels"),
-    Column("exported", "string", "time of the first export: ISO 8601, UTC"),
-)
-
-NUMBERS = (
-    _RUN,
-    Column("uri", "string", "URI of the run"),
-    Column("name", "string", "name of the audit, in its spec"),
-    _TRACK,
-    Column("population", "string", "digest of the population: rows with the same one are a series over time"),
-    Column("labels_digest", "string", "digest of the labels of the estimate"),
-    Column("metric", "string", "the metric, such as accuracy or f1@defect"),
-    Column("by", "string", "the slices, or prediction or truth for classes; null: the whole pool"),
-    Column("slice", "string", "the slice or class; null: the whole pool"),
-    Column("value", "double", "the estimate, inside its interval"),
-    Column("low", "double", "lower end of the interval"),
-    Column("high", "double", "upper end of the interval"),
-    Column("low_together", "double", "lower end of the interval that holds for all slices at once; null: no slice"),
-    Column("high_together", "double", "its upper end"),
-    Column("level", "double", "confidence level"),
-    Column("n", "int64", "labels that it is computed from"),
-    Column("size", "int64", "examples of the pool, the slice or the predicted class; null: unknown"),
-    Column("design_based", "bool", "whether the interval holds by the sampling design alone"),
-)
-
-POPULATION = {
-    "name": "population_name",
-    "pool": "pool",
-    "format": "pool_format",
-    "filter": "pool_filter",
-    "split": "pool_split",
-    "catalog": "pool_catalog",
-    "table": "pool_table",
-    "task": "task",
-    "classes": "classes",
-}
-"""Column for each key of a population."""
+ESTIMATES_FOLDER, LOG = "estimates", "_delta_log/"
 
 _OPTIONS = {"compression": "zstd", "write_page_checksum": True}
 """Options of the Parquet files."""
 
-TABLES = {"features": FEATURES, "selections": SELECTIONS, "labels": LABELS, "estimates": ESTIMATES, "numbers": NUMBERS}
-
-DICTIONARY = "dictionary.csv"
+DICTIONARY, VIEWS = "dictionary.csv", "views.sql"
 
 
 class ExportedTables(Document):
@@ -185,36 +46,110 @@ class ExportedTables(Document):
     to: str = Field(description="URI of the tables")
     rows: dict[str, int] = Field(description="table -> rows of this run")
     dictionary: str = Field(description="URI of the description of all columns")
+    views: str = Field(description="URI of the views in SQL")
 
 
-def export_tables(run: Run, uri: str, *, features: bool = True) -> ExportedTables:
+def export_tables(run: Run, uri: str, *, features: bool = True, delta: bool = False) -> ExportedTables:
     """Write a run with complete features as tables below ``uri``; tables of other runs there are kept.
 
-    With ``features``, also write these, which are as large as in the run.
+    With ``features``, also write these, which are as large as in the run. With ``delta``, the table of estimates is a
+    Delta table.
 
-    Raises DataError if the features are incomplete; LabelError if labels are in conflict; StorageError if the place is
-    not writable.
+    Raises DataError if the features are incomplete, or the estimates there are of the other kind; LabelError if labels
+    are in conflict; StorageError if the place is not writable.
     """
     target = open_store(uri)
     rows = dict.fromkeys(TABLES, 0)
+    _check_kind(target, delta)
     for name, key, table in _tables(run, features):
         target.write(f"{name}/run={run.name}/{key}", encode(table, **_OPTIONS))
         rows[name] += len(table)
-    for track in run.tracks():
-        estimate = track.read_estimate()
-        if estimate is not None:
-            key = f"run={track.name}/{hashlib.sha256(estimate.to_bytes()).hexdigest()[:16]}.parquet"
-            _add_estimate(target, f"estimates/{key}", track, estimate)
-            rows["estimates"] += 1
-            numbers = _table(NUMBERS, _numbers(track, estimate))
-            target.write(f"numbers/{key}", encode(numbers, **_OPTIONS))
-            rows["numbers"] += len(numbers)
-    sink = io.StringIO(newline="")
-    writer = csv.writer(sink, lineterminator="\n")
-    writer.writerow(["table", "column", "type", "meaning"])
-    writer.writerows([name, *column] for name, columns in TABLES.items() for column in columns)
-    target.write(DICTIONARY, sink.getvalue().encode())
-    return ExportedTables(run=run.uri, to=target.uri, rows=rows, dictionary=target.uri_of(DICTIONARY))
+    stated = list(stated_rows(run))
+    rows["estimates"] = sum(len(item.rows) for item in stated)
+    if delta:
+        _append(target.store(ESTIMATES_FOLDER), run, stated)
+    for item in () if delta else stated:
+        key = f"{ESTIMATES_FOLDER}/run={run.name}/{item.id}.parquet"
+        target.write(key, encode(item.rows.drop_columns(["run"]), **_OPTIONS))
+    target.write(DICTIONARY, dictionary())
+    target.write(VIEWS, f"{views_sql(_source(target, delta))}\n".encode())
+    return ExportedTables(
+        run=run.uri, to=target.uri, rows=rows, dictionary=target.uri_of(DICTIONARY), views=target.uri_of(VIEWS)
+    )
+
+
+def _source(target: Store, delta: bool) -> str:
+    """Return the table of estimates as a source in DuckDB's SQL."""
+    place = f"{target.uri}/{ESTIMATES_FOLDER}".replace("'", "''")
+    if delta:
+        return f"delta_scan('{place}')"
+    return f"read_parquet('{place}/*/*.parquet', hive_partitioning = true, union_by_name = true)"
+
+
+def _check_kind(target: Store, delta: bool) -> None:
+    """Raise DataError if the table of estimates is a Delta table and should not be, or the other way round."""
+    there = target.list(f"{ESTIMATES_FOLDER}/")
+    if there and any(entry.key.startswith(f"{ESTIMATES_FOLDER}/{LOG}") for entry in there) != delta:
+        kind, fix = ("Parquet files", "remove --delta") if delta else ("a Delta table", "add --delta")
+        raise DataError(f"{target.uri}/{ESTIMATES_FOLDER} is {kind}; {fix}, or export to another place")
+
+
+def _append(store: Store, run: Run, stated: Sequence[StatedRows]) -> None:
+    """Append the estimates that a Delta table lacks, in one commit of the table.
+
+    The commit has the last number of the run's log that it appends, as a transaction of the run. Of two commands that
+    append at once, one fails.
+    """
+    import pyarrow as pa
+
+    deltalake, options = _deltalake(), storage_options(store)
+    app = f"opacc-{digest_of(run.commits[0].to_bytes())}"
+    there = deltalake.DeltaTable.is_deltatable(store.uri, storage_options=options)
+    table = deltalake.DeltaTable(store.uri, storage_options=options) if there else None
+    before = (table and table.transaction_version(app)) or 0
+    new = [item for item in stated if item.number > before]
+    if not new:
+        return
+    done = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(app, new[-1].number)])
+    rows = pa.concat_tables([item.rows for item in new])
+    access = {} if table else {"storage_options": options}
+    try:
+        deltalake.write_deltalake(table or store.uri, rows, mode="append", commit_properties=done, **access)
+    except deltalake.exceptions.DeltaError as error:
+        reason = shortened(str(error), 200)
+        raise StorageError(f"cannot append to the table {store.uri} ({reason}); run the same command again") from None
+
+
+def _deltalake() -> Any:
+    try:
+        import deltalake.exceptions
+    except ImportError as error:
+        needed = "a Delta table needs a package that is not installed"
+        raise SpecError(f"{needed} ({error}); pip install 'opacc_ray[delta]'") from None
+    return deltalake
+
+
+def read_estimates(uri: str, audit: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the exported rows of an audit's first track, and the URIs of files that cannot be read."""
+    store = open_store(f"{uri.rstrip('/')}/{ESTIMATES_FOLDER}")
+    unread: list[str] = []
+    if store.list(LOG):
+        table = _deltalake().DeltaTable(store.uri, storage_options=storage_options(store))
+        rows = table.to_pyarrow_table(filters=[("audit", "=", audit)]).to_pylist()
+    else:
+        keys = [entry.key for entry in store.list(f"run={audit}-") if entry.key.endswith(".parquet")]
+        rows = []
+        for key, data in zip(keys, store.read_many(keys), strict=True):
+            try:
+                found = read_bytes(data)
+            except DataError:
+                unread.append(store.uri_of(key))
+                continue
+            if "metric" not in found.column_names:  # of an earlier version
+                unread.append(store.uri_of(key))
+            else:
+                rows += found.to_pylist()
+    return [row for row in rows if row["audit"] == audit and row["track"] is None], unread
 
 
 def _tables(run: Run, features: bool) -> Iterator[tuple[str, str, Any]]:
@@ -224,8 +159,8 @@ def _tables(run: Run, features: bool) -> Iterator[tuple[str, str, Any]]:
     for track in run.tracks():
         file = "rounds.parquet" if track.track is None else f"track-{track.track}.parquet"
         for item in read_rounds(track) if track.rounds() else ():
-            yield "selections", f"round={item.number}/{file}", _table(SELECTIONS, _selection(track, item.selection))
-            yield "labels", f"round={item.number}/{file}", _table(LABELS, _labels(track, item))
+            yield "selections", f"round={item.number}/{file}", table_of(SELECTIONS, _selection(track, item.selection))
+            yield "labels", f"round={item.number}/{file}", table_of(LABELS, _labels(track, item))
 
 
 def _selection(run: Run, selection: Selection) -> dict[str, Sequence[Any]]:
@@ -262,59 +197,3 @@ def _labels(run: Run, item: LabelledRound) -> dict[str, Sequence[Any]]:
         "prediction": [prediction for _, prediction, _ in said],
         "outcome": [outcome for _, _, outcome in said],
     }
-
-
-def _add_estimate(target: Store, key: str, run: Run, estimate: AccuracyEstimate) -> None:
-    """Add the last estimate of a track to the history, unless it is there."""
-    there = target.read_if_there(key)
-    former = read_bytes(there).to_pylist()[0] if there else {}
-    if not former.keys() >= {column.name for column in ESTIMATES[1:]}:  # none, or a row of an earlier version
-        row = {name: [value] for name, value in _estimate(run, estimate).items()}
-        row["exported"] = [former.get("exported") or row["exported"][0]]
-        target.write(key, encode(_table(ESTIMATES, row), **_OPTIONS))
-
-
-def _estimate(run: Run, estimate: AccuracyEstimate) -> Mapping[str, Any]:
-    """Return the row of an estimate by column."""
-    header, stated, model = run.header, estimate.model_dump(), run.spec.model
-    pool, population = run.spec.pool, Population.of(run.spec)
-    ways = [model.factory or model.program or model.function, model.weights]
-    if pool.holds_features:
-        ways = [f"column {pool.columns.prediction or ', '.join(pool.columns.features['output'])}"]
-    own = {
-        **{POPULATION[key]: getattr(pool, key) for key in ("format", "filter", "split", "catalog", "table")},
-        **{POPULATION[key]: getattr(population, key) for key in ("name", "task", "classes")},
-        "population": population.digest,
-        "model": " ".join(text for text in ways if text),
-        "uri": run.uri,
-        "name": run.spec.name,
-        "track": run.track,
-        "pool": pool.uri,
-        "pool_digest": header.pool.digest,
-        "pool_version": header.pool.version,
-        "model_sha256": header.model.sha256,
-        "methods": ", ".join(item.method for item in estimate.rounds),
-        "rounds": len(estimate.rounds),
-        "exported": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-    return own | {column.name: stated[column.name] for column in ESTIMATES[1:] if column.name not in own}
-
-
-def _numbers(run: Run, estimate: AccuracyEstimate) -> dict[str, Sequence[Any]]:
-    """Return all numbers of an estimate by column."""
-    found = [row.model_dump() for row in number_rows(estimate)]
-    population = Population.of(run.spec).digest
-    of_run = {"uri": run.uri, "name": run.spec.name, "track": run.track, "population": population}
-    of_run |= {"labels_digest": estimate.labels_digest}
-    return {name: [value] * len(found) for name, value in of_run.items()} | {
-        name: [row[name] for row in found] for name in found[0]
-    }
-
-
-def _table(columns: Sequence[Column], values: Mapping[str, Sequence[Any]]) -> Any:
-    """Return columns as an Arrow table, without those that the folders contain."""
-    import pyarrow as pa
-
-    lists = {"list<string>": pa.list_(pa.string())}
-    kinds = {column.name: lists.get(column.type) or pa.type_for_alias(column.type) for column in columns}
-    return pa.table({name: pa.array(own, kinds[name]) for name, own in values.items()})

@@ -30,6 +30,13 @@ class NumberRow(Part):
     n: int = Field(ge=0, description="labels that it is computed from")
     size: int | None = Field(ge=0, description="examples of the pool, the slice or the predicted class; null: unknown")
     design_based: bool = Field(description="whether the interval holds by the sampling design alone")
+    unclipped: float | None = Field(
+        default=None, description="the estimate as computed, which may be outside its interval"
+    )
+    standard_error: float | None = Field(default=None, description="its estimated standard error")
+    interval: str | None = Field(default=None, description="name of the interval")
+    reason: str | None = Field(default=None, description="assumptions of the interval; null: the design alone")
+    tells: bool | None = Field(default=None, description="whether a slice has enough labels; null: no slice")
 
 
 class NumberName(NamedTuple):
@@ -91,6 +98,11 @@ def _row(
         high=own.high,
         low_together=own.low_together if isinstance(own, SliceEstimate) else None,
         high_together=own.high_together if isinstance(own, SliceEstimate) else None,
+        tells=own.tells if isinstance(own, SliceEstimate) else None,
+        unclipped=own.value,
+        standard_error=own.standard_error,
+        interval=own.interval,
+        reason=own.reason,
         level=own.level,
         n=own.n,
         size=size,

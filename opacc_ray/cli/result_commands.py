@@ -77,7 +77,8 @@ def compare(run: "Run", others: tuple[str, ...], score: str | None, **options: A
 @click.option("--partial", is_flag=True, help="With --case: write the labelled part of the pool.")
 @click.option("--to", "lake", metavar="URI", help="Write features, selections, labels and estimates as Parquet tables.")
 @click.option("--no-features", is_flag=True, help="With --to: leave out the features.")
-def export(run: "Run", file: str | None, partial: bool, lake: str | None, no_features: bool) -> cli.Answer:
+@click.option("--delta", is_flag=True, help="With --to: append the estimates to a Delta table.")
+def export(run: "Run", file: str | None, partial: bool, lake: str | None, no_features: bool, delta: bool) -> cli.Answer:
     """Write a run as Parquet tables, or its labelled pool for `opacc study`."""
     from opacc_ray.audit.exported_case import export_case
     from opacc_ray.audit.exported_tables import export_tables
@@ -87,7 +88,7 @@ def export(run: "Run", file: str | None, partial: bool, lake: str | None, no_fea
         case = export_case(run, file, partial=partial)
         return cli.Answer(case, run_answers.exported(case))
     if lake is not None and file is None:
-        tables = export_tables(run, lake, features=not no_features)
+        tables = export_tables(run, lake, features=not no_features, delta=delta)
         return cli.Answer(tables, run_answers.tables(tables))
     raise click.UsageError("give --case FILE.npz or --to URI")
 

@@ -239,7 +239,7 @@ def verification(document: Verification) -> list[Line]:
 def tables(document: ExportedTables) -> list[Line]:
     """Describe the tables of a run in a lake."""
     rows = [(name, counted(count, "row")) for name, count in document.rows.items()]
-    return [*facts(("to", document.to), *rows, ("dictionary", document.dictionary))]
+    return [*facts(("to", document.to), *rows, ("dictionary", document.dictionary), ("views", document.views))]
 
 
 def exported(document: ExportedCase) -> list[Line]:

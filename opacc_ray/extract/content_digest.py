@@ -33,7 +33,7 @@ LIBRARIES = ("flax", "jax", "keras", "onnxruntime", "tensorflow", "timm", "torch
 LIBRARY_OF = {"timm": "timm", "hf": "transformers"}  # package by kind of library's model, which names our extra
 
 _OF_MODEL = {"factory", "arguments", "sha256", "hidden_layer", "task"}
-_NOT_OF_MODEL = {"weights", "classes", "error_scale"}
+_NOT_OF_MODEL = {"name", "weights", "classes", "error_scale"}
 _OF_EXTRACT = {"batch_size", "shard_size", "shard_bytes", "precision", "threads_per_actor"}
 _NOT_OF_EXTRACT = {"features", "coverage", "on_bad_item", *PLACEMENT}
 

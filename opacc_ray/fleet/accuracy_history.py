@@ -8,14 +8,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from opacc_ray.audit.exported_tables import POPULATION
+from opacc_ray.audit.exported_tables import read_estimates
 from opacc_ray.audit.number_rows import RESULT, NumberName, NumberRow, number_rows
 from opacc_ray.audit.status import read_failure
+from opacc_ray.audit.table_columns import POPULATION
 from opacc_ray.errors import DataError
 from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.fleet.fleet_documents import AccuracyHistory, HistoryPoint, HistoryPopulation
 from opacc_ray.fleet.summary_page import history_at
-from opacc_ray.lake.parquet_io import read_bytes
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.report.figures import write_alone
 from opacc_ray.runs.estimate_documents import AccuracyEstimate
@@ -108,7 +108,7 @@ def series_of(points: Sequence[HistoryPoint]) -> list[list[HistoryPoint]]:
 def _history(
     name: str,
     source: str,
-    found: Sequence[tuple[HistoryPoint, Population | None]],
+    found: Sequence[tuple[HistoryPoint, Population]],
     unread: list[str],
 ) -> AccuracyHistory:
     """Return the history of points and their populations, each with its difference from the one before."""
@@ -119,10 +119,9 @@ def _history(
     for series in series_of(points):
         digest = series[0].population
         own = known[digest]
-        text = "not known: exported by an earlier version; export these runs again" if own is None else str(own)
-        differs = own.differs(before) if own and before else None
-        populations.append(HistoryPopulation(digest=digest, text=text, differs=differs))
-        before = own or before
+        differs = own.differs(before) if before else None
+        populations.append(HistoryPopulation(digest=digest, text=str(own), differs=differs))
+        before = own
     return AccuracyHistory(
         name=name,
         source=source,
@@ -148,64 +147,43 @@ def point_of(run: Run, stated: AccuracyEstimate) -> HistoryPoint:
 
 
 def history_in_tables(name: str, tables: str, number: NumberName = RESULT) -> AccuracyHistory:
-    """Return the estimates of the main track that `opacc export --to` wrote to tables, or another number of these.
+    """Return every estimate of the first track that `opacc export --to` wrote to tables, or another number of these.
 
-    Raises
-    ------
-    DataError
-        There is none of that name.
+    Raises DataError if there is none of that name.
     """
-    store = open_store(f"{tables.rstrip('/')}/estimates")
-    found, unread, without = [], list[str](), list[str]()
-    keys = [entry.key for entry in store.list(f"run={name}-") if entry.key.endswith(".parquet")]
-    for key, data in zip(keys, store.read_many(keys), strict=True):
-        try:
-            rows = [row for row in read_bytes(data).to_pylist() if row["name"] == name and row["track"] is None]
-            points = [_point_with(number, row, tables, key) for row in rows]
-        except DataError:
-            unread.append(store.uri_of(key))
-            continue
-        found += [(point, _population(row)) for point, row in zip(points, rows, strict=True) if point]
-        without += [row["uri"] for point, row in zip(points, rows, strict=True) if point is None]
-    if not found and not unread and not without:
-        raise DataError(f"there is no estimate of {name!r} in {store.uri}; `opacc export RUN --to URI` adds them")
-    found.sort(key=lambda item: (item[0].made or "", item[0].run))
-    history = _history(name, store.uri, found, unread)
-    return history.model_copy(update={"without": without, "number": _named(number)})
-
-
-def _point_with(number: NumberName, row: Mapping[str, Any], tables: str, key: str) -> HistoryPoint | None:
-    """Return the point of an exported estimate with one of its numbers; None if it does not state it."""
-    point = _point(row)
-    if number == RESULT:
-        return point
-    own = number.find(_numbers(tables, key))
-    return None if own is None else _as_number(point, own)
-
-
-def _numbers(tables: str, key: str) -> list[NumberRow]:
-    """Return the exported numbers of an estimate; none if an earlier version exported it."""
-    data = open_store(f"{tables.rstrip('/')}/numbers").read_if_there(key)
-    rows = read_bytes(data).to_pylist() if data else []
-    return [NumberRow(**{name: row[name] for name in NumberRow.model_fields}) for row in rows]
+    rows, unread = read_estimates(tables, name)
+    rows.sort(key=lambda row: (row["run_created"], row["uri"], row["log_entry"]))
+    stated = {row["estimate"]: row for row in rows}
+    wanted = [row for row in rows if (row["metric"], row["sliced_by"], row["slice"]) == number]
+    source = open_store(f"{tables.rstrip('/')}/estimates").uri
+    if not rows and not unread:
+        raise DataError(f"there is no estimate of {name!r} in {source}; `opacc export RUN --to URI` adds them")
+    found = [(_point(row), _population(row)) for row in wanted]
+    having = {row["estimate"] for row in wanted}
+    without = [row["uri"] for id, row in stated.items() if id not in having]
+    return _history(name, source, found, unread).model_copy(update={"without": without, "number": _named(number)})
 
 
 def _point(row: Mapping[str, Any]) -> HistoryPoint:
+    """Return the point of a number in the table of estimates."""
+    is_result = (row["metric"], row["sliced_by"]) == (ACCURACY, None)
+    own = (
+        {"value": row["unclipped"]} if is_result else {"pool_size": row["pool_size" if row["size"] is None else "size"]}
+    )
+    measure = row["measure"] if row["metric"] == ACCURACY else row["metric"]
     return HistoryPoint(
         run=row["uri"],
-        made=row["exported"],
-        methods=row["methods"].split(", "),
-        model=row["model_sha256"],
+        made=row["run_created"].isoformat(timespec="seconds"),
+        methods=list(dict.fromkeys(row["methods"].split(", "))),
+        model=row["model_digest"],
         pool=row["pool_digest"],
-        population=row.get("population"),
-        **{name: row[name] for name in STATED},
+        population=row["population"],
+        **{name: row[name] for name in STATED} | own | {"measure": measure},
     )
 
 
-def _population(row: Mapping[str, Any]) -> Population | None:
-    """Return the population of an exported estimate; None if an earlier version exported it."""
-    if row.get("population") is None:
-        return None
+def _population(row: Mapping[str, Any]) -> Population:
+    """Return the population of an exported estimate."""
     return Population.named(**{key: row[column] for key, column in POPULATION.items()})
 
 

@@ -22,7 +22,7 @@ class HistoryPoint(Part):
     """Estimate of a run."""
 
     run: str = Field(description="URI of the run")
-    made: str | None = Field(description="time at which the pool was listed or the estimate exported: ISO 8601, UTC")
+    made: str | None = Field(description="time at which the pool was listed: ISO 8601, UTC")
     value: float = Field(description="estimate")
     low: float = Field(description="lower end of the interval")
     high: float = Field(description="upper end of the interval")

@@ -236,7 +236,7 @@ def _check_limits(fleet: Fleet, audit: FleetAudit, source: str) -> None:
 def _pairs(fleet: FleetSpec, source: str) -> Iterator[FleetAudit]:
     """Yield an audit for every model on every pool."""
     for model, pool in ((model, pool) for model in fleet.models for pool in fleet.pools):
-        content = _merged(fleet.spec, {"model": fleet.models[model], "pool": fleet.pools[pool]})
+        content = _merged(fleet.spec, {"model": {"name": model} | fleet.models[model], "pool": fleet.pools[pool]})
         limits = _limits_of(fleet)
         for item in fleet.overrides:
             if item.is_for(model, pool):

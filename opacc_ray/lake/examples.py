@@ -1,6 +1,7 @@
 """Types of pools: files, shards and plans; examples, bad items and rows; the rules for reading them."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,6 +65,7 @@ class Plan(NamedTuple):
     ignored: tuple[Ignored, ...] = ()
     num_examples: int | None = None  # if the metadata determine it
     version: str | None = None  # of a table
+    data_as_of: datetime | None = None  # when that version, or the newest of the files, was written
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -81,6 +83,7 @@ class Found(NamedTuple):
     optional: frozenset[str] = frozenset()  # columns that older files of a table may lack
     field_ids: Mapping[str, int] = {}  # of a table's columns, if it identifies them by number
     imported: Mapping[str, int] = {}  # these numbers by name, for files without numbers
+    data_as_of: datetime | None = None  # when the version, or the newest of the files, was written
 
 
 class Cut(NamedTuple):

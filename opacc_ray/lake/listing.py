@@ -24,7 +24,7 @@ def find_files(store: Store, suffixes: tuple[str, ...], what: str, *, hidden: bo
         raise DataError(
             f"the {what} {store.uri} holds no {' or '.join(suffixes)} file{there}; check {what}.uri and {what}.format"
         )
-    return Found(wanted, ignored)
+    return Found(wanted, ignored, data_as_of=listing.newest)
 
 
 def _is_hidden(key: str) -> bool:

@@ -169,7 +169,7 @@ class LocalStore(Store):
 
 def _below(top: str, key: str, follow_links: bool) -> Listing:
     """Return everything below the folder ``top`` with this key, at any depth; a missing folder is empty."""
-    found = Listing([], [])
+    found, newest = Listing([], []), 0.0
     folders: list[tuple[str, str, frozenset[tuple[int, int]]]] = [(top, key, frozenset())]
     while folders:
         folder, inside, above = folders.pop()
@@ -179,14 +179,16 @@ def _below(top: str, key: str, follow_links: bool) -> Listing:
                 own = f"{inside}/{item.name}".lstrip("/")
                 kind = "temporary" if item.name.startswith(TEMPORARY_PREFIX) else _kind_of(item, follow_links, above)
                 if kind == "file":
-                    found.entries.append(Entry(own, item.stat().st_size, _tag(item.stat())))
+                    status = item.stat()
+                    found.entries.append(Entry(own, status.st_size, _tag(status)))
+                    newest = max(newest, status.st_mtime)
                 elif kind == "folder":
                     folders.append((item.path, own, above))
                 elif kind not in ("temporary", "gone"):
                     found.oddities.append((own, kind))
     found.entries.sort()
     found.oddities.sort()
-    return found
+    return found._replace(newest=datetime.fromtimestamp(newest, UTC) if found.entries else None)
 
 
 def _kind_of(item: os.DirEntry[str], follow_links: bool, above: frozenset[tuple[int, int]]) -> str:

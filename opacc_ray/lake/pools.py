@@ -49,7 +49,7 @@ def plan_shards(
         pieces = tuple(part for part in parts if isinstance(part, Piece))
         entries = tuple(dict.fromkeys(part.entry if isinstance(part, Piece) else part for part in parts))
         shards.append(Shard(number, entries, pieces))
-    plan = Plan(tuple(shards), "", found.ignored, cut.num_examples, found.version)
+    plan = Plan(tuple(shards), "", found.ignored, cut.num_examples, found.version, found.data_as_of)
     return plan._replace(digest=digest_of(plan.entries))
 
 

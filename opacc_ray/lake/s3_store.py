@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 
 from opacc_ray.errors import StorageError
 from opacc_ray.lake.redaction import redacted
-from opacc_ray.lake.store import Entries, Entry, Store, changed, check_key, warn_of_one_writer, whole_range
+from opacc_ray.lake.store import Entries, Entry, Listing, Store, changed, check_key, warn_of_one_writer, whole_range
 
 _NO_ETAG = "modified "  # first word of the tag of an object without an ETag
 ATTEMPTS = 8  # in all, unless AWS_MAX_ATTEMPTS or the profile says otherwise
@@ -159,8 +159,15 @@ class S3Store(Store):
         return S3Store(self.bucket, f"{self.prefix}{sub.rstrip('/')}/")
 
     def list(self, prefix: str = "") -> Entries:
-        """Do as every store. Keys that end in '/' are left out: consoles make them to show a folder."""
+        return self._survey(prefix).entries
+
+    def survey(self) -> Listing:
+        return self._survey("")
+
+    def _survey(self, prefix: str) -> Listing:
+        """List objects, without keys that end in '/': consoles make them to show a folder."""
         entries = {}  # by key, as a server may show an object twice while it is being replaced
+        newest: datetime | None = None
         with self._client("list", prefix) as s3:
             pages = s3.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self.bucket, Prefix=self.prefix + prefix):
@@ -168,7 +175,8 @@ class S3Store(Store):
                     if not found["Key"].endswith("/"):
                         key = found["Key"].removeprefix(self.prefix)
                         entries[key] = Entry(key, found["Size"], _tag(found))
-        return sorted(entries.values())
+                        newest = max(newest or found["LastModified"], found["LastModified"])
+        return Listing(sorted(entries.values()), [], newest)
 
     @contextmanager
     def _client(self, action: str, key: str) -> Iterator[Any]:

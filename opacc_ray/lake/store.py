@@ -48,6 +48,7 @@ class Listing(NamedTuple):
 
     entries: Entries
     oddities: list[tuple[str, str]]  # keys that are never opened, and their kinds: "symbolic link", "FIFO", ...
+    newest: datetime | None = None  # when the newest of these objects was written; None: unknown
 
 
 class ChangedError(OpaccError):

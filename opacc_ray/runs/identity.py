@@ -61,6 +61,7 @@ def header_of(
             num_files=len(plan.entries),
             num_shards=len(plan.shards),
             version=plan.version,
+            data_as_of=None if plan.data_as_of is None else plan.data_as_of.isoformat(),
             ignored=[IgnoredFiles(kind=kind, num_files=num, first=list(first)) for kind, num, first in plan.ignored],
         ),
         reference=None if compared is None else ReferenceListing(digest=reference.digest(spec, compared, code)),

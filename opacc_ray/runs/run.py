@@ -93,15 +93,14 @@ class Run:
 
     @classmethod
     def create(cls, uri: str, header: RunHeader) -> "Run":
-        """Open the run at ``uri``; write ``header`` unless the run exists, which gets its metrics and slices."""
+        """Open the run at ``uri``; write ``header`` unless the run exists, which gets its metrics, slices and names."""
         store = open_store(uri)
         if not store.exists(HEADER):
             store.write(HEADER, header.to_bytes())
-        run, metrics, slices = cls.open(uri), header.spec.metrics, header.spec.pool.slices
-        if (run.spec.metrics, run.spec.pool.slices) == (metrics, slices):
+        run = cls.open(uri)
+        spec = run.spec.described_as(header.spec)
+        if spec == run.spec:
             return run
-        pool = run.spec.pool.model_copy(update={"slices": slices})
-        spec = run.spec.model_copy(update={"metrics": metrics, "pool": pool})
         store.write(HEADER, run.header.model_copy(update={"spec": spec}).to_bytes())
         return cls.open(uri)
 

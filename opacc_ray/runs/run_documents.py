@@ -34,6 +34,9 @@ class PoolListing(Part):
     version: str | None = Field(
         default=None, description="version of the table that all shards belong to; null if the pool is no table"
     )
+    data_as_of: str | None = Field(
+        default=None, description="when that version, or the newest file, was written: ISO 8601, UTC; null: unknown"
+    )
 
 
 class ReferenceListing(Part):

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,7 +23,7 @@ from opacc_ray.spec.model_spec import (
     metric_texts,
     served_texts,
 )
-from opacc_ray.spec.pool_spec import PoolSpec, ReferenceSpec
+from opacc_ray.spec.pool_spec import PoolSpec, ReferenceSpec, time_text
 from opacc_ray.spec.validation import FunctionName, read_yaml, validated
 
 ConflictRule = Literal["error", "majority", "latest"]
@@ -57,6 +58,14 @@ def _link(value: str) -> str:
 def _name(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
         raise ValueError("use letters, digits, '.', '_' and '-': it becomes part of the run's name")
+    return value
+
+
+def _time(value: str) -> str:
+    try:
+        datetime.fromisoformat(value)
+    except ValueError:
+        raise ValueError("it is not a date or a time; write it as 2026-01-31 or 2026-01-31T12:00:00Z") from None
     return value
 
 
@@ -171,6 +180,11 @@ class Spec(Section):
         min_length=1,
         description="name of the population of the pool: runs with one name are one series over time; default: "
         "determined by place, filter, split and table of the pool",
+    )
+    data_as_of: Annotated[str, BeforeValidator(time_text), AfterValidator(_time)] | None = Field(
+        default=None,
+        description="date or time of the data, such as 2026-01-31, for results over time; default: when the table's "
+        "version, or the newest file of the pool, was written",
     )
     model: ModelSpec = Field(default=ModelSpec(), description="the model under audit")
     transform: FunctionName | None = Field(
@@ -373,14 +387,21 @@ class Spec(Section):
     def _needed(self) -> tuple[str, ...]:
         return find_method(self.sample.method).needs(self.sample.settings)
 
+    def described_as(self, other: "Spec") -> "Spec":
+        """Return the spec with the keys of another one that may change for an existing run: none of them decides it."""
+        pool = self.pool.model_copy(update={"slices": other.pool.slices})
+        model = self.model.model_copy(update={"name": other.model.name})
+        named = {key: getattr(other, key) for key in ("metrics", "population", "data_as_of")}
+        return self.model_copy(update=named | {"pool": pool, "model": model})
+
     def identity(self) -> dict[str, Any]:
         """Return everything that determines features and selections.
 
         Left out are placement and speed, keys that no feature uses, slices that the draw does not serve, and how labels
         are read and scored.
         """
-        left_out = {"extract": set(PLACEMENT), "model": {"error_scale"}}
-        others = ("output", "labels", "score", "population", "metrics")
+        left_out = {"extract": set(PLACEMENT), "model": {"error_scale", "name"}}
+        others = ("output", "labels", "score", "population", "data_as_of", "metrics")
         content = self.model_dump(exclude=left_out | dict.fromkeys(others, True))
         del content["manifest"]["show"]
         content["pool"] = self.pool.identity()

@@ -53,6 +53,12 @@ def _distinct(classes: list[str]) -> list[str]:
 class ModelSpec(Section):
     """The model under audit."""
 
+    name: str | None = Field(
+        default=None,
+        min_length=1,
+        description="name of the model in results over time, the same for all its versions; default: its factory, "
+        "program or function with its weights, or the column of its predictions",
+    )
     factory: Annotated[str, AfterValidator(_factory)] | None = Field(
         default=None, description="module:function that returns the torch module; weights are loaded after"
     )

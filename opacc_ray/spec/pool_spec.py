@@ -93,7 +93,7 @@ def _several(value: str | list[str] | None) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value or ())
 
 
-def _time(value: Any) -> Any:
+def time_text(value: Any) -> Any:
     """Return a date or a time, as YAML parses text without quotes, as text."""
     return value.isoformat().replace("+00:00", "Z") if isinstance(value, date) else value
 
@@ -129,7 +129,7 @@ class PoolSpec(Section):
         ge=0,
         description="tables with versions: number of the version, or id of the snapshot; default: the newest",
     )
-    timestamp: Annotated[str, BeforeValidator(_time)] | None = Field(
+    timestamp: Annotated[str, BeforeValidator(time_text)] | None = Field(
         default=None, description="tables with versions: the newest version at that time, such as 2026-01-31T12:00:00Z"
     )
     catalog: str | None = Field(

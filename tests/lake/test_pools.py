@@ -1,15 +1,21 @@
 """Pools in storage: plans from the listing alone, and files that are not what they say."""
 
 import io
+import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import get_args
 
+import deltalake
+import lance
 import numpy as np
+import pyarrow as pa
 import pytest
 from PIL import Image
+from pyiceberg.catalog.sql import SqlCatalog
 
 from opacc_ray.errors import DataError
-from opacc_ray.lake.examples import BadItem, Example, Ignored, Rules
+from opacc_ray.lake.examples import BadItem, Columns, Example, Ignored, Rules
 from opacc_ray.lake.formats import FORMATS
 from opacc_ray.lake.pools import DEFAULTS, plan_shards, read_examples
 from opacc_ray.lake.store_uris import Store, open_store
@@ -176,3 +182,41 @@ def test_ids_from_files_are_distinguished_from_ids_from_keys(store: Store) -> No
 
 def test_every_format_of_a_spec_has_a_reader() -> None:
     assert set(FORMATS) == set(get_args(PoolSpec.model_fields["format"].annotation))
+
+
+def test_the_time_of_the_data_is_that_of_the_newest_file(store: Store) -> None:
+    before = datetime.now(UTC) - timedelta(seconds=2)
+    store.write("a.npy", npy(np.zeros((2, 3))))
+    found = plan_shards(store, "npy", 10).data_as_of
+    assert found is not None
+    assert before <= found <= datetime.now(UTC) + timedelta(seconds=1)
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "lance"])
+def test_the_time_of_the_data_of_a_table_is_that_of_its_version(kind: str, tmp_path: Path) -> None:
+    """Of an earlier version its own, not that of the newest files."""
+    place, rows, marks = str(tmp_path / "table"), pa.table({"id": ["a"], "array": [[1.0, 2.0]]}), []
+    catalog = SqlCatalog("c", uri="sqlite://", warehouse=str(tmp_path))
+    for version in range(2):
+        time.sleep(0.02)
+        if kind == "delta":
+            deltalake.write_deltalake(place, rows, mode="append")
+        elif kind == "lance":
+            lance.write_dataset(rows, place, mode="append" if version else "create")
+        else:
+            if not version:
+                catalog.create_namespace("n")
+                catalog.create_table("n.t", rows.schema, location=place)
+            catalog.load_table("n.t").append(rows)
+        marks.append(datetime.now(UTC))
+    first = {"delta": 0, "lance": 1}.get(kind)
+    if first is None:
+        first = catalog.load_table("n.t").history()[0].snapshot_id
+    columns = Columns(array=("array",))
+    old, new = (
+        plan_shards(open_store(place), kind, 10, rules=Rules(columns=columns, version=version)).data_as_of
+        for version in (first, None)
+    )
+    assert old is not None
+    assert new is not None
+    assert old < marks[0] < new < marks[1]

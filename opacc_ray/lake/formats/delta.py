@@ -36,7 +36,10 @@ def find(store: Store, rules: Rules, what: str) -> Found:
     values = added["partition"] if "partition" in added.column_names else [{}] * len(paths)
     constants = {entries[path].key: tuple(own.items()) for path, own in zip(paths, values, strict=True)}
     names = frozenset(pa.schema(table.schema().to_arrow()).names)
-    return Found(tuple(sorted(entries.values())), constants=constants, version=version, optional=names)
+    written = datetime.fromtimestamp(max(added["modification_time"].to_pylist()) / 1000, UTC)
+    return Found(
+        tuple(sorted(entries.values())), constants=constants, version=version, optional=names, data_as_of=written
+    )
 
 
 def newest(store: Store, rules: Rules, what: str) -> str:

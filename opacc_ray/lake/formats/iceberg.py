@@ -10,7 +10,7 @@ files without field ids need the table's property schema.name-mapping.default. S
 """
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from opacc_ray.errors import DataError, shortened
@@ -59,6 +59,7 @@ def find(store: Store, rules: Rules, what: str) -> Found:
         optional=frozenset(column.name for column in schema.fields),
         field_ids={column.name: column.field_id for column in schema.fields},
         imported={name: field.field_id for field in mapping if field.field_id is not None for name in field.names},
+        data_as_of=datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC),
     )
 
 

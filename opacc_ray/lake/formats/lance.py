@@ -44,7 +44,8 @@ def find(store: Store, rules: Rules, what: str) -> Found:
         raise DataError(f"{version} of the table {store.uri} has no row; check {what}.uri and {what}.version")
     entries = entries_of(store, paths, version)
     constants = {entry.key: ((VERSION, table.version),) for entry in entries.values()}
-    return Found(tuple(entries[path] for path in paths), constants=constants, version=version)
+    written = next(item["timestamp"] for item in table.versions() if item["version"] == table.version).astimezone(UTC)
+    return Found(tuple(entries[path] for path in paths), constants=constants, version=version, data_as_of=written)
 
 
 def newest(store: Store, rules: Rules, what: str) -> str:

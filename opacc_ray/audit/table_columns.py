@@ -1,0 +1,169 @@
+"""The columns of exported tables: their types and meanings, from which schemas and the data dictionary are made."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+POPULATION = {
+    "name": "population_name",
+    "pool": "pool",
+    "format": "pool_format",
+    "filter": "pool_filter",
+    "split": "pool_split",
+    "catalog": "pool_catalog",
+    "table": "pool_table",
+    "task": "task",
+    "classes": "classes",
+}
+"""Column for each key of a population."""
+
+
+class Column(NamedTuple):
+    """A column of a table."""
+
+    name: str
+    type: str  # of Arrow; timestamp: microseconds in UTC
+    meaning: str
+
+
+_RUN = Column("run", "string", "name of the run (partition)")
+_TRACK = Column("track", "string", "track of rounds; null: the first one")
+_PLACE = (
+    _RUN,
+    Column("round", "int64", "number of the round (partition)"),
+    _TRACK,
+    Column("order", "int64", "position in the order of choice, from 1"),
+)
+
+FEATURES = (
+    _RUN,
+    Column("id", "string", "id of the example"),
+    Column("uri", "string", "place of the example"),
+    Column("hidden", "list<float>", "the recorded hidden layer"),
+    Column("output", "list<float>", "the last layer"),
+    Column("prediction", "int64 or double", "predicted class, by its number; for a regression the predicted value"),
+    Column("confidence", "double", "largest softmax probability, or the score from the pool"),
+    Column("dsa", "float", "distance-based surprise"),
+    Column("lsa", "float", "likelihood-based surprise"),
+    Column("coverage", "list<uint8>", "covered requirements, eight to a byte"),
+)
+"""Columns of the table of features; each run has those that it extracted."""
+
+SELECTIONS = (
+    *_PLACE,
+    Column("id", "string", "id of the example; one that is drawn twice has two rows"),
+    Column("uri", "string", "place of the example"),
+    Column("place", "int64", "position in the pool, from 0"),
+    Column("method", "string", "sampling method"),
+    Column("seed", "int64", "seed of the draw"),
+    Column("weight", "double", "weight by this round's design alone, with all labels; an estimate may add predictions"),
+    Column("prediction", "string", "prediction, in the terms of the labels"),
+    Column("object", "string", "key of the pool's object with the example; null if unknown"),
+    Column("tag", "string", "tag of that object, which identifies its content, when the pool was listed"),
+)
+
+LABELS = (
+    *_PLACE,
+    Column("id", "string", "id of the example"),
+    Column(
+        "status",
+        "string",
+        "labelled, missing, unsure (can't tell), given up (the round was closed) or not counted (a labelled "
+        "example drawn again, after a draw without a label)",
+    ),
+    Column("label", "string", "label, from all answers together; null without a label"),
+    Column("prediction", "string", "prediction, in the same terms; null without a label"),
+    Column(
+        "outcome",
+        "double",
+        "1: the prediction is right, 0: it is wrong; for a regression the score; null without a label",
+    ),
+)
+
+ESTIMATES = (
+    _RUN,
+    Column("estimate", "string", "id of the statement: rows with the same one were stated together"),
+    Column("log_entry", "int64", "number of its entry in the log of the run"),
+    Column("stated", "timestamp", "when it was stated"),
+    Column("audit", "string", "name of the audit, in its spec"),
+    Column("uri", "string", "URI of the run"),
+    _TRACK,
+    Column("run_created", "timestamp", "when the run was created"),
+    Column("data_as_of", "timestamp", "time of the data; see data_as_of_from"),
+    Column(
+        "data_as_of_from",
+        "string",
+        "spec: its key data_as_of; version: when that version of the table was written; files: when the newest file "
+        "of the pool was written; run: when the run was created, since nothing else is known",
+    ),
+    Column("week", "date", "the Monday before data_as_of, in UTC"),
+    Column("population", "string", "digest of the population: rows with the same one are a series over time"),
+    Column("population_name", "string", "name of the population in the spec; null: the pool, its filter and so on"),
+    Column("pool", "string", "URI of the pool"),
+    Column("pool_digest", "string", "digest of the pool's listing"),
+    Column("pool_version", "string", "version of the pool's table; null if the pool is no table"),
+    Column("pool_format", "string", "format of the pool"),
+    Column("pool_filter", "string", "filter of the pool's rows; null: all"),
+    Column("pool_split", "string", "split of the pool's dataset; null: its only one"),
+    Column("pool_catalog", "string", "catalog of the pool's table; null: the table is found by its URI"),
+    Column("pool_table", "string", "name of the pool's table in the catalog"),
+    Column("task", "string", "classification or regression"),
+    Column("classes", "list<string>", "names of the classes, sorted; null: no names"),
+    Column(
+        "model",
+        "string",
+        "model.name of the spec; without it, the factory, program or function with its weights, or the column of "
+        "predictions and its pool",
+    ),
+    Column("model_digest", "string", "digest of the model's weights; null if the spec has none"),
+    Column("features_digest", "string", "digest of the predictions and features that the last round was drawn from"),
+    Column("metric", "string", "what is estimated: accuracy, or a metric such as f1@defect"),
+    Column("measure", "string", "meaning of the accuracy: accuracy, or the score of a regression"),
+    Column("sliced_by", "string", "the slices, or prediction or truth for classes; null: the whole pool"),
+    Column("slice", "string", "the slice or class; null: the whole pool"),
+    Column("value", "double", "the estimate, inside its interval"),
+    Column("low", "double", "lower end of the interval"),
+    Column("high", "double", "upper end of the interval"),
+    Column("level", "double", "confidence level of the interval"),
+    Column("low_together", "double", "lower end of the interval that holds for all slices at once; null: no slice"),
+    Column("high_together", "double", "its upper end"),
+    Column("tells", "bool", "whether the slice has enough labels for its interval to say something; null: no slice"),
+    Column("unclipped", "double", "the estimate as computed, which may be outside its interval"),
+    Column("standard_error", "double", "its estimated standard error"),
+    Column("interval", "string", "name of the interval"),
+    Column("design_based", "bool", "whether the interval holds by the sampling design alone"),
+    Column("reason", "string", "assumptions of the interval; null if it holds by the sampling design alone"),
+    Column("n", "int64", "draws that it is computed from"),
+    Column("size", "int64", "examples of the pool, the slice or the predicted class; null: unknown"),
+    Column("pool_size", "int64", "examples of the pool"),
+    Column("excluded", "int64", "further examples that could not be read"),
+    Column("methods", "string", "sampling methods of the rounds, in order"),
+    Column("rounds", "int64", "number of rounds"),
+    Column("labels_digest", "string", "digest of its labels"),
+)
+"""Columns of the table of estimates: a row for each number of each estimate that was stated."""
+
+TABLES = {"features": FEATURES, "selections": SELECTIONS, "labels": LABELS, "estimates": ESTIMATES}
+
+
+def table_of(columns: Sequence[Column], values: Mapping[str, Sequence[Any]]) -> Any:
+    """Return the columns that have values as an Arrow table whose fields state their meaning."""
+    import pyarrow as pa
+
+    others = {"list<string>": pa.list_(pa.string()), "timestamp": pa.timestamp("us", "UTC"), "date": pa.date32()}
+    fields = [
+        pa.field(name, others.get(kind) or pa.type_for_alias(kind), metadata={"comment": meaning})
+        for name, kind, meaning in columns
+        if name in values
+    ]
+    return pa.table([pa.array(values[field.name], field.type) for field in fields], schema=pa.schema(fields))
+
+
+def dictionary() -> bytes:
+    """Return the description of every column of every table, as CSV."""
+    sink = io.StringIO(newline="")
+    writer = csv.writer(sink, lineterminator="\n")
+    writer.writerow(["table", "column", "type", "meaning"])
+    writer.writerows([name, *column] for name, columns in TABLES.items() for column in columns)
+    return sink.getvalue().encode()
