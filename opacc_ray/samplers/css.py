@@ -8,11 +8,12 @@ The pool is ordered by confidence and cut in strata: the 80 % most confident, th
 
     acc = Σ_j P_j · mean(y | stratum j),   P_j = N_j / N                                            (Eq. 4)
 
-is unbiased for any strata and any allocation with n_j >= 1.
+is unbiased for any strata and any allocation with n_j >= 1. Footnote 4 of the paper names surprise as another variable
+to order by: auxiliary="dsa" or "lsa", the least surprising examples first.
 
 Deviations. The paper's shares, such as n · 20 %, are seldom whole. Here they are rounded by largest remainder, every
-stratum gets at least one example, and what a small stratum cannot take goes to the others. Ties in confidence are
-ordered by index. The sample is in random order, after one example of each stratum: so the first labels give an
+stratum gets at least one example, and what a small stratum cannot take goes to the others. Ties are ordered by
+index. The sample is in random order, after one example of each stratum: so the first labels give an
 estimate, and the order does not show annotators how confident the model is. As the paper warns, CSS is *less* precise
 than SRS where confidence does not separate right from wrong (a drifted or mutated model).
 
@@ -22,9 +23,11 @@ Legend: N pool, n budget, J strata.
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from opacc_ray.errors import SpecError
 from opacc_ray.parts.view import View
+from opacc_ray.samplers import auxiliary
 from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
 from opacc_ray.samplers.strata import allocate, draw_strata
 
@@ -33,10 +36,14 @@ from opacc_ray.samplers.strata import allocate, draw_strata
 class Parameters(MethodParameters):
     """Strata and their shares."""
 
-    fractions: tuple[float, ...] = parameter((0.8, 0.1, 0.1), "share of the pool in each stratum, most confident first")
+    auxiliary: str = parameter("confidence", "variable that orders the pool: confidence, dsa, lsa or combined")
+    fractions: tuple[float, ...] = parameter(
+        (0.8, 0.1, 0.1), "share of the pool in each stratum, least likely to fail first"
+    )
     allocation: tuple[float, ...] = parameter((0.2, 0.4, 0.4), "share of the budget that each stratum gets")
 
     def __post_init__(self) -> None:
+        auxiliary.check(self.auxiliary)
         for name in ("fractions", "allocation"):
             shares = tuple(float(share) for share in getattr(self, name))
             object.__setattr__(self, name, shares)
@@ -50,14 +57,21 @@ class Parameters(MethodParameters):
 
 
 def needs(parameters: Parameters) -> tuple[str, ...]:
-    return ("confidence",)
+    return auxiliary.NEEDS[parameters.auxiliary]
 
 
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
-    """Order by confidence, cut the strata, share the budget, and draw each stratum's share."""
+    """Order the pool, cut the strata, share the budget, and draw each stratum's share."""
     free = task.free(view.size)
-    ordered = free[np.argsort(-view.column("confidence")[free], kind="stable")]  # most confident first
+    ordered = free[
+        np.argsort(_order(view, task.parameters.auxiliary)[free], kind="stable")
+    ]  # least likely to fail first
     cuts = np.round(np.cumsum(task.parameters.fractions)[:-1] * len(free)).astype(np.int64)
     sizes = np.diff(cuts, prepend=0, append=len(free))
     allocation = allocate(task.budget, np.array(task.parameters.allocation), sizes)
     return draw_strata(rng, ordered, np.repeat(np.arange(len(sizes)), sizes), allocation)
+
+
+def _order(view: View, name: str) -> NDArray[np.float64]:
+    """Return values (N,) that rise with the risk of failure; a confidence may have any scale, such as a margin."""
+    return -view.column("confidence") if name == "confidence" else auxiliary.read(view, name).score()

@@ -262,6 +262,15 @@ def test_css_needs_only_the_order_of_scores() -> None:
     assert by_margin.index.tolist() == by_share.index.tolist()
 
 
+@pytest.mark.parametrize("name", ["dsa", "lsa"])
+def test_css_orders_by_surprise_as_by_a_confidence_that_falls_with_it(name: str) -> None:
+    surprise = np.random.default_rng(3).gamma(1.0, 2.0, 300)
+    by_surprise = opacc.select(opacc.Pool(**{name: surprise}), "css", 40, seed=2, auxiliary=name)
+    by_confidence = opacc.select(opacc.Pool(confidence=-surprise), "css", 40, seed=2)
+    assert by_surprise.index.tolist() == by_confidence.index.tolist()
+    assert (np.sort(surprise)[-30:].min() <= surprise[by_surprise.index]).sum() == 16  # 40 % of the budget
+
+
 def test_css_orders_by_confidence_and_shares_the_budget(pool: Pool) -> None:
     chosen = opacc.select(pool, "css", 100, seed=4)
     assert np.bincount(chosen.design.stratum).tolist() == [20, 40, 40]
