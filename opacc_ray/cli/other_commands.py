@@ -32,6 +32,7 @@ def spec(method: str | None, template: bool) -> Answer:
 
 @command("study")
 @click.argument("cases", metavar="CASE|SPEC.yaml...", nargs=-1, required=True)
+@click.option("--as", "paper", metavar="PAPER", help="Experiments of a paper: see docs/papers.md.")
 @click.option("--method", "methods", multiple=True, help="Method, such as ces or neyman:rounds=4; repeatable.")
 @click.option("--budget", "budgets", type=int, metavar="N", multiple=True, help="Number of labels; repeatable.")
 @click.option("--metric", metavar="METRIC", help="What is estimated, such as macro_f1 or f1@CLASS (default: accuracy).")

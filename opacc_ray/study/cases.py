@@ -27,10 +27,11 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, shown
 from opacc_ray.lake.store_uris import absolute, open_store, read_uri
+from opacc_ray.neurons.criteria import Criterion
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import FEATURES, Pool
 from opacc_ray.study.case_files import READERS, suffix_of
-from opacc_ray.study.study_spec import CaseSpec
+from opacc_ray.study.study_spec import CaseSpec, Subpools
 
 ALIASES: dict[str, tuple[str, ...]] = {
     "hidden": ("hidden",),
@@ -69,6 +70,9 @@ class Source:
     shuffle: tuple[str, ...] = ()  # features to put in random order
     reference: str | None = None  # URI of labelled examples of the same model
     slices: tuple[str, ...] = ()  # columns that name slices
+    coverage: str | None = None  # criterion to compute from the layers, where no column has it
+    subpool: tuple[int, int] | None = None  # size and number of a pool drawn from the case; None: all of it
+    drawn_from: str | None = None  # name of that case
 
 
 class Case(NamedTuple):
@@ -88,8 +92,12 @@ def find_cases(
     error_scale: float | None,
     shuffle: Sequence[str] = (),
     slices: Sequence[str] = (),
+    coverage: str | None = None,
+    subpools: Subpools | None = None,
 ) -> list[Source]:
     """Return the files of all cases, which all have ``slices``; the others are defaults of cases without their own.
+
+    A case with ``subpools`` is replaced by them.
 
     Raises DataError if a folder has no cases, a field does not exist, or two cases have the same name.
     """
@@ -104,8 +112,9 @@ def find_cases(
         for uri in uris:
             stem = uri.rpartition("/")[2].rpartition(".")[0]
             name = (spec.name or stem) if len(uris) == 1 else f"{spec.name}-{stem}" if spec.name else stem
-            mapped = tuple(sorted(mapping.items()))
-            found.append(Source(name, uri, mapped, scale, None, mixed, spec.reference, tuple(slices)))
+            mapped, criterion = tuple(sorted(mapping.items())), spec.coverage or coverage
+            whole = Source(name, uri, mapped, scale, None, mixed, spec.reference, tuple(slices), criterion)
+            found += _subpools(whole, spec.subpools or subpools)
     names = [source.name for source in found]
     twice = next((source for source in found if names.count(source.name) > 1), None)
     if twice:
@@ -113,19 +122,50 @@ def find_cases(
     return found
 
 
+def _subpools(whole: Source, wanted: Subpools | None) -> list[Source]:
+    if wanted is None:
+        return [whole]
+    return [
+        replace(whole, name=f"{whole.name}~{number}", subpool=(wanted.size, number), drawn_from=whole.name)
+        for number in range(1, wanted.number + 1)
+    ]
+
+
 def read_case(source: Source) -> Case:
     """Read one file; raises DataError if it is not readable, has no outcome, or has changed since its digest."""
     try:
         table, digest = open_table(source)
         outcome, rule = _outcome(table, source.error_scale)
+        if source.subpool is not None:
+            table, outcome = _drawn(table, outcome, *source.subpool)
         truth, classes = _classes(table)
         pool = pool_of(table, source.shuffle, slices={name: table.slice_column(name) for name in source.slices})
+        if source.coverage is not None and pool.coverage is None:
+            pool = _covered(pool, source.coverage)
         if len(outcome) != pool.size:
             raise DataError(f"there are {len(outcome)} outcomes and {pool.size} examples")
     except DataError as error:
         raise DataError(f"case {source.name} ({source.uri}): {error}") from None
     known = truth is not None and np.array_equal(outcome, pool.prediction == truth)
     return Case(replace(source, digest=digest), view_of(pool), outcome, rule, truth if known else None, classes)
+
+
+def _drawn(table: "Table", outcome: NDArray[np.float64], size: int, number: int) -> tuple["Table", NDArray[np.float64]]:
+    """Return a pool of ``size`` random examples, the same ones for the same number."""
+    if size >= len(outcome):
+        raise DataError(f"subpools of {size} examples: it holds {len(outcome)}; give a smaller size")
+    rows = np.sort(np.random.default_rng((size, number)).choice(len(outcome), size, replace=False))
+    return table.take(rows, len(outcome)), outcome[rows]
+
+
+def _covered(pool: Pool, criterion: str) -> Pool:
+    """Return the pool with its coverage by a criterion over the layers that it has."""
+    layers = [values for values in (pool.hidden, pool.output) if values is not None]
+    if not layers:
+        raise DataError(f"coverage {criterion} is computed from the hidden and the output layer, and it has neither")
+    pool = pool.share()
+    pool.coverage = Criterion.parse(criterion).bits(layers)
+    return pool
 
 
 def open_table(source: Source) -> tuple["Table", str]:
@@ -148,6 +188,14 @@ class Table:
     @property
     def names(self) -> list[str]:
         return list(self._arrays)
+
+    def take(self, rows: NDArray[np.int64], size: int) -> "Table":
+        """Return the table of some of its ``size`` examples; columns of another length, such as traces, stay."""
+        arrays = {name: np.asarray(values) for name, values in self._arrays.items()}
+        return Table(
+            {name: values[rows] if len(values) == size else values for name, values in arrays.items() if values.ndim},
+            self._columns,
+        )
 
     def get(self, field: str) -> NDArray[Any] | None:
         found = (self._known[alias] for alias in ALIASES[field] if alias in self._known)

@@ -4,6 +4,7 @@
     results.json                    every cell with its measures, impossible pairs, versions, seed, command
     table.md                        the results as tables
     figures/CASE.svg                error and failures found against the number of labels
+    figures/CASE-failures.svg       failures by auxiliary variable, for papers that show them
 
 A block's key depends on everything that decides its content, including the code of the methods. So an interrupted study
 resumes, and one with more methods, budgets or repetitions runs only what is new. After a change of the code everything
@@ -13,12 +14,14 @@ is measured again, and old blocks are kept.
 import platform
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import chain
 from typing import Any
+
+import numpy as np
 
 from opacc_ray import __version__
 from opacc_ray.errors import DataError, SpecError
@@ -30,10 +33,12 @@ from opacc_ray.slices import CROSSING
 from opacc_ray.spec import read_yaml, validated
 from opacc_ray.study.bound import least_variance
 from opacc_ray.study.cases import Case, Source, find_cases, read_case
+from opacc_ray.study.failure_curves import draw_curves
 from opacc_ray.study.measures import CaseFacts, CellMeasures, NotPossible, StudyResults, measure_slices
+from opacc_ray.study.papers import find_paper, report_paper
 from opacc_ray.study.peers import PEERS, kind_of
 from opacc_ray.study.plots import draw_case
-from opacc_ray.study.study_spec import MethodSpec, StudySpec
+from opacc_ray.study.study_spec import ITSELF, MethodSpec, StudySpec
 from opacc_ray.study.table import write_table
 from opacc_ray.study.target import Target, Truth, srs_deviation, truth_of, truths_of
 from opacc_ray.study.trials import Block, Cell, Trial, decode, encode, run_block
@@ -66,8 +71,9 @@ def read_options(arguments: Sequence[str], options: Mapping[str, Any]) -> StudyS
     content = read_yaml(specs[0]) if specs else {}
     if isinstance(content, dict):
         given = {key: value for key, value in options.items() if value is not None and value != []}
-        content = content | given | ({"cases": cases} if cases else {})
-        for key, way in (("cases", "a file or folder"), ("methods", "--method ces"), ("budgets", "--budget 100")):
+        paper = find_paper(options.get("paper", content.get("paper")))
+        content = (paper.content if paper else {}) | content | given | ({"cases": cases} if cases else {})
+        for key, way in (("cases", "a file or folder"), ("methods", "--method ces")):
             if not content.get(key):
                 raise SpecError(f"{source}: no {key} given; add {way}, or a spec with {key}")
     return validated(StudySpec, content, source)
@@ -83,13 +89,15 @@ def run_study(spec: StudySpec, progress: Report = lambda done, total: None, comm
     facts: dict[Source, CaseFacts] = {}
     truths: dict[Source, dict[str, Truth]] = {}
     slices = [] if spec.by is None else [name.strip() for name in spec.by.split(CROSSING)]
-    for source in find_cases(spec.cases, spec.columns, spec.error_scale, spec.shuffle, slices):
+    for source in _sources(spec, slices):
         case = read_case(source)
         truths[case.source] = _truths_of(case, spec)
         facts[case.source] = _facts_of(case, spec, truths[case.source])
     cells, impossible = _plan(spec, facts)
     store = open_store(spec.output)
     trials = _all_trials(store, cells, spec.workers, progress)
+    led = list(_led(spec, facts, impossible, cells, trials))
+    trials |= _all_trials(store, led, spec.workers, progress) if led else {}
     results = StudyResults(
         command=command,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -106,12 +114,16 @@ def run_study(spec: StudySpec, progress: Report = lambda done, total: None, comm
                 budget=cell.budget,
                 **measure_slices(trials[cell.key], truths[cell.source]),
             )
-            for cell in cells
+            for cell in [*cells, *led]
         ],
         not_possible=impossible,
     )
-    _write(store, results)
+    _write(store, results, facts)
     return results
+
+
+def _sources(spec: StudySpec, slices: Sequence[str]) -> list[Source]:
+    return find_cases(spec.cases, spec.columns, spec.error_scale, spec.shuffle, slices, spec.coverage, spec.subpools)
 
 
 def _truths_of(case: Case, spec: StudySpec) -> dict[str, Truth]:
@@ -119,9 +131,12 @@ def _truths_of(case: Case, spec: StudySpec) -> dict[str, Truth]:
     name, truth, target = case.source.name, truth_of(case.outcome), Target(spec.metric, spec.by)
     if not truth.variance:
         raise DataError(f"case {name}: every outcome is {truth.value:g}, so methods cannot differ; leave the case out")
-    if max(spec.budgets) >= truth.size:
+    most = max(
+        [*spec.budgets, *(method.budget for method in spec.methods if isinstance(method.budget, int))], default=0
+    )
+    if most >= truth.size:
         raise SpecError(
-            f"budget={max(spec.budgets)}: case {name} holds {truth.size} examples; "
+            f"budget={most}: case {name} holds {truth.size} examples; "
             "give a smaller budget, because nothing is left to estimate once all are labelled"
         )
     truths = truths_of(case, target)
@@ -140,6 +155,7 @@ def _facts_of(case: Case, spec: StudySpec, truths: Mapping[str, Truth]) -> CaseF
         raise DataError(f"case {source.name} ({source.uri}): {error}") from None
     return CaseFacts(
         case=source.name,
+        drawn_from=source.drawn_from,
         uri=source.uri,
         sha256=source.digest,
         size=size,
@@ -177,14 +193,53 @@ def _plan(spec: StudySpec, cases: Mapping[Source, CaseFacts]) -> tuple[list[Cell
             if reason:
                 impossible.append(NotPossible(case=source.name, method=method.name, reason=reason))
                 continue
-            for budget in spec.budgets:
-                method.batches(budget)
-                repetitions = method.repetitions or spec.repetitions
-                cells.append(Cell(source, method, budget, spec.seed, spec.level, repetitions, target))
+            cells += [_cell(spec, source, method, budget) for budget in _budgets(spec, method)]
     if not cells:
         reasons = "; ".join(f"{item.method} {item.reason} of {item.case}" for item in impossible)
         raise DataError(f"no method is possible on any case: {reasons}")
     return cells, impossible
+
+
+def _budgets(spec: StudySpec, method: MethodSpec) -> list[int | None]:
+    """Return the budgets of a method that are known before the study; none if it follows another method."""
+    if method.budget is None:
+        return list(spec.budgets)
+    if method.leader is not None:
+        return []
+    return [None if method.budget == ITSELF else int(method.budget)]
+
+
+def _cell(spec: StudySpec, source: Source, method: MethodSpec, budget: int | None) -> Cell:
+    method.batches(budget)
+    repetitions = method.repetitions or spec.repetitions
+    target = Target(spec.metric, spec.by)
+    return Cell(source, method, budget, spec.seed, spec.level, repetitions, target, spec.divergence)
+
+
+def _led(
+    spec: StudySpec,
+    cases: Mapping[Source, CaseFacts],
+    impossible: list[NotPossible],
+    cells: Sequence[Cell],
+    trials: Mapping[str, Sequence[Trial]],
+) -> Iterator[Cell]:
+    """Yield the cells of methods that take as many labels as another one chose; note those that cannot run."""
+    excluded = {(item.case, item.method) for item in impossible}
+    chosen = {
+        (cell.source.name, cell.method.name): max(1, round(float(np.mean([one.labels for one in trials[cell.key]]))))
+        for cell in cells
+        if cell.method.budget is not None
+    }
+    for source in cases:
+        for method in (method for method in spec.methods if method.leader is not None):
+            if (source.name, method.name) in excluded:
+                continue
+            number = chosen.get((source.name, str(method.leader)))
+            if number is None:
+                reason = f"follows {method.leader}, which is not possible"
+                impossible.append(NotPossible(case=source.name, method=method.name, reason=reason))
+            else:
+                yield _cell(spec, source, method, number)
 
 
 def _obstacle(method: MethodSpec, features: Sequence[str], target: Target) -> str | None:
@@ -225,9 +280,15 @@ def _run(missing: Sequence[Block], workers: int | None) -> Iterator[tuple[Block,
         yield from tasks.map_tasks(run_block, sorted(missing, key=lambda block: block.start > 0), workers)
 
 
-def _write(store: Store, results: StudyResults) -> None:
+def _write(store: Store, results: StudyResults, sources: Iterable[Source]) -> None:
     content = results.to_dict()
-    store.write("table.md", write_table(content).encode())
-    for case in results.cases:
-        store.write(f"figures/{case.case}.svg", draw_case(content, case.case))
+    store.write("table.md", (report_paper(content) + write_table(content)).encode())
+    for case in results.cases if results.spec.budgets else []:
+        if case.drawn_from is None:
+            store.write(f"figures/{case.case}.svg", draw_case(content, case.case))
+    paper = find_paper(results.spec.paper)
+    for source in sources if paper and paper.curves else []:
+        drawn = draw_curves(read_case(source))
+        if drawn is not None:
+            store.write(f"figures/{source.name}-failures.svg", drawn)
     store.write("results.json", results.to_bytes())

@@ -32,7 +32,7 @@ CERTAINTY = 0.95  # level of the intervals for E and coverage, whatever the leve
 
 ROUNDING = 1e-12
 
-MEANS = ("mean", "standard_deviation", "bias", "mse", "efficiency", "width")  # stated as means over slices
+MEANS = ("mean", "standard_deviation", "bias", "mse", "efficiency", "width", "error")  # stated as means over slices
 
 
 def measure(trials: Sequence[Trial], truth: Truth) -> dict[str, Any]:
@@ -62,6 +62,11 @@ def measure(trials: Sequence[Trial], truth: Truth) -> dict[str, Any]:
         "draws": draws,
         "labels": float(np.mean([trial.labels for trial in trials])),
         "failures": float(np.mean([trial.failures for trial in trials])) if truth.binary else None,
+        "failures_deviation": float(np.std([trial.failures for trial in trials], ddof=1))
+        if truth.binary and R > 1
+        else None,
+        "error": float(np.abs(error).mean()),
+        "kl": None if trials[0].kl is None else float(np.mean([trial.kl for trial in trials])),
         "milliseconds": 1000 * float(np.median([trial.seconds for trial in trials])),
     }
 
@@ -98,6 +103,7 @@ class CaseFacts(Part):
     """A case: a pool whose outcomes are all known."""
 
     case: str = Field(description="its name")
+    drawn_from: str | None = Field(default=None, description="case that it is a random part of; null: none")
     uri: str = Field(description="where it lies")
     sha256: str | None = Field(description="digest of the file")
     size: int = Field(ge=1, description="N, examples in the pool")
@@ -127,7 +133,7 @@ class CellMeasures(Part):
     case: str = Field(description="name of the case")
     method: str = Field(description="name of the method in this study")
     design: str = Field(description="the method with its parameters, rounds and assistance")
-    budget: int = Field(ge=1, description="labels allowed")
+    budget: int | None = Field(ge=1, description="labels allowed; null: the method stopped by itself")
     repetitions: int = Field(ge=1, description="R, repetitions")
     mean: float = Field(description="mean of the estimates")
     standard_deviation: float | None = Field(description="standard deviation of the estimates; null if R = 1")
@@ -145,6 +151,9 @@ class CellMeasures(Part):
     draws: float = Field(ge=0, description="mean number of draws; an example drawn twice counts twice")
     labels: float = Field(ge=0, description="mean number of distinct examples")
     failures: float | None = Field(description="mean number of mispredictions among them; null for scores")
+    failures_deviation: float | None = Field(default=None, description="their standard deviation; null if R = 1")
+    error: float = Field(ge=0, description="mean absolute error")
+    kl: float | None = Field(default=None, description="mean KL divergence of the output layer; null: not measured")
     milliseconds: float = Field(ge=0, description="median time to choose, all rounds")
 
 

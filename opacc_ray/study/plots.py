@@ -2,7 +2,8 @@
 
 The figures follow figures 3, 4 and 7 of the CES paper and figure 4 of the DeepEST paper. The error is the root mean
 squared error, which for an unbiased method is its standard deviation. Colours are those of M. Okabe and K. Ito, which
-differ for any colour vision; markers differ as well.
+differ for any colour vision; markers differ as well. The legend lists the methods from the smallest mean error to the
+largest. Of many methods, only the best have colours and markers; the others are thin grey lines.
 """
 
 import math
@@ -17,11 +18,19 @@ from opacc_ray.svg import Scale, decimals, dot, figure, line, path, shortened_to
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8C6D1F")
 DASHES = ("none", "6 3", "2 2")
+FAINT = "faint"
+"""Class of the lines of methods without a colour."""
+
 CORNERS = ((0, 0.0), (4, 0.125), (3, 0.75), (4, 0.0), (3, 0.25), (5, 0.75))
 """Markers: number of corners, and the turn of the first one; 0 corners make a circle."""
 
 PANEL, LEFT, TOP, BOTTOM, HEIGHT = 270.0, 48.0, 66.0, 44.0, 330.0
 """Pixels: width of a panel, margins around it, and height of the figure."""
+
+MOST_COLOURED = 12
+"""Methods with a colour; if there are more, the best ``HIGHLIGHTED`` have one."""
+
+HIGHLIGHTED = 8
 
 RADIUS, CHARACTER, LEGEND_LINE, MOST_CHARACTERS = 4.0, 6.6, 18.0, 40
 """Pixels of a marker, a character and a line of the legend; characters of a name."""
@@ -29,6 +38,7 @@ RADIUS, CHARACTER, LEGEND_LINE, MOST_CHARACTERS = 4.0, 6.6, 18.0, 40
 STYLE = (
     "text{font:12px sans-serif;fill:#333}.case{font-size:14px;font-weight:bold}.small{font-size:11px}"
     ".grid{stroke:#ebebeb}.axis{stroke:#999}path{stroke-width:1.5}path:not(.marker){fill:none}"
+    ".faint{stroke:#c9c9c9}path.faint{stroke-width:1}text.faint{fill:#8a8a8a;font-size:11px}"
     ".srs{stroke:#262626;stroke-dasharray:5 3}.bound{stroke:#262626;stroke-dasharray:1 2}"
 )
 
@@ -37,7 +47,7 @@ class Curve(NamedTuple):
     """A line of a panel."""
 
     name: str
-    kind: str  # class of the line: srs, bound or m0, m1, ...
+    kind: str  # class of the line: srs, bound, faint or m0, m1, ...
     points: list[tuple[float, float]]  # labels and values; a single one of theory is drawn across the panel
     marker: int | None = None  # place of the method in the study
 
@@ -71,7 +81,7 @@ def draw_case(results: dict[str, Any], case: str) -> bytes:
         parts.append(path([(right, y), (right + 30, y)], curve.kind))
         if curve.marker is not None:
             parts.append(_marker(right + 15, y, curve.marker))
-        parts.append(text(right + 36, y + 4, name))
+        parts.append(text(right + 36, y + 4, name, curve.kind if curve.kind == FAINT else ""))
     shown = "; ".join(panel.title for panel in panels)
     drawn = figure("study", f"{case}: {describe_case(facts)}", f"{shown}, against labels", (width, height), parts)
     return f"{drawn}\n".replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1).encode()
@@ -81,12 +91,14 @@ def panels_of(results: dict[str, Any], facts: dict[str, Any]) -> list[Panel]:
     """Return the panels of a case: its errors, and for 0/1 outcomes the failures found."""
     budgets = results["spec"]["budgets"]
     cells = [cell for cell in results["cells"] if cell["case"] == facts["case"]]
-    errors = _theory(facts, budgets) + _methods(results["methods"], cells, lambda cell: 100 * math.sqrt(cell["mse"]))
+    cells = [cell for cell in cells if cell["budget"] in budgets]
+    ranked = _ranked(cells)
+    errors = _theory(facts, budgets) + _methods(results, ranked, cells, lambda cell: 100 * math.sqrt(cell["mse"]))
     is_log = budgets[-1] > 6 * budgets[0]
     panels = [Panel("Error of the estimate (RMSE, percentage points)", budgets, errors, is_log)]
     if facts["binary"]:
         expected = Curve("SRS in theory", "srs", [(n, n * (1 - facts["accuracy"])) for n in budgets])
-        found = [expected, *_methods(results["methods"], cells, lambda cell: cell["failures"])]
+        found = [expected, *_methods(results, ranked, cells, lambda cell: cell["failures"])]
         panels.append(Panel("Failing examples found", budgets, found, False))
     return panels
 
@@ -103,15 +115,29 @@ def _theory(facts: dict[str, Any], budgets: Sequence[int]) -> list[Curve]:
     return curves
 
 
+def _ranked(cells: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the methods from the smallest mean E over the budgets to the largest."""
+    found: dict[str, list[float]] = {}
+    for cell in cells:
+        found.setdefault(cell["method"], []).append(cell["efficiency"])
+    return sorted(found, key=lambda method: sum(found[method]) / len(found[method]))
+
+
 def _methods(
-    methods: list[str], cells: list[dict[str, Any]], measure: Callable[[dict[str, Any]], float]
+    results: dict[str, Any],
+    ranked: Sequence[str],
+    cells: Sequence[dict[str, Any]],
+    measure: Callable[[dict[str, Any]], float],
 ) -> list[Curve]:
     """Return a curve per method; its colour and marker depend on its place in the study, not in the case."""
+    coloured = ranked if len(ranked) <= MOST_COLOURED else ranked[:HIGHLIGHTED]
     curves = []
-    for place, method in enumerate(methods):
+    for method in ranked:
+        place = results["methods"].index(method)
         own = sorted((cell for cell in cells if cell["method"] == method), key=lambda cell: cell["budget"])
-        if own:
-            curves.append(Curve(method, f"m{place}", [(cell["budget"], measure(cell)) for cell in own], place))
+        points = [(cell["budget"], measure(cell)) for cell in own]
+        shown = Curve(method, f"m{place}", points, place) if method in coloured else Curve(method, FAINT, points)
+        curves.append(shown)
     return curves
 
 
@@ -132,9 +158,9 @@ def _draw_panel(panel: Panel, left: float) -> list[Markup]:
     parts += [text(x(n), bottom + 17, f"{n:,}", "small", "middle") for n in shown]
     parts.append(line(left, bottom, right, bottom, "axis"))
     parts.append(text((left + right) / 2, bottom + 34, "labels", "small", "middle"))
-    for curve in panel.curves:
+    for curve in sorted(panel.curves, key=lambda curve: curve.kind != FAINT):
         points = [(x(n), y(value)) for n, value in curve.points]
-        if len(points) == 1 and curve.marker is None:
+        if len(points) == 1 and curve.marker is None and curve.kind != FAINT:
             points = [(left, points[0][1]), (right, points[0][1])]
         parts.append(path(points, curve.kind))
         parts += [_marker(*point, curve.marker) for point in points if curve.marker is not None]

@@ -4,7 +4,8 @@ methods:
   - srs
   - "ces:objective=kl,initial=5"                             # as on the command line
   - {method: neyman, rounds: 4}                              # the budget in four rounds of 10, 20, 30 and 40 %
-  - {method: deepreduce, coverage: false, repetitions: 1, label: DeepReduce}
+  - {method: deepreduce, coverage: false, budget: itself, repetitions: 1, label: DeepReduce}
+  - {method: srs, budget: as DeepReduce}                     # as many labels as that method chose on the same case
 """
 
 import json
@@ -17,8 +18,22 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from opacc_ray.errors import SpecError
 from opacc_ray.estimators.metrics import ACCURACY, AVERAGES, CLASS_METRICS, parse_metric
+from opacc_ray.neurons.criteria import Criterion
 from opacc_ray.samplers import find_method, parse_parameters
+from opacc_ray.samplers.base import MethodParameters
 from opacc_ray.study.peers import PEERS, weight_of
+
+ITSELF, AS = "itself", "as "
+"""Budgets of a method that stops by itself, and of one that takes as many labels as another chose."""
+
+
+class Subpools(BaseModel):
+    """Pools of fewer examples, drawn at random from a case."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    size: int = Field(ge=2, description="examples of each")
+    number: int = Field(default=30, ge=1, description="number of pools")
 
 
 class CaseSpec(BaseModel):
@@ -31,6 +46,8 @@ class CaseSpec(BaseModel):
     columns: dict[str, str] | None = Field(default=None, description="default: those of the study")
     error_scale: float | None = Field(default=None, gt=0, description="default: that of the study")
     shuffle: list[str] | None = Field(default=None, description="default: that of the study")
+    coverage: str | None = Field(default=None, description="default: that of the study")
+    subpools: Subpools | None = Field(default=None, description="default: those of the study")
     reference: str | None = Field(
         default=None,
         description="file of labelled examples of the same model, such as its test set, with the same columns; for the "
@@ -44,6 +61,21 @@ class CaseSpec(BaseModel):
             raise ValueError("must not contain '/' or start with '.', because it becomes a file name")
         return value
 
+    @field_validator("coverage")
+    @classmethod
+    def _is_a_criterion(cls, value: str | None) -> str | None:
+        return value if value is None else str(criterion_of_case(value))
+
+
+def criterion_of_case(text: str) -> Criterion:
+    """Parse a coverage criterion that the layers of a case suffice for; raises SpecError for any other."""
+    criterion = Criterion.parse(text)
+    if criterion.needs_ranges:
+        raise SpecError(
+            f"coverage {text!r} needs ranges over training data, which a case does not have; give nc or tknc"
+        )
+    return criterion
+
 
 class MethodSpec(BaseModel):
     """A method, how it is run, and the method's own parameters."""
@@ -56,6 +88,11 @@ class MethodSpec(BaseModel):
     )
     assist: bool = Field(default=False, description="estimate with the help of the case's confidence")
     repetitions: int | None = Field(default=None, ge=1, description="default: those of the study")
+    budget: int | str | None = Field(
+        default=None,
+        description="number of labels; `itself`: by the method's own stopping rule; `as LABEL`: as many as the method "
+        "with that label chose on the case; default: the budgets of the study",
+    )
     label: str | None = Field(default=None, description="how tables call it; default: method and parameters")
 
     @property
@@ -71,15 +108,25 @@ class MethodSpec(BaseModel):
 
     @property
     def name(self) -> str:
-        return self.label or self.design
+        return self.label or (self.design if self.budget is None else f"{self.design}, {self.budget}")
+
+    @property
+    def leader(self) -> str | None:
+        """Label of the method whose number of labels this one takes; None: it has a number of its own."""
+        return self.budget[len(AS) :].strip() if isinstance(self.budget, str) and self.budget != ITSELF else None
 
     @property
     def shares(self) -> list[float]:
         """Size of each round, in any unit."""
         return list(self.rounds) if isinstance(self.rounds, list) else list(range(1, self.rounds + 1))
 
-    def batches(self, budget: int) -> list[int]:
-        """Split the budget in rounds; raise SpecError if a round gets no label, or a peer fewer than it needs."""
+    def batches(self, budget: int | None) -> list[int | None]:
+        """Split the budget in rounds; raise SpecError if a round gets no label, or a peer fewer than it needs.
+
+        A method that stops by itself has one round, and no budget.
+        """
+        if budget is None:
+            return [None]
         least = PEERS[self.method].least if self.method in PEERS else 1
         if budget < least:
             raise SpecError(
@@ -93,7 +140,7 @@ class MethodSpec(BaseModel):
                 f"budget={budget} in rounds={self.rounds} of method {self.name!r} gives batches of {sizes} labels: "
                 "raise the budget or take fewer rounds"
             )
-        return sizes
+        return list(sizes)
 
     @field_validator("rounds", mode="before")
     @classmethod
@@ -104,21 +151,41 @@ class MethodSpec(BaseModel):
             raise ValueError("give a number of rounds, or a list of their shares such as [1, 1, 2]")
         return value
 
+    @field_validator("budget")
+    @classmethod
+    def _is_a_budget(cls, value: int | str | None) -> int | str | None:
+        if isinstance(value, int) and value < 1:
+            raise ValueError("give a number of labels, at least 1")
+        if isinstance(value, str) and value != ITSELF and not (value.startswith(AS) and value[len(AS) :].strip()):
+            raise ValueError(f"give a number of labels, `{ITSELF}`, or `as LABEL` with the label of another method")
+        return value
+
     @model_validator(mode="after")
     def _fits_the_method(self) -> "MethodSpec":
+        if self.budget == ITSELF and (self.method in PEERS or len(self.shares) > 1 or not self._stops_itself()):
+            raise ValueError(
+                f"budget={ITSELF} of method {self.name!r}: only deepreduce, and ces with stop_at_kl, stop by "
+                "themselves, in one round; give a number of labels"
+            )
         if self.method in PEERS:
             rounds, assist = ["rounds"] * (len(self.shares) > 1), ["assist"] * self.assist
             for name in (*self.parameters, *rounds, *assist):
                 raise ValueError(f"{name} of method {self.method!r}: it runs as in its paper, in one round; remove it")
             return self
-        find_method(self.method, others=PEERS)
-        parameters = parse_parameters(self.method, self.parameters)
+        parameters = self._parsed()
         if self.assist and parameters.predicts_failures:
             raise ValueError(
                 f"assist=true of method {self.name!r}: {self.method} predicts every outcome itself, and its estimate "
                 "includes that prediction; remove assist"
             )
         return self
+
+    def _parsed(self) -> MethodParameters:
+        find_method(self.method, others=PEERS)
+        return parse_parameters(self.method, self.parameters)
+
+    def _stops_itself(self) -> bool:
+        return self._parsed().stops_itself
 
 
 class StudySpec(BaseModel):
@@ -134,7 +201,21 @@ class StudySpec(BaseModel):
         min_length=1,
         description="what is compared: lines such as neyman:rounds=4, or mappings with the keys of a method",
     )
-    budgets: list[int] = Field(min_length=1, description="numbers of labels, each tried with every method")
+    budgets: list[int] = Field(
+        default=[], description="numbers of labels, each tried with every method that has no budget of its own"
+    )
+    paper: str | None = Field(default=None, description="experiments of a paper to report, as of `opacc study --as`")
+    divergence: bool = Field(
+        default=False, description="also measure the KL divergence of the output layer between pool and chosen examples"
+    )
+    coverage: str | None = Field(
+        default=None,
+        description="coverage criterion such as nc:0.5, computed from the hidden and the output layer of cases without "
+        "coverage",
+    )
+    subpools: Subpools | None = Field(
+        default=None, description="draw pools of fewer examples from each case, and study those instead"
+    )
     metric: str = Field(
         default=ACCURACY,
         description="what is estimated: accuracy, macro_f1, macro_recall, macro_precision, or a metric of one class "
@@ -175,11 +256,11 @@ class StudySpec(BaseModel):
     @field_validator("methods")
     @classmethod
     def _differ(cls, value: list[MethodSpec]) -> list[MethodSpec]:
-        names, designs = [method.name for method in value], [method.design for method in value]
+        names, designs = [method.name for method in value], [(method.design, method.budget) for method in value]
         same = next((place for place, design in enumerate(designs) if design in designs[:place]), None)
         if same is not None:  # the trials of both would be the same
             first = names[designs.index(designs[same])]
-            pair = f"{first!r} and {names[same]!r} are both {designs[same]!r}, with the same draws"
+            pair = f"{first!r} and {names[same]!r} are both {value[same].design!r}, with the same draws"
             what = f"{first!r} is listed twice" if first == names[same] else pair
             raise ValueError(f"{what}; remove one of them")
         again = next((name for name in names if names.count(name) > 1), None)
@@ -196,6 +277,26 @@ class StudySpec(BaseModel):
         return str(metric)
 
     @model_validator(mode="after")
+    def _have_budgets(self) -> "StudySpec":
+        free = next((method.name for method in self.methods if method.budget is None), None)
+        if free and not self.budgets:
+            raise ValueError(f"no budgets given; add --budget 100, because method {free!r} has no budget of its own")
+        leaders = [method.name for method in self.methods if method.leader is None and method.budget is not None]
+        for method in self.methods:
+            if method.leader is not None and method.leader not in leaders:
+                near = f"; such methods are {', '.join(leaders)}" if leaders else ""
+                raise ValueError(
+                    f"budget of method {method.name!r}: no method with a budget of its own has the label "
+                    f"{method.leader!r}{near}"
+                )
+        return self
+
+    @field_validator("coverage")
+    @classmethod
+    def _is_a_criterion(cls, value: str | None) -> str | None:
+        return value if value is None else str(criterion_of_case(value))
+
+    @model_validator(mode="after")
     def _assists_the_accuracy(self) -> "StudySpec":
         assisted = next((method.name for method in self.methods if method.assist), None)
         if assisted and (self.metric != ACCURACY or self.by is not None):
@@ -205,7 +306,7 @@ class StudySpec(BaseModel):
     @field_validator("budgets")
     @classmethod
     def _are_numbers_of_labels(cls, value: list[int]) -> list[int]:
-        if min(value) < 1:
+        if min(value, default=1) < 1:
             raise ValueError("give numbers of labels, at least 1 each")
         return sorted(set(value))
 

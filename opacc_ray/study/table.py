@@ -34,10 +34,12 @@ def write_table(results: dict[str, Any]) -> str:
     parts.append(LEGEND.format(percent=100 * spec["level"]))
     if spec["by"]:
         parts.append(SLICES)
-    for budget in spec["budgets"]:
+    whole = any(case["drawn_from"] is None for case in results["cases"])
+    for budget in spec["budgets"] if whole else []:
         parts += [f"## E with {budget} labels", _comparison(results, budget)]
     for case in results["cases"]:
-        parts += [f"## {_plain(case['case'])}", _facts(case), _details(results, case["case"])]
+        if case["drawn_from"] is None:
+            parts += [f"## {plain(case['case'])}", _facts(case), _details(results, case["case"])]
     return "\n\n".join(parts) + "\n"
 
 
@@ -51,13 +53,14 @@ def describe_case(case: dict[str, Any]) -> str:
 
 
 def _comparison(results: dict[str, Any], budget: int) -> str:
-    cases = [case["case"] for case in results["cases"]]
+    cases = [case["case"] for case in results["cases"] if case["drawn_from"] is None]
     cells = {(cell["method"], cell["case"]): _efficiency(cell) for cell in results["cells"] if cell["budget"] == budget}
     cells |= {(item["method"], item["case"]): item["reason"] for item in results["not_possible"]}
-    rows = [[_plain(method), *(cells[method, case] for case in cases)] for method in results["methods"]]
-    bounds = [case["bound"].get(str(budget)) for case in results["cases"]]
-    rows.append(["bound", *("–" if bound is None else _number(bound) for bound in bounds)])
-    return _markdown(["method", *(_plain(case) for case in cases)], rows)
+    given = [method for method in results["methods"] if any((method, case) in cells for case in cases)]
+    rows = [[plain(method), *(cells.get((method, case), "–") for case in cases)] for method in given]
+    bounds = [case["bound"].get(str(budget)) for case in results["cases"] if case["drawn_from"] is None]
+    rows.append(["bound", *("–" if bound is None else number(bound) for bound in bounds)])
+    return markdown(["method", *(plain(case) for case in cases)], rows)
 
 
 def _facts(case: dict[str, Any]) -> str:
@@ -77,14 +80,16 @@ def _details(results: dict[str, Any], case: str) -> str:
     rows = []
     for method in results["methods"]:
         if method in reasons:
-            rows.append([_plain(method), "", "", reasons[method], *[""] * (len(COLUMNS) - 2)])
+            rows.append([plain(method), "", "", reasons[method], *[""] * (len(COLUMNS) - 2)])
         mine = [
             cell | {"ratio": width_ratio(cell, results["spec"]["level"])}
             for cell in results["cells"]
             if (cell["case"], cell["method"]) == (case, method)
         ]
-        rows += [[_plain(method), str(cell["budget"]), *(show(cell) for show in COLUMNS.values())] for cell in mine]
-    return _markdown(["method", "n", *COLUMNS], rows)
+        rows += [
+            [plain(method), str(cell["budget"] or "–"), *(show(cell) for show in COLUMNS.values())] for cell in mine
+        ]
+    return markdown(["method", "n", *COLUMNS], rows)
 
 
 def width_ratio(cell: dict[str, Any], level: float) -> float | None:
@@ -95,9 +100,9 @@ def width_ratio(cell: dict[str, Any], level: float) -> float | None:
 
 def _efficiency(cell: dict[str, Any]) -> str:
     if cell["efficiency_interval"] is None:
-        return _number(cell["efficiency"])
+        return number(cell["efficiency"])
     low, high = cell["efficiency_interval"]
-    return f"{_number(cell['efficiency'])} [{_number(low)}, {_number(high)}]"
+    return f"{number(cell['efficiency'])} [{number(low)}, {number(high)}]"
 
 
 def _bias(cell: dict[str, Any]) -> str:
@@ -124,18 +129,18 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "mean": lambda cell: f"{cell['mean']:.4f}",
     "coverage": _coverage,
     "width": lambda cell: f"{cell['width']:.3f}",
-    "ratio": lambda cell: "–" if cell["ratio"] is None else _number(cell["ratio"]),
+    "ratio": lambda cell: "–" if cell["ratio"] is None else number(cell["ratio"]),
     "failures": _failures,
     "ms": lambda cell: f"{cell['milliseconds']:.1f}",
 }
 """Heading of a column -> its text for a cell."""
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
     return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
 
 
-def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return an aligned table, which is also readable in a terminal."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     head, *lines = [
@@ -145,6 +150,6 @@ def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([head, "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines])
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
     """Escape a name that would break the table."""
     return " ".join(name.split()).replace("|", "\\|").replace("<", "&lt;")

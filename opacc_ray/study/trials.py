@@ -10,20 +10,23 @@ import time
 from collections.abc import Iterator
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import OpaccError
 from opacc_ray.estimators.rounds import Outcome
+from opacc_ray.neurons.sections import EqualCount, Histogram, equal_count, part_codes, part_counts, relative_entropy
 from opacc_ray.samplers.select import select
 from opacc_ray.selection import Selection
 from opacc_ray.study.cases import Case, Source, read_case
 from opacc_ray.study.peers import PEERS
 from opacc_ray.study.questions import question
-from opacc_ray.study.study_spec import MethodSpec
+from opacc_ray.study.study_spec import ITSELF, MethodSpec
 from opacc_ray.study.target import ALL, Target, estimates, serving, slices_of
+
+SECTIONS = 20  # of each neuron of the output layer, for its divergence
 
 BLOCK_SIZE = 100  # repetitions per block: the unit of parallel work and of resume
 
@@ -47,6 +50,7 @@ class Trial(NamedTuple):
     interval: str
     design_based: bool
     slice: str = ALL  # whose number it is
+    kl: float | None = None  # KL divergence of the output layer from the pool's; None: it was not asked for
 
 
 class Cell(NamedTuple):
@@ -54,24 +58,26 @@ class Cell(NamedTuple):
 
     source: Source
     method: MethodSpec
-    budget: int
+    budget: int | None  # None: the method stops by itself
     seed: int
     level: float
     repetitions: int
     target: Target = Target()
+    divergence: bool = False  # whether to measure the KL divergence of the output layer
 
     def __str__(self) -> str:
-        return f"case {self.source.name}, method {self.method.name}, budget {self.budget}"
+        return f"case {self.source.name}, method {self.method.name}, budget {self.budget or ITSELF}"
 
     @property
     def key(self) -> str:
         """Digest of what decides a repetition: the code, the content of the case, the method and its place."""
-        facts = [code_digest(), *self._place, self.level, self.source.digest, self.source.columns]
-        facts += [self.source.error_scale, *self.source.shuffle, *self.target]
+        facts: list[Any] = [code_digest(), *self._place, self.level, self.source.digest, self.source.columns]
+        facts += [self.source.error_scale, *self.source.shuffle, *self.target, self.divergence]
+        facts += [self.source.coverage, self.source.subpool]
         return hashlib.blake2b(json.dumps(facts).encode(), digest_size=12).hexdigest()
 
     @property
-    def _place(self) -> list[str | int]:
+    def _place(self) -> list[str | int | None]:
         return [self.seed, self.source.name, self.method.design, self.budget]
 
     def seed_of(self, repetition: int) -> int:
@@ -145,28 +151,47 @@ def _run(case: Case, cell: Cell, seed: int) -> list[Trial]:
     selections, outcomes = [chosen for chosen, _ in rounds], [outcome for _, outcome in rounds]
     prediction = case.view.column("confidence") if method.assist else None
     found = estimates(case, cell.target, (selections, outcomes), cell.level, prediction)
-    counts = *_counts(case, np.concatenate([chosen.index for chosen in selections])), seconds
+    index = np.concatenate([chosen.index for chosen in selections])
+    counts, kl = (*_counts(case, index), seconds), divergence(case, index) if cell.divergence else None
     return [
-        Trial(one.value, one.low, one.high, *counts, one.interval, one.design_based, name)
+        Trial(one.value, one.low, one.high, *counts, one.interval, one.design_based, name, kl)
         for name, one in found.items()
     ]
 
 
 def _run_peer(case: Case, cell: Cell, seed: int) -> list[Trial]:
     """Draw and estimate by a peer; the whole is timed as one choice."""
+    assert cell.budget is not None, "no peer stops by itself"
     asked = question(case, cell.target)
     begun = time.perf_counter()
     found = PEERS[cell.method.method].estimate(asked, cell.budget, np.random.default_rng(seed), cell.level)
     counts = *_counts(case, found.chosen), time.perf_counter() - begun
+    kl = divergence(case, found.chosen) if cell.divergence else None
     values, lows, highs = (np.atleast_1d(own).tolist() for own in found[:3])
     rows = zip(slices_of(case, cell.target).names, values, lows, highs, strict=True)
-    return [Trial(value, low, high, *counts, "of the peer", True, name) for name, value, low, high in rows]
+    return [Trial(value, low, high, *counts, "of the peer", True, name, kl) for name, value, low, high in rows]
 
 
 def _counts(case: Case, index: NDArray[np.int64]) -> tuple[int, int, float]:
     """Return the number of draws, of distinct examples, and of failures among these."""
     labels = np.unique(index)
     return len(index), len(labels), float((1 - case.outcome[labels]).sum())
+
+
+def divergence(case: Case, index: NDArray[np.int64]) -> float:
+    """Return KL(P_S || P_T) of the output layer, as DeepReduce measures it (Formula 1), for the chosen examples."""
+    sections, share = _sections(case.source)
+    codes = case.view.take(part_codes, np.unique(index), (sections,))  # (n, C)
+    counts = np.stack([np.bincount(neuron, minlength=sections.num) for neuron in codes.T])
+    return relative_entropy(share, counts)
+
+
+@lru_cache(maxsize=2)
+def _sections(source: Source) -> tuple[EqualCount, NDArray[np.float64]]:
+    """Return DeepReduce's sections of the output layer of a case, and the shares of the pool in them."""
+    view = _case(source).view
+    sections = equal_count(view, "output", SECTIONS)
+    return sections, Histogram((sections,), view.total(part_counts, sections)).share
 
 
 _case = lru_cache(maxsize=2)(read_case)  # once per worker, and kept for the next blocks
