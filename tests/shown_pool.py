@@ -68,3 +68,39 @@ def png(value: int) -> bytes:
     sink = io.BytesIO()
     Image.new("L", (30, 20), value).save(sink, "PNG")
     return sink.getvalue()
+
+
+def answers(num: int = 400) -> tuple[pa.Table, np.ndarray]:
+    """Questions with the answers of two models, and a confidence; and which answers of the first are right."""
+    rng = np.random.default_rng(3)
+    confidence = rng.random(num)
+    right = rng.random(num) < confidence
+    replies = [f"It is {i if ok else i + 1}." for i, ok in enumerate(right)]
+    table = pa.table(
+        {
+            "id": [f"q{i}" for i in range(num)],
+            "question": [f"What is {i} + 0?" for i in range(num)],
+            "reply": replies,
+            "rival": [f"It is {i}." for i in range(num)],
+            "sure": confidence,
+            "gold": ["secret gold"] * num,
+        }
+    )
+    return table, right
+
+
+def graded_run(home: Path, grades: Any, budget: int = 40) -> Run:
+    """A run over the answers, to be graded."""
+    open_store(str(home / "pool")).write("answers.parquet", parquet(answers()[0]))
+    columns: dict[str, Any] = {"id": "id", "answer": "reply", "confidence": "sure"}
+    if grades == "preference":
+        columns["answer"] = ["reply", "rival"]
+    content = {
+        "name": "answers",
+        "pool": {"uri": str(home / "pool"), "format": "features", "columns": columns},
+        "model": {"task": "grade", "grades": grades},
+        "sample": {"budget": budget},
+        "manifest": {"show": ["question"]},
+        "output": str(home / "out"),
+    }
+    return verbs.run(parse_spec(content, "answers.yaml"))

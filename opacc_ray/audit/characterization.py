@@ -80,7 +80,7 @@ def characterize_run(
     Raises SpecError if the run is a regression; DataError if the features are incomplete, the reference has features
     of another width, or labels are missing.
     """
-    if run.spec.model.task == "regression":
+    if not run.spec.model.has_classes:
         raise SpecError(f"{run.uri} is a regression, and EP, CP, BC, PBC and the shift need classes")
     names = class_names(run)
     known = reference if test else reference or _own_reference(run)

@@ -12,7 +12,7 @@ from opacc_ray.documents import Document
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels.label_log import Score, read_log
 from opacc_ray.labels.label_rows import class_of
-from opacc_ray.labels.labelled_rounds import join_labels, no_label, outcome_of, read_tracks
+from opacc_ray.labels.labelled_rounds import join_labels, measure_of, no_label, outcome_of, read_tracks
 from opacc_ray.lake.store_uris import open_store, split
 from opacc_ray.pool import FEATURES
 from opacc_ray.runs import feature_store
@@ -73,7 +73,7 @@ def export_case(run: Run, file: str, *, partial: bool = False) -> ExportedCase:
         unsure=unsure,
         unlabelled=size - len(label) - unsure,
         columns=list(arrays),
-        measure=log.score.measure if run.spec.model.task == "regression" else "accuracy",
+        measure=measure_of(run.spec, log.score),
         value=float(arrays["outcome"].mean()),
         objects=find_changed([track.run for track in tracks]),
     )
@@ -85,6 +85,8 @@ def _arrays(run: Run, label: Mapping[int, str], score: Score) -> dict[str, NDArr
     arrays = feature_store.read_rows(run, FEATURES, np.array(list(label), dtype=np.int64))
     said = zip(label.values(), arrays["prediction"].tolist(), strict=True)
     outcome = np.array([outcome_of(model, score, value, text) for text, value in said])
+    if model.task == "grade":
+        return arrays | {"outcome": outcome}
     if model.task == "regression":
         truth = {"target": np.array([float(text) for text in label.values()])}
     else:

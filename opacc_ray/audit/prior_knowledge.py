@@ -342,8 +342,8 @@ def _is_of_same_model(run: Run, other: Run) -> bool:
 
 
 def _asks(spec: Spec) -> tuple[Any, ...]:
-    """Return task and classes, which decide whether a prediction is right."""
-    return spec.model.task, spec.model.classes
+    """Return task, classes and grades, which decide whether a prediction is right."""
+    return spec.model.task, spec.model.classes, spec.model.outcomes
 
 
 def _of_audit(run: Run, other: Run, rounds: Sequence[LabelledRound]) -> _Labelled:

@@ -56,10 +56,11 @@ def asked_of(run: Run, metrics: Sequence[str] | None = None, by: Sequence[str] |
     metric or a class that there is not.
     """
     spec = run.spec
-    if metrics and spec.model.task == "regression" and any(text != ACCURACY for text in metrics):
-        raise SpecError("--metric is only supported for classification, and this model is a regression; remove it")
-    if spec.model.task == "regression" and (of_classes := [name for name in by or () if name in _OF_CLASSES]):
-        raise SpecError(f"--by {of_classes[0]} needs classes, and this model is a regression; remove it")
+    task, has_classes = spec.model.task, spec.model.has_classes
+    if metrics and not has_classes and any(text != ACCURACY for text in metrics):
+        raise SpecError(f"--metric is only supported for classification, and the task is {task}; remove it")
+    if not has_classes and (of_classes := [name for name in by or () if name in _OF_CLASSES]):
+        raise SpecError(f"--by {of_classes[0]} needs classes, and the task is {task}; remove it")
     classes = class_names(run)
     wanted = [checked_metric(text, classes) for text in (spec.metrics if metrics is None else metrics)]
     of_parts = [metric for metric in wanted if not metric.judges_confidence]
@@ -117,8 +118,8 @@ class RunNumbers:
         self._stated_level = stated_level
 
     @property
-    def _is_regression(self) -> bool:
-        return self.run.spec.model.task == "regression"
+    def _has_classes(self) -> bool:
+        return self.run.spec.model.has_classes
 
     def fields(self, asked: Asked, level: float) -> dict[str, Any]:
         """Return what is asked, and the numbers of classes, as fields of an estimate document."""
@@ -147,7 +148,7 @@ class RunNumbers:
         """All numbers of the run, as estimators name them."""
         selections, outcomes = [item.known for item in self.known], [item.outcome for item in self.known]
         truth = None
-        if not self._is_regression:
+        if self._has_classes:
             truth = np.array([self._classes[name] for item in self.known for name in item.truth], dtype=np.int64)
         sample = Sample(selections, outcomes, truth, history_for(self.run, selections))
         return MetricEstimates(sample, self._predicted, list(self._classes), self.slicings, self.view)
@@ -168,7 +169,7 @@ class RunNumbers:
         Where the number of classes is not known, they are those that are predicted, or in labels.
         """
         run = self.run
-        if self._is_regression:
+        if not self._has_classes:
             return np.zeros(self.view.size, dtype=np.int32), {"all": 0}
         predicted, names = feature_store.read_column(run, "prediction"), class_names(run)
         if names is None:
@@ -179,7 +180,7 @@ class RunNumbers:
 
     def _in_classes(self, level: float) -> dict[str, Any]:
         """Return the accuracy by predicted and by true class, and the confusion matrix; None for regressions."""
-        if self._is_regression:
+        if not self._has_classes:
             return dict.fromkeys(("pool_by_predicted_class", "by_predicted_class", "by_true_class", "confusion"))
         totals, names = self.estimates.totals(), list(self._classes)
         truth, predicted = self.estimates.sample.truth, totals.predicted

@@ -104,8 +104,11 @@ def predictions_of(model: ModelSpec, columns: Mapping[str, NDArray[Any]]) -> Pre
     prediction = columns["prediction"]
     if model.task == "regression":
         return Predicted(examples=len(prediction), classes=None, confidence=None, values=_spread(prediction))
-    codes, counts = np.unique(prediction, return_counts=True)
     confidence = columns.get("confidence")
+    if model.task == "grade":
+        spread = None if confidence is None else _spread(confidence)
+        return Predicted(examples=len(prediction), classes=None, confidence=spread, values=None)
+    codes, counts = np.unique(prediction, return_counts=True)
     return Predicted(
         examples=len(prediction),
         classes=_named(model, dict(zip(codes.tolist(), counts.tolist(), strict=True))),
@@ -193,6 +196,8 @@ def _about_labels(model: ModelSpec, num_classes: int | None, known: Sequence[Lab
     weights = np.bincount(place, weights=np.maximum(of_labels, 0))  # a repeated example counts once
     texts = {name: [text for item in known for text in getattr(item, name)] for name in ("predicted", "truth")}
     predicted, truth = ([texts[name][row] for row in first] for name in ("predicted", "truth"))
+    if model.task == "grade":
+        return []
     if model.task == "regression":
         outcome = np.concatenate([item.outcome for item in known])[first]
         said, so = (np.array(own, dtype=np.float64) for own in (predicted, truth))

@@ -188,7 +188,7 @@ def _compared_by(
 ) -> SeveralModels:
     """Return the comparison of a metric."""
     classes, selections = class_names(run), sample_of(known)[0]
-    if classes is None or run.spec.model.task == "regression":
+    if classes is None or not run.spec.model.has_classes:
         raise SpecError(f"--metric {metric} needs the names of the classes; give them in model.classes, or remove it")
     asked = checked_metric(metric, classes)
     truth = np.array([classes.index(name) for item in known for name in item.truth], dtype=np.int64)
@@ -328,6 +328,11 @@ def _open_others(spec: Spec, place: str) -> list[Run]:
 def check_comparable(own: ModelSpec, place: str, other: Run) -> None:
     """Raise SpecError unless the model of ``place`` and that of another run have the same task and classes."""
     theirs = other.spec.model
+    if own.task == "grade":
+        raise SpecError(
+            f"{place}: labels of task: grade judge the answers of one model; audit a preference between two instead, "
+            "with model.grades: preference"
+        )
     if own.task != theirs.task:
         raise SpecError(f"{place} has the task {own.task} and {other.uri} {theirs.task}; give runs with the same task")
     mine, others = own.classes, theirs.classes

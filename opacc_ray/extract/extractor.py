@@ -288,7 +288,7 @@ def surprise_of(job: Extraction, loaded: reference.Loaded, columns: Columns, nam
     """Return the surprise of a shard's examples, as far as ``names`` has it and the columns lack it."""
     if loaded.traces is None or not columns:
         return {}
-    predicted = None if job.spec.model.task == "regression" else columns["prediction"]
+    predicted = columns["prediction"] if job.spec.model.has_classes else None
     measures = {"dsa": loaded.traces.dsa, "lsa": loaded.traces.lsa}
     missing = [name for name in SURPRISE if name in names and name not in columns]
     return {name: measures[name](columns["hidden"], predicted) for name in missing}

@@ -86,7 +86,7 @@ def load(folder: Store, spec: Spec, arrays: Arrays) -> Loaded:
     if "traces" in needed:
         tables = list(Features.of(folder, complete_index(folder).files).tables(["hidden", "prediction"]))
         hidden, predicted = (np.concatenate([to_numpy(own[name]) for own in tables]) for name in tables[0].column_names)
-        traces = Reference(hidden, None if spec.model.task == "regression" else predicted, arrays)
+        traces = Reference(hidden, predicted if spec.model.has_classes else None, arrays)
     return Loaded(traces, read_ranges(folder) if "ranges" in needed else None)
 
 

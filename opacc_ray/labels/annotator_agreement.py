@@ -41,7 +41,8 @@ def measure_agreement(run: Run) -> LabelAgreement:
     read = canonical_form(run)
     opinions = {id: opinions_of(given, read) for id, given in answers.items()}
     opinions = {id: own for id, own in opinions.items() if len(own) > 1}
-    are_numbers = run.spec.model.task == "regression"
+    model = run.spec.model
+    are_numbers = model.reads_numbers or model.grades == "1-5"
     return LabelAgreement(
         run=run.uri,
         examples=len(opinions),

@@ -27,8 +27,8 @@ def load_costs(path: str | Path, model: ModelSpec, num_classes: int | None = Non
     ``num_classes`` is the number of classes of the run's model, if that is known. Raises SpecError if the model is a
     regression, if a name is no class, or if a cost is no finite number of at least 0.
     """
-    if model.task == "regression":
-        raise SpecError("--costs is only supported for classification, and this model is a regression; remove it")
+    if not model.has_classes:
+        raise SpecError(f"--costs is only supported for classification, and the task is {model.task}; remove it")
     file = _File(str(path), model, num_classes)
     costs: Costs = {}
     for true, item in file.by_class(read_yaml(path, "file of costs"), "costs").items():

@@ -68,7 +68,7 @@ def _samples(run: Run, known: Sequence[LabelledRound], files: ExampleFiles, cont
 
 def _label(text: str, confidence: float | None, context: Context) -> dict[str, Any]:
     known = {} if confidence is None else {"confidence": confidence}
-    if context.task == "regression":
+    if context.reads_numbers:
         return {"_cls": "Regression", "tags": [], "value": float(text)} | known
     return {"_cls": "Classification", "tags": [], "label": text} | known
 

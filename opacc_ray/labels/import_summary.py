@@ -84,7 +84,7 @@ class RowCounts:
             who = own or row.annotator
             if who and len(self._annotators) < LISTED:
                 self._annotators[who] = None
-        if row.label is not None and self._model.task != "regression":
+        if row.label is not None and self._model.has_classes:
             self._count_class(row, row.label)
 
     def _count_class(self, row: Label, label: str) -> None:

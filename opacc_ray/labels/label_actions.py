@@ -157,7 +157,7 @@ def _import_of(run: Run, log: LabelLog, file: Returned, given: _Given, done: Imp
 
 def _classes_by_number(model: ModelSpec, asked: bool | None, log: LabelLog) -> Sequence[str] | None:
     """Return the class names if numbers in a new file are class indexes, else None."""
-    refusal = "labels of a regression are values" if model.task == "regression" else None
+    refusal = None if model.has_classes else f"the task is {model.task}, which has no classes"
     if model.classes and have_numbers_for_names(tuple(model.classes)):
         refusal = "a class has a number as its name, so numbers are names"
     if asked and refusal:

@@ -9,6 +9,7 @@ files do not record which. :func:`name_by_number` reads numbers as indexes, for 
 """
 
 import difflib
+import hashlib
 import io
 import json
 import math
@@ -22,7 +23,7 @@ from urllib.parse import quote
 
 from opacc_ray.errors import DataError, LabelError, shown
 from opacc_ray.lake.examples import LONGEST_ID
-from opacc_ray.spec.model_spec import plain_name
+from opacc_ray.spec.model_spec import ModelSpec, plain_name
 
 FormatName = str
 """Name of a format of label files: a key of `formats.label_formats.FORMATS`."""
@@ -59,6 +60,14 @@ COUNTED = (
 )
 """Remedy for numbers where classes have names."""
 
+SYNONYMS = {
+    **dict.fromkeys(("correct", "true", "yes", "pass"), "right"),
+    **dict.fromkeys(("incorrect", "false", "no", "fail"), "wrong"),
+    **dict.fromkeys(("partial", "partially", "partly right", "partially correct"), "partly"),
+    **dict.fromkeys(("equal", "draw", "both"), "tie"),
+}
+"""Other words for grades."""
+
 LONGEST_GUESS = 100  # most characters of a label that is compared with the class names
 
 
@@ -80,11 +89,16 @@ class Task:
 class Context:
     """What a format needs to know about the run."""
 
-    classes: tuple[str, ...] | None = None  # class names by index; None if they are unknown, or in a regression
-    task: Literal["classification", "regression"] = "classification"
+    classes: tuple[str, ...] | None = None  # class names by index, or grades; None if they are unknown, or numbers
+    task: Literal["classification", "regression", "grade"] = "classification"
     has_pictures: bool = True  # whether examples are pictures
     columns: tuple[str, ...] = ()  # of rows, in the order in which they are shown
     long: frozenset[str] = frozenset()  # of these, the ones that are shown as paragraphs
+
+    @property
+    def reads_numbers(self) -> bool:
+        """Whether labels are numbers: values, or scores from 0 to 1."""
+        return self.task == "regression" or (self.task == "grade" and self.classes is None)
 
 
 class Label(NamedTuple):
@@ -282,6 +296,49 @@ def value_of(label_text: str, *, id: str) -> float:
     if not NUMBER.fullmatch(label_text):
         raise LabelError(f"example {quoted(id)} has the label {quoted(label_text)}: write a number such as 12.5")
     return float(label_text)
+
+
+def grade_of(label_text: str, model: ModelSpec, *, id: str) -> str:
+    """Return the grade that a label names, or its score in canonical form.
+
+    Besides its name, a grade is named by `SYNONYMS`, and by its outcome: 1, 0.5. Of a preference, A and B are the
+    answers in the order in which they were shown (:func:`is_swapped`). Raises LabelError if the label is no grade.
+    """
+    outcomes, found = model.outcomes, f"example {quoted(id)} has the label {quoted(label_text)}"
+    if outcomes is None:
+        value = float(label_text) if NUMBER.fullmatch(label_text) else -1.0
+        if not 0 <= value <= 1:
+            raise LabelError(f"{found}: write a score from 0 to 1, such as 0.8")
+        return canonical_number(value)
+    text = _plain(label_text)
+    if model.prefers and text in ("a", "b"):
+        return "first" if (text == "a") != is_swapped(id) else "second"
+    names = {_plain(name): name for name in outcomes}
+    are_numbers = any(whole_number(name) is not None for name in names)
+    number = float(text) if NUMBER.fullmatch(text) and not are_numbers and not model.prefers else None
+    by_outcome = [name for name, outcome in outcomes.items() if outcome == number]
+    grade = names.get(text) or names.get(SYNONYMS.get(text, "")) or names.get(str(whole_number(text)))
+    if grade is None and len(by_outcome) == 1:
+        grade = by_outcome[0]
+    if grade is None:
+        shown = ["A", "B", "tie"] if model.prefers else list(outcomes)
+        raise LabelError(f"{found}, which is none of the grades: use {', '.join(map(quoted, shown))}")
+    return grade
+
+
+def is_swapped(id: str) -> bool:
+    """Return whether the two answers to an example are shown in reverse order: for half of all ids, by their digest.
+
+    So neither annotators nor a preference for what stands first favour one model.
+    """
+    return hashlib.sha256(f"preference\0{id}".encode()).digest()[0] % 2 == 1
+
+
+def as_shown(label: str | None, model: ModelSpec, id: str) -> str | None:
+    """Return a canonical label as annotators know it: of a preference, A or B."""
+    if not model.prefers or label not in ("first", "second"):
+        return label
+    return "A" if (label == "first") != is_swapped(id) else "B"
 
 
 def canonical_number(value: float) -> str:

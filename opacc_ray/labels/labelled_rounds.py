@@ -18,12 +18,12 @@ from opacc_ray.estimators.accuracy_estimate import Estimate, joined_reasons
 from opacc_ray.labels.joining import Joined, join, opinions_of
 from opacc_ray.labels.label_documents import LabelAction
 from opacc_ray.labels.label_log import Score, read_log
-from opacc_ray.labels.label_rows import Label, canonical_number, class_of, name_by_number, value_of
+from opacc_ray.labels.label_rows import Label, canonical_number, class_of, grade_of, name_by_number, value_of
 from opacc_ray.runs.draws import Chosen
 from opacc_ray.runs.estimate_documents import RoundCounts
 from opacc_ray.runs.run import Run
 from opacc_ray.selection import Selection
-from opacc_ray.spec import ModelSpec
+from opacc_ray.spec import ModelSpec, Spec
 
 
 class LabelledRound(NamedTuple):
@@ -230,6 +230,8 @@ def reading_by(
     """Return :func:`canonical_form` for a model, whose number of classes may not be known yet."""
 
     def read(name: str, text: str) -> str:
+        if model.task == "grade":
+            return grade_of(text, model, id=name)
         if model.task == "regression":
             return canonical_number(value_of(text, id=name))
         if numbers_are_classes:
@@ -296,7 +298,7 @@ def labelled_round(run: Run, selection: Selection, joined: Joined, score: Score)
         missing=tuple(name for name in joined.missing if name in own.difference(given_up)),
         unsure=tuple(name for name in joined.unsure if name in own),
         given_up=tuple(given_up),
-        measure=score.measure if is_regression else "accuracy",
+        measure=measure_of(run.spec, score),
         clipped=sum(is_regression and score.clips(float(label[name]), value) for name, value in pairs),
         known_before=len(chosen.labelled_ids & label.keys()),
     )
@@ -325,8 +327,27 @@ def _predictions(run: Run, selection: Selection, chosen: Chosen) -> list[Any]:
     return [by_id[name] for name in selection.ids]
 
 
+def measure_of(spec: Spec, score: Score) -> str:
+    """Return the name of the mean outcome."""
+    model, outcomes = spec.model, spec.model.outcomes or {}
+    if model.task == "regression":
+        return score.measure
+    if model.task == "grade" and model.outcomes is None:
+        return "mean score, from 0 to 1"
+    if model.prefers:
+        first, second = spec.pool.columns.answer or ("the first", "the second")
+        return f"share in which {first} is preferred to {second}, a tie counting half"
+    between = [f"{name} as {outcome:g}" for name, outcome in outcomes.items() if 0 < outcome < 1]
+    if not between:
+        return "accuracy"
+    name = "mean grade" if isinstance(model.grades, dict) or model.grades == "1-5" else "share right"
+    return f"{name}, counting {', '.join(between)}"
+
+
 def outcome_of(model: ModelSpec, score: Score, prediction: Any, truth: str) -> float:
     """Return the outcome, in [0, 1], of a prediction, given the label in canonical form."""
+    if model.task == "grade":
+        return float(truth) if model.outcomes is None else model.outcomes[truth]
     if model.task == "regression":
         return score.of(float(truth), prediction)
     return float(truth == model.name_of(prediction))

@@ -17,7 +17,7 @@ from opacc_ray.labels.formats.label_formats import FORMATS, link_to
 from opacc_ray.labels.label_documents import AnnotatorShare, LabellingTasks
 from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.label_rows import Context, FormatName, Task, Way
-from opacc_ray.labels.shown_rows import Shown, long_columns, read_shown
+from opacc_ray.labels.shown_rows import ANSWERS, Shown, long_columns, read_shown
 from opacc_ray.lake.store import write_files
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs.feature_store import find_changed
@@ -125,8 +125,8 @@ def waiting_ids(run: Run, number: int) -> list[str]:
 def context_of(run: Run) -> Context:
     """Return the class names, or the indexes of classes without names, as labels may use them."""
     model, num = run.spec.model, run.num_classes
-    names = model.classes or (map(str, range(num)) if num else None)
-    classes = tuple(names) if names and model.task != "regression" else None
+    names = model.classes or model.outcomes or (map(str, range(num)) if num else None)
+    classes = ("A", "tie", "B") if model.prefers else tuple(names) if names and not model.reads_numbers else None
     return Context(classes, model.task)
 
 
@@ -135,11 +135,11 @@ def rows_to_show(run: Run, numbers: Sequence[int]) -> tuple[dict[str, Shown], Co
 
     The first round decides which columns are paragraphs, so that one project of a tool fits all rounds.
     """
-    columns, context = read_log(run).show, context_of(run)
     first = min(run.rounds(), default=1)
-    shown = read_shown(run, map(run.read_chosen, dict.fromkeys([first, *numbers])), columns)
-    long = long_columns(shown[id] for id in run.read_chosen(first).ids) if columns else frozenset()
-    return shown, replace(context, has_pictures=has_pictures(run), columns=tuple(columns), long=long)
+    shown = read_shown(run, list(map(run.read_chosen, dict.fromkeys([first, *numbers]))), read_log(run).show)
+    own = [shown[id] for id in run.read_chosen(first).ids] if shown else [{}]
+    long = long_columns(own) | (frozenset(ANSWERS) & own[0].keys() if run.spec.model.task == "grade" else frozenset())
+    return shown, replace(context_of(run), has_pictures=has_pictures(run), columns=tuple(own[0]), long=long)
 
 
 def refuse_invisible(run: Run, context: Context) -> None:

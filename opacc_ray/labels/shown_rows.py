@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.labels.label_rows import few, quoted
+from opacc_ray.labels.label_rows import few, is_swapped, quoted
 from opacc_ray.lake.examples import Batch, Columns, Plan, Rules
 from opacc_ray.lake.pools import plan_shards, read_rows
 from opacc_ray.lake.row_examples import ids_of
@@ -26,17 +26,23 @@ from opacc_ray.spec import PoolSpec, Spec, open_pool, rules_of
 Shown = Mapping[str, str]
 """Column → text, in the order in which columns are shown."""
 
+ANSWERS = ("answer", "answer A", "answer B")
+"""Titles of the model's answer, or of two."""
+
 LONG = 60  # characters above which a text is a paragraph
 
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x9f]")
 
 
-def read_shown(run: Run, rounds: Iterable[Chosen], columns: Sequence[str]) -> dict[str, Shown]:
+def read_shown(run: Run, rounds: Iterable[Chosen], show: Sequence[str]) -> dict[str, Shown]:
     """Return what annotators see of each chosen example of some rounds, by id; empty without columns.
+
+    That is the columns ``show``, and in an audit of grades the model's answer; two answers in the order of the id.
 
     Raises DataError if a row is not in the pool any more, or its file changed since the pool was listed; SpecError if a
     column holds bytes.
     """
+    columns = tuple(dict.fromkeys([*show, *(run.spec.pool.columns.answer or ())]))
     if not columns:
         return {}
     tags: dict[str, tuple[str | None, str | None]] = {}  # id -> its object when the pool was listed, and the tag
@@ -65,12 +71,20 @@ def read_shown(run: Run, rounds: Iterable[Chosen], columns: Sequence[str]) -> di
     if lost:
         names = few([quoted(id) for id in lost], most=2)
         raise DataError(f"{pool.uri} has no row of {names} any more; restore the pool")
-    return found
+    return {id: _with_answers(own, show, run.spec.pool.columns.answer or (), id) for id, own in found.items()}
+
+
+def _with_answers(row: Shown, show: Sequence[str], answers: Sequence[str], id: str) -> Shown:
+    """Return the shown columns of a row, and then its answers without the names of their models."""
+    order = answers[::-1] if len(answers) == 2 and is_swapped(id) else answers
+    titles = ANSWERS[1:] if len(answers) == 2 else ANSWERS
+    return {name: row[name] for name in show} | {title: row[name] for title, name in zip(titles, order, strict=False)}
 
 
 def try_shown(spec: Spec) -> str:
     """Return the names of the shown columns; raises DataError or SpecError unless the first rows can be shown."""
-    columns, pool, rules = spec.manifest.show, spec.pool, rules_of(spec.pool)
+    pool, rules = spec.pool, rules_of(spec.pool)
+    columns = [*spec.manifest.show, *(pool.columns.answer or ())]
     if columns:
         plan = _plan(spec, rules, columns)
         for batch in islice(_batches(pool, plan._replace(shards=plan.shards[:1]), rules, columns), 1):

@@ -74,7 +74,7 @@ def generate_for(
         The reference has features of another width or other classes, all examples are of one class, or a class has no
         vector in its region.
     """
-    if run.spec.model.task == "regression":
+    if not run.spec.model.has_classes:
         raise SpecError(f"{run.uri} audits a regression model, but vectors are generated between classes")
     regions, names = regions or Regions(), class_names(run)
     with ExitStack() as stack:

@@ -20,6 +20,7 @@ from opacc_ray.estimators.confidence_sequence import confidence_sequence
 from opacc_ray.estimators.metrics import ACCURACY, Metric
 from opacc_ray.estimators.prediction_powered import label_free_accuracy
 from opacc_ray.labels.label_log import Score
+from opacc_ray.labels.label_rows import NUMBER
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
 from opacc_ray.lake.store import write_files
 from opacc_ray.report import sentences
@@ -188,6 +189,11 @@ def _with_notes(gallery: Gallery, pictures: Pictures) -> Gallery:
     return gallery.model_copy(update={"examples": examples})
 
 
+def _short(text: str) -> str:
+    """Return a number with six digits, and a grade as it is."""
+    return f"{float(text):.6g}" if NUMBER.fullmatch(text) else text
+
+
 def mispredictions(known: Sequence[LabelledRound], predictions: PoolPredictions | None) -> Gallery:
     """Return the mispredicted examples, each once: highest confidence or lowest score first.
 
@@ -203,8 +209,8 @@ def mispredictions(known: Sequence[LabelledRound], predictions: PoolPredictions 
                 found[id] = Misprediction(
                     id=id,
                     round=item.number,
-                    prediction=f"{float(predicted):.6g}" if is_score else predicted,
-                    label=f"{float(truth):.6g}" if is_score else truth,
+                    prediction=_short(predicted) if is_score else predicted,
+                    label=_short(truth) if is_score else truth,
                     confidence=confidence_of,
                     outcome=outcome,
                     not_shown=None,

@@ -26,6 +26,8 @@ def answer(stated: AccuracyEstimate | None, pool_size: int, rounds: Sequence[Lab
     pool = counted(pool_size, "example")
     if stated.measure == "accuracy":
         result = f"The model is right on {value} of the {pool}"
+    elif stated.measure.startswith("share in which "):
+        result = f"In {value} of the {pool}, {stated.measure.removeprefix('share in which ')}"
     elif is_share(stated.measure):
         result = f"On the {pool}, {value} of the model's predictions are {stated.measure.removeprefix('share ')}"
     else:

@@ -195,8 +195,8 @@ class Run:
 
     @property
     def num_classes(self) -> int | None:
-        """Number of classes of the model; None for a regression, or if neither spec nor features define it."""
-        if self.spec.model.task == "regression":
+        """Number of classes of the model; None for other tasks, or if neither spec nor features define it."""
+        if not self.spec.model.has_classes:
             return None
         named = len(self.spec.model.classes or ())
         index = self.read_index()

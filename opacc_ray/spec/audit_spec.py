@@ -44,7 +44,7 @@ _OF_CLASSES = {
 _OF_A_RUN_MODEL = (*WAYS, "arguments", "weights", "sha256", "hidden_layer")
 """Keys of a model that are not supported for stored features."""
 
-_IF_USED = {"model": ("program", "function", "trust"), "sample": ("models",), "extract": ("channels_last",)}
+_IF_USED = {"model": ("program", "function", "trust", "grades"), "sample": ("models",), "extract": ("channels_last",)}
 """Keys that belong to the identity of an audit only if they are set."""
 
 
@@ -302,15 +302,34 @@ class Spec(Section):
         if self.sample.replicates is not None:
             raise SpecError(f"{key} cannot be combined with replicates, which draw from parts of the pool; remove one")
 
+    def _check_grades(self) -> None:
+        answer, is_grade = self.pool.columns.answer or [], self.model.task == "grade"
+        if answer and not is_grade:
+            raise SpecError(f"pool.columns.answer is only supported for task: grade, not {self.model.task}; remove it")
+        if not is_grade:
+            return
+        num = 2 if self.model.prefers else 1
+        if len(answer) != num:
+            why = "a preference is between two answers" if num == 2 else "annotators grade one answer"
+            raise SpecError(f"pool.columns.answer names {len(answer)} columns, and {why}; name {num}")
+        known = self.pool.columns
+        unused = next((key for key in ("output", "prediction", "dsa") if getattr(known, key) is not None), None)
+        if unused or self.sample.models or (self.reference and self.reference.labels):
+            key = f"pool.columns.{unused}" if unused else "sample.models" if self.sample.models else "reference.labels"
+            raise SpecError(f"{key} is not supported for task: grade, whose labels judge this answer alone; remove it")
+
     def _check_task(self) -> None:
+        self._check_grades()
         if not self.is_regression and self.score != ScoreSpec():
             raise SpecError("score is only supported for regressions, and model.task is classification; remove it")
         digits = next((name for name in self.model.classes or () if name.strip().isdecimal()), None)
-        if self.labels.numbers_are_classes and (digits or self.is_regression):
-            why = f"the name of class {digits!r} is a number" if digits else "labels of a regression are values"
+        if self.labels.numbers_are_classes and (digits or not self.model.has_classes):
+            why = f"the name of class {digits!r} is a number" if digits else f"task {self.model.task} has no classes"
             raise SpecError(f"labels.numbers_are_classes: {why}; remove it")
-        if self.is_regression and not self.sample.settings.supports_regression:
-            raise SpecError(f"sample.method {self.sample.method!r} does not support regression; choose another method")
+        if not self.model.has_classes and not self.sample.settings.supports_regression:
+            raise SpecError(
+                f"sample.method {self.sample.method!r} does not support {self.model.task}; choose another method"
+            )
 
     def _check_features(self) -> None:
         needed, features = self._needed(), self.features()
@@ -347,8 +366,8 @@ class Spec(Section):
     def stored(self) -> tuple[str, ...]:
         """Return the features in the pool's columns, and those computed from them."""
         named = list(self.pool.columns.features)
-        follows = ["prediction"] if self.is_regression else ["prediction", "confidence"]
-        return tuple(dict.fromkeys([*named, *(follows if "output" in named else [])]))
+        follows = ["prediction"] if not self.model.has_classes else ["prediction", "confidence"]
+        return tuple(dict.fromkeys([*named, *(follows if "output" in named or self.pool.columns.answer else [])]))
 
     @property
     def reads_reference(self) -> bool:

@@ -25,6 +25,16 @@ WAYS = ("factory", "program", "function")
 Feature = Literal["hidden", "output", "prediction", "confidence", "dsa", "lsa", "coverage"]
 
 
+SCALES = {
+    "verdict": {"right": 1.0, "partly": 0.5, "wrong": 0.0},
+    "1-5": {"1": 0.0, "2": 0.25, "3": 0.5, "4": 0.75, "5": 1.0},
+    "preference": {"first": 1.0, "tie": 0.5, "second": 0.0},
+}
+"""Grades that people or machines give an answer, with the outcome that each one is."""
+
+SCORE = "score"  # the scale of numbers from 0 to 1
+
+
 def plain_name(text: str) -> str:
     """Return the name of a class in normal form: stripped, with composed accents."""
     return normalize("NFC", text.strip())  # macOS may separate an accent from its letter
@@ -48,6 +58,19 @@ def _distinct(classes: list[str]) -> list[str]:
     if "" in plain:
         raise ValueError("a class has an empty name, which would stand for a missing label; name it")
     return classes
+
+
+def _grades(value: Any) -> Any:
+    """Return a scale, or grades with their outcomes."""
+    if isinstance(value, str):
+        if value not in (*SCALES, SCORE):
+            raise ValueError(f"use {', '.join((*SCALES, SCORE))}, or a grade for each outcome: {{good: 1, bad: 0}}")
+        return value
+    found = {str(name).strip(): outcome for name, outcome in value.items()} if isinstance(value, dict) else {}
+    fit = (isinstance(outcome, int | float) and not isinstance(outcome, bool) for outcome in found.values())
+    if "" in found or len(found) < 2 or not all(fit) or {min(found.values()), max(found.values())} != {0, 1}:
+        raise ValueError("give grades with outcomes from 0 to 1, the worst 0 and the best 1, such as {good: 1, bad: 0}")
+    return {name: float(outcome) for name, outcome in found.items()}
 
 
 class ModelSpec(Section):
@@ -77,8 +100,14 @@ class ModelSpec(Section):
     hidden_layer: str | None = Field(
         default=None, description="dotted name of the layer whose output is stored; default: input of the last Linear"
     )
-    task: Literal["classification", "regression"] = Field(
-        default="classification", description="a class per example, or one number per example"
+    task: Literal["classification", "regression", "grade"] = Field(
+        default="classification",
+        description="a class per example, one number per example, or any answer, which annotators see and grade",
+    )
+    grades: Annotated[str | dict[str, float], BeforeValidator(_grades)] | None = Field(
+        default=None,
+        description="grade: verdict (right, partly, wrong; the default), score (a number from 0 to 1), 1-5, preference "
+        "(between two answers), or own grades with their outcomes, such as {good: 1, fair: 0.6, bad: 0}",
     )
     output: Literal["logits", "probabilities", "logit", "probability"] = Field(
         default="logits",
@@ -92,8 +121,32 @@ class ModelSpec(Section):
         default=1.0, gt=0, description="regression: score = max(0, 1 - (error / scale)²), unless score says otherwise"
     )
 
+    @property
+    def has_classes(self) -> bool:
+        """Whether predictions and labels are classes."""
+        return self.task == "classification"
+
+    @property
+    def outcomes(self) -> dict[str, float] | None:
+        """Outcome of each grade; None if there are no grades, or they are numbers from 0 to 1."""
+        if self.task != "grade" or self.grades == SCORE:
+            return None
+        return SCALES[self.grades or "verdict"] if not isinstance(self.grades, dict) else self.grades
+
+    @property
+    def reads_numbers(self) -> bool:
+        """Whether labels are numbers: values, or scores from 0 to 1."""
+        return not self.has_classes and self.outcomes is None
+
+    @property
+    def prefers(self) -> bool:
+        """Whether annotators choose between the answers of two models."""
+        return self.task == "grade" and self.grades == "preference"
+
     def name_of(self, prediction: Any) -> str:
         """Return the name of a predicted class, or its number."""
+        if self.task == "grade":
+            return ""
         return self.classes[prediction] if self.classes else str(prediction)
 
     @model_validator(mode="after")
@@ -103,6 +156,10 @@ class ModelSpec(Section):
             raise ValueError(f"{ways[0]} and {ways[1]} both name a model; remove one")
         if self.program is not None and not self.trust:
             raise ValueError("a program is code with your permissions; set trust: true if you trust its source")
+        if self.grades is not None and self.task != "grade":
+            raise ValueError("grades are only supported for task: grade; remove them")
+        if self.task == "grade" and self.classes is not None:
+            raise ValueError("classes are not supported for task: grade, whose labels are grades; remove them")
         unused = next((key for key in ("weights", "hidden_layer") if getattr(self, key)), None)
         if unused and ways and ways[0] != "factory":
             raise ValueError(f"{unused} is only supported for a factory; a {ways[0]} has its own, so remove it")
@@ -288,8 +345,8 @@ def check_served(numbers: Sequence[str], model: ModelSpec, slices: Sequence[str]
     for text in numbers:
         if is_of_class(text) or text in AVERAGES:
             _check(text, model, "sample.serve")
-        elif text in (BY_PREDICTION, BY_TRUTH) and model.task == "regression":
-            raise SpecError(f"sample.serve: {text} needs classes, and model.task is regression; remove it")
+        elif text in (BY_PREDICTION, BY_TRUTH) and not model.has_classes:
+            raise SpecError(f"sample.serve: {text} needs classes, and model.task is {model.task}; remove it")
         elif text not in (ACCURACY, *SCORES, BY_PREDICTION, BY_TRUTH, *slices):
             known = ", ".join([ACCURACY, *AVERAGES, *SCORES, BY_PREDICTION, BY_TRUTH, *slices])
             raise SpecError(
@@ -299,8 +356,10 @@ def check_served(numbers: Sequence[str], model: ModelSpec, slices: Sequence[str]
 
 
 def _check(text: str, model: ModelSpec, key: str) -> None:
-    if text != ACCURACY and model.task == "regression":
-        raise SpecError(f"{key}: {text} is only supported for classification, and model.task is regression; remove it")
+    if text != ACCURACY and not model.has_classes:
+        raise SpecError(
+            f"{key}: {text} is only supported for classification, and model.task is {model.task}; remove it"
+        )
     if is_of_class(text):
         try:
             place_of(text, model)

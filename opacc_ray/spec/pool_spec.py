@@ -54,6 +54,10 @@ Slices = Annotated[list[str | dict[str, int | list[int | float]] | list[str]], B
 """The value of ``pool.slices``."""
 
 
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
 class ColumnsSpec(Section):
     """The columns of a table, by their meaning."""
 
@@ -70,6 +74,10 @@ class ColumnsSpec(Section):
     output: str | list[str] | None = Field(default=None, description="stored features: the last layer")
     prediction: str | None = Field(
         default=None, description="stored features: the predicted class or value; default: computed from output"
+    )
+    answer: Annotated[list[str], BeforeValidator(_as_list)] | None = Field(
+        default=None,
+        description="task grade: the model's answer, which annotators see; two columns if they choose between two",
     )
     confidence: str | None = Field(
         default=None, description="stored features: any score in [0, 1] that is high where a failure is unlikely"
@@ -140,7 +148,7 @@ class PoolSpec(Section):
     @property
     def holds_features(self) -> bool:
         """Whether the columns hold what a model computed, so that no model is run."""
-        return bool(self.columns.features)
+        return bool(self.columns.features or self.columns.answer)
 
     @property
     def slice_rules(self) -> tuple[SliceRule, ...]:
@@ -183,7 +191,7 @@ class PoolSpec(Section):
                 f"slices names the column {self.slice_columns[0]!r}, and format {self.format} has no columns; give "
                 "folder or {folder: LEVELS}, or remove it"
             )
-        needed = ("output", "prediction") if self.holds_features else traits.needs
+        needed = ("output", "prediction", "answer") if self.holds_features else traits.needs
         if needed and not set(needed) & set(given):
             raise ValueError(f"columns names no {' and no '.join(needed)}; add {' or '.join(needed)}: a column's name")
         return self
@@ -207,6 +215,8 @@ class PoolSpec(Section):
         """Return everything but the place that determines the model's inputs; newer keys only where they are used."""
         content = self.model_dump(include=PoolSpec.model_fields.keys() - {"uri", "follow_links", "slices"})
         del content["columns"]["prior"]
+        if content["columns"]["answer"] is None:
+            del content["columns"]["answer"]
         return {key: value for key, value in content.items() if key in _FIRST_OF_POOL or value != _default(key)}
 
 
@@ -233,7 +243,7 @@ class ReferenceSpec(PoolSpec):
 def _default(key: str) -> Any:
     """Return the default of a key of a pool, in its dumped form."""
     value = PoolSpec.model_fields[key].get_default(call_default_factory=True)
-    return value.model_dump(exclude={"prior"}) if isinstance(value, BaseModel) else value
+    return value.model_dump(exclude={"prior", "answer"}) if isinstance(value, BaseModel) else value
 
 
 def open_pool(source: PoolSpec) -> Store:
@@ -256,7 +266,7 @@ def rules_of(source: PoolSpec) -> Rules:
         place_of(source.format, source.uri)[1],
         None if source.catalog is None or source.table is None else (source.catalog, source.table),
         split=source.split,
-        slices=source.slice_columns,
+        slices=(*source.slice_columns, *(columns.answer or ())),
     )
 
 

@@ -70,13 +70,15 @@ def load_spec_or_table(
     name: str | None,
     slices: str | None = None,
     show: str | None = None,
+    answer: str | None = None,
 ) -> Spec:
     """Return the spec in a YAML file, or that of an audit of a file of predictions; writes nothing.
 
     Raises SpecError if an option is given for a YAML file, or there is no budget for a file of predictions.
     """
     if not is_table(uri):
-        given = {"budget": budget, "method": method, "output": output, "name": name, "slices": slices, "show": show}
+        given = {"budget": budget, "method": method, "output": output, "name": name}
+        given |= {"slices": slices, "show": show, "answer": answer}
         option = next((key for key, value in given.items() if value is not None), None)
         if option is not None:
             raise SpecError(f"--{option} is only for a file of predictions; set it in the spec {uri} instead")
@@ -85,17 +87,21 @@ def load_spec_or_table(
         raise SpecError(
             f"--budget is missing: the number of labels; `opacc budget {uri} --until ±0.03` shows how many are needed"
         )
-    output, method = output or "audits", method or "neyman"
-    return spec_of_predictions(uri, budget=budget, method=method, output=output, name=name, slices=slices, show=show)
+    options: dict[str, Any] = {"name": name, "slices": slices, "show": show, "answer": answer}
+    return spec_of_predictions(uri, budget=budget, method=method or "neyman", output=output or "audits", **options)
 
 
-def read_predictions(uri: str, needs: Sequence[str] = ()) -> PredictionsTable:
+def read_predictions(uri: str, needs: Sequence[str] = (), *, graded: bool = False) -> PredictionsTable:
     """Read a file of predictions; ``needs`` are features that are required in addition to the prediction.
+
+    If answers are ``graded``, there is no prediction.
 
     Raises DataError if a column is missing or ambiguous, or holds a value that cannot be used; it lists all of these.
     """
     names = read_file(uri).column_names
-    columns, problems = _match(names, needs)
+    columns, problems = _match(names, needs if graded else ["prediction", *needs])
+    if graded:
+        columns.pop("prediction", None)
     if "id" not in columns and "uri" in columns:
         columns = {"id": columns["uri"]} | columns
     table = read_file(uri, text_columns=[columns[key] for key in ("id", "uri") if key in columns])
@@ -108,7 +114,8 @@ def read_predictions(uri: str, needs: Sequence[str] = ()) -> PredictionsTable:
         listed = "; ".join(f"({number}) {text}" for number, text in enumerate(problems, start=1))
         raise DataError(f"{uri}: {listed if len(problems) > 1 else problems[0]}; its columns are {_listed(names)}")
     unused = [name for name in names if name not in columns.values()]
-    return PredictionsTable(columns, classes, Pool(prediction=prediction, confidence=confidence), unused)
+    answers = np.zeros(len(table)) if graded else prediction
+    return PredictionsTable(columns, classes, Pool(prediction=answers, confidence=confidence), unused)
 
 
 def spec_of_predictions(
@@ -120,13 +127,15 @@ def spec_of_predictions(
     name: str | None = None,
     slices: str | None = None,
     show: str | None = None,
+    answer: str | None = None,
 ) -> Spec:
     """Return the spec of an audit of a file of predictions, and log how its columns were read; raises DataError.
 
-    ``slices`` are columns, or crossings of them: "camera,region,camera*region". ``show`` are columns for annotators.
+    ``slices`` are columns, or crossings of them: "camera,region,camera*region". ``show`` are columns for annotators,
+    who grade the ``answer``, a column; of two columns, they say which they prefer.
     """
     parameters = parse_parameters(method, {})
-    table = read_predictions(uri, find_method(method).needs(parameters))
+    table = read_predictions(uri, find_method(method).needs(parameters), graded=answer is not None)
     stem = split(uri)[1].rpartition(".")[0]
     content: dict[str, Any] = {
         "name": name or re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("._-")[:100] or "answers",
@@ -136,6 +145,10 @@ def spec_of_predictions(
     }
     if slices is not None:
         content["pool"]["slices"] = _slices(slices)
+    if answer is not None:
+        answers = [name.strip() for name in answer.split(",")]
+        content["pool"]["columns"] = {**table.columns, "answer": answers}
+        content["model"] = {"task": "grade"} | ({"grades": "preference"} if len(answers) > 1 else {})
     if show is not None:
         content["manifest"] = {"show": [name.strip() for name in show.split(",")]}
     log.info("columns: %s", ", ".join(f"{key} = {name}" for key, name in table.columns.items()))
@@ -209,7 +222,7 @@ def _match(names: Sequence[str], needs: Sequence[str]) -> tuple[dict[str, str], 
             columns[key] = found[0]
         elif found:
             problems.append(f"the columns {_listed(found)} may all be the {key}; rename all but one")
-        elif key in ("prediction", *needs):
+        elif key in needs:
             problems.append(f"no column of {key}s: name one {', '.join(usual[:_SHOWN])} or similar")
     lacking = [name for name in needs if name not in USUAL_NAMES]
     if lacking:

@@ -75,7 +75,7 @@ def config(context: Context) -> str:
     to = next(iter(objects))
     lines = ["<View>", *(line for own in objects.values() for line in own)]
     unsure = f'    <Choice value="{UNSURE}" hotkey="0"/>'
-    if context.task == "regression":
+    if context.reads_numbers:
         lines.append(f'  <Number name="label" toName="{to}"/>')
         lines += [f'  <Choices name="unsure" toName="{to}" choice="single">', unsure, "  </Choices>"]
     elif context.classes is None:

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from opacc_ray.errors import LabelError
 from opacc_ray.labels.label_documents import LabelAction
 from opacc_ray.labels.label_log import Score, log_action, now_after, read_log
-from opacc_ray.labels.label_rows import is_cant_tell
+from opacc_ray.labels.label_rows import as_shown, is_cant_tell, quoted
 from opacc_ray.labels.labelled_rounds import canonical_form
 from opacc_ray.labels.labelling_tasks import doubled, waiting_ids
 from opacc_ray.runs.run import Run, name_of_labels
@@ -79,6 +79,7 @@ class LabelQueue:
     def __init__(self, run: Run, overlap: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._run, self._overlap, self._clock = run, overlap, clock
         self._read = canonical_form(run)
+        self._model = run.spec.model
         self._is_regression = run.spec.model.task == "regression"
         self._lock = threading.RLock()
         self._reserved: dict[str, tuple[int, float]] = {}  # annotator -> number of an example, and when it ends
@@ -112,7 +113,7 @@ class LabelQueue:
                     continue
                 number, who, label = self._numbers[row.id], row.annotator or "", row.label
                 with suppress(LabelError):  # a text that is no label stays as it is
-                    label = label and self._read("", label)
+                    label = label and self._read(row.id, label)
                 self._given[number][who] = Given(label, file.name)
                 if file.is_correction:
                     self._settled.add(number)
@@ -173,7 +174,7 @@ class LabelQueue:
         """
         with self._lock:
             id, given = self.ids[number], self._given[number]
-            label = None if text is None else self._label_of(text)
+            label = None if text is None else self._label_of(text, id)
             own = given.get(annotator)
             if not self._needed[number]:
                 raise TakenError(GIVEN_UP)
@@ -182,7 +183,7 @@ class LabelQueue:
             if own is not None and own.label == label:
                 self._reserved.pop(annotator, None)
                 return own
-            self._ask(own, label, text, over, sure)
+            self._ask(own, as_shown(own.label, self._model, id) if own else None, label, text, over, sure)
             kept = Given(label, self._write(annotator, id, label))
             given[annotator] = kept
             self._history.setdefault(annotator, []).append((number, kept.file))
@@ -190,17 +191,25 @@ class LabelQueue:
             self.saved += 1
             return kept
 
-    def _label_of(self, text: str) -> str:
+    def _label_of(self, text: str, id: str) -> str:
         """Return the canonical form of a typed label; raises LabelError if it is no label."""
         try:
-            return self._read("", text.replace(",", ".", 1) if self._is_regression else text)
+            return self._read(id, text.replace(",", ".", 1) if self._model.reads_numbers else text)
         except LabelError as error:  # the page shows it, and knows no ids
-            raise LabelError(str(error).removeprefix("example '' has the label ")) from None
+            raise LabelError(str(error).removeprefix(f"example {quoted(id)} has the label ")) from None
 
-    def _ask(self, own: Given | None, label: str | None, text: str | None, over: str | None, sure: str | None) -> None:
+    def _ask(
+        self,
+        own: Given | None,
+        before: str | None,
+        label: str | None,
+        text: str | None,
+        over: str | None,
+        sure: str | None,
+    ) -> None:
         """Raise UnsureError if an answer is an unlikely number, or replaces one that is not shown here."""
         if own is not None and own.file != over:
-            answer = "can’t tell" if own.label is None else own.label
+            answer = "can’t tell" if before is None else before
             raise UnsureError(f"You already answered this example on another page: {answer}.", over=own.file)
         if not self._is_regression or label is None or text is None or text == sure:
             return

@@ -36,7 +36,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from opacc_ray.errors import DataError, LabelError, OpaccError, StorageError
 from opacc_ray.labels.example_files import PictureCache
-from opacc_ray.labels.label_rows import checked_annotator
+from opacc_ray.labels.label_rows import as_shown, checked_annotator
 from opacc_ray.labels.labelling_tasks import refuse_invisible, rows_to_show
 from opacc_ray.labels.page.label_queue import Given, LabelQueue, TakenError, UnsureError
 from opacc_ray.runs.run import Run
@@ -117,7 +117,7 @@ class WebApp:
 
     def _undo(self, name: str, asked: dict[str, Any]) -> dict[str, Any]:
         undone = self._queue.undo(name)
-        return self._state(name, undone[1] if undone else None)
+        return self._state(name) | {"undone": undone and {"label": self._as_shown(*undone)}}
 
     def _save(self, name: str, asked: dict[str, Any]) -> dict[str, Any]:
         number, label = asked.get("number"), asked.get("label")
@@ -127,9 +127,12 @@ class WebApp:
             raise LabelError("give a label")
         text = None if label is None else label.strip()
         kept = self._queue.save(name, number, text, over=asked.get("over"), sure=asked.get("sure"))
-        return self._state(name) | {"saved": {"label": kept.label}}
+        return self._state(name) | {"saved": {"label": self._as_shown(number, kept)}}
 
-    def _state(self, name: str, undone: Given | None = None) -> dict[str, Any]:
+    def _as_shown(self, number: int, given: Given) -> str | None:
+        return as_shown(given.label, self._run.spec.model, self._queue.ids[number])
+
+    def _state(self, name: str) -> dict[str, Any]:
         self._queue.look()
         number = self._queue.next(name)
         if number is None:
@@ -141,7 +144,7 @@ class WebApp:
             "upcoming": None if number is None else self._queue.after(name, number),
             "progress": self._queue.progress(name)._asdict(),
             "different": self._queue.num_different() if number is None else 0,
-            "undone": None if undone is None else {"label": undone.label},
+            "undone": None,
         }
 
     def _row(self, id: str) -> list[tuple[str, str]]:

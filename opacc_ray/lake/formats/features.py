@@ -29,8 +29,8 @@ CSV_SUFFIXES = (".csv", ".tsv")
 TEXT_SUFFIXES = (*CSV_SUFFIXES, ".jsonl")
 
 TRAITS = Traits(
-    ("id", "uri", "prior", *FEATURE_COLUMNS),
-    ("output", "prediction"),
+    ("id", "uri", "prior", "answer", *FEATURE_COLUMNS),
+    ("output", "prediction", "answer"),
     ("filter",),
     (*parquet.SUFFIXES, *TEXT_SUFFIXES),
 )

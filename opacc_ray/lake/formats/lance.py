@@ -28,7 +28,7 @@ from opacc_ray.lake.row_examples import examples_of, ids_of
 from opacc_ray.lake.store import Store
 from opacc_ray.lake.table_logs import entries_of, import_package, moment, storage_options, too_early, unknown_version
 
-TRAITS = Traits((*ROW_COLUMNS, *FEATURE_COLUMNS), parquet.TRAITS.needs, ("filter", "version", "timestamp"))
+TRAITS = Traits((*ROW_COLUMNS, "answer", *FEATURE_COLUMNS), parquet.TRAITS.needs, ("filter", "version", "timestamp"))
 
 VERSION = "_version"  # constant of each file with the planned version, for workers
 BATCH_BYTES, BATCH_ROWS = 16 << 20, 8192  # approximate bytes that are read at a time, and most rows

@@ -1,0 +1,230 @@
+"""Judged answers: annotators see the model's answer and grade it; the outcome is what the grade is worth."""
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from shown_pool import answers, graded_run
+from starlette.testclient import TestClient
+
+from opacc_ray.audit.accuracy import estimate
+from opacc_ray.audit.several_models import compare
+from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.labels.annotator_agreement import measure_agreement
+from opacc_ray.labels.label_actions import import_labels
+from opacc_ray.labels.label_rows import as_shown, grade_of, is_swapped
+from opacc_ray.labels.labelled_rounds import read_rounds
+from opacc_ray.labels.labelling_tasks import Wanted, write_tasks
+from opacc_ray.labels.page.label_queue import LabelQueue
+from opacc_ray.labels.page.web_app import WebApp
+from opacc_ray.lake.store_uris import open_store
+from opacc_ray.report.run_report import make_report
+from opacc_ray.runs.run import Run
+from opacc_ray.spec import parse_spec
+from opacc_ray.spec.model_spec import ModelSpec
+
+VERDICT = ModelSpec(task="grade")
+
+
+def rows(run: Run) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(run.store.read("rounds/1/manifest.csv").decode("utf-8-sig"))))
+
+
+def is_right(answer: str, id: str) -> bool:
+    return answer == f"It is {id.removeprefix('q')}."
+
+
+def graded(run: Run, grade: Any) -> bytes:
+    """Labels of all rows of a manifest, each by a function of its row."""
+    return "".join(json.dumps({"id": row["id"], "label": grade(row)}) + "\n" for row in rows(run)).encode()
+
+
+@pytest.mark.parametrize(
+    ("text", "grade"),
+    [
+        ("right", "right"),
+        ("Correct", "right"),
+        ("WRONG", "wrong"),
+        ("incorrect", "wrong"),
+        ("partially correct", "partly"),
+        ("1", "right"),
+        ("0.0", "wrong"),
+        ("0.5", "partly"),
+        ("false", "wrong"),
+    ],
+)
+def test_verdicts_have_the_words_that_people_and_judges_use(text: str, grade: str) -> None:
+    assert grade_of(text, VERDICT, id="a") == grade
+
+
+@pytest.mark.parametrize(
+    ("grades", "text", "said"),
+    [
+        (None, "good", "'good', which is none of the grades: use 'right', 'partly', 'wrong'"),
+        (None, "0.7", "none of the grades"),
+        ("score", "7", "'7': write a score from 0 to 1"),
+        ("score", "nan", "write a score from 0 to 1"),
+        ("1-5", "0", "use '1', '2', '3', '4', '5'"),
+        ("preference", "C", "use 'A', 'B', 'tie'"),
+        ("preference", "1", "none of the grades"),
+    ],
+)
+def test_other_words_are_refused_with_the_grades(grades: str | None, text: str, said: str) -> None:
+    with pytest.raises(LabelError, match="example 'a' has the label") as caught:
+        grade_of(text, ModelSpec(task="grade", grades=grades), id="a")
+    assert said in str(caught.value)
+
+
+def test_a_scale_of_one_to_five_and_own_grades_have_their_outcomes() -> None:
+    own = ModelSpec(task="grade", grades={"good": 1, "fair": 0.6, "bad": 0})
+    assert own.outcomes == {"good": 1, "fair": 0.6, "bad": 0}
+    assert grade_of("Fair", own, id="a") == "fair"
+    five = ModelSpec(task="grade", grades="1-5")
+    assert [(five.outcomes or {})[grade_of(text, five, id="a")] for text in ("1", "3.0", "5")] == [0, 0.5, 1]
+
+
+def test_half_of_all_pairs_are_swapped_and_labels_mean_what_was_seen() -> None:
+    ids = [f"q{i}" for i in range(4000)]
+    swapped = np.array([is_swapped(id) for id in ids])
+    assert 0.46 < swapped.mean() < 0.54
+    model = ModelSpec(task="grade", grades="preference")
+    for id in ids[:50]:
+        for shown in ("A", "B", "tie"):
+            assert as_shown(grade_of(shown, model, id=id), model, id) == shown
+
+
+@pytest.mark.parametrize(
+    ("grades", "label", "truth", "measure"),
+    [
+        (None, lambda ok: "correct" if ok else "wrong", lambda ok: ok, "share right, counting partly as 0.5"),
+        ({"yes": 1, "no": 0}, lambda ok: "yes" if ok else "no", lambda ok: ok, "accuracy"),
+        ("score", lambda ok: "0.9" if ok else "0.2", lambda ok: 0.2 + 0.7 * ok, "mean score, from 0 to 1"),
+        ("1-5", lambda ok: "4" if ok else "2", lambda ok: 0.25 + 0.5 * ok, None),
+    ],
+    ids=["verdict", "own", "score", "1-5"],
+)
+def test_an_audit_of_graded_answers_covers_the_truth(
+    tmp_path: Path, grades: Any, label: Any, truth: Any, measure: str | None
+) -> None:
+    run = graded_run(tmp_path, grades, 80)
+    given = graded(run, lambda row: label(is_right(row["answer"], row["id"])))
+    assert import_labels(run, "grades.jsonl", given).labelled == 80
+    found = estimate(run)
+    mean = float(np.mean(truth(answers()[1].astype(float))))
+    assert found.low <= mean <= found.high
+    assert found.srs.effective_size is not None
+    assert found.srs.effective_size > 80  # its confidence helps
+    if measure:
+        assert found.measure == measure
+    assert found.confusion is None
+    make_report(run, None, level=0.95)
+    assert "secret gold" not in open_store(run.uri).read("report.html").decode()
+
+
+def test_a_preference_is_blind_and_covers_the_truth(tmp_path: Path) -> None:
+    run = graded_run(tmp_path, "preference", 60)
+    text = run.store.read("rounds/1/manifest.csv").decode() + run.store.read("rounds/1/manifest.jsonl").decode()
+    assert "rival" not in text
+    assert "reply" not in text
+
+    def prefers(row: dict[str, str]) -> str:
+        first, second = (is_right(row[f"answer {name}"], row["id"]) for name in "AB")
+        return "tie" if first == second else "A" if first else "B"
+
+    import_labels(run, "grades.jsonl", graded(run, prefers))
+    found = estimate(run)
+    assert found.low <= answers()[1].mean() / 2 <= found.high
+    assert found.measure == "share in which reply is preferred to rival, a tie counting half"
+    assert set(read_rounds(run)[0].truth) == {"tie", "second"}  # the rival is always right
+
+
+def test_the_page_shows_the_answer_and_speaks_of_a_and_b(tmp_path: Path) -> None:
+    run = graded_run(tmp_path, "preference", 12)
+    queue = LabelQueue(run)
+    client = TestClient(WebApp(run, queue, "t" * 20, "ann"), base_url="http://test/" + "t" * 20)
+    setup = client.get("setup").json()
+    assert setup["classes"] == ["A", "tie", "B"]
+    assert setup["long"] == ["answer A", "answer B"]
+    for _ in range(12):
+        number = client.post("next", json={}).json()["number"]
+        reply = client.post("answer", json={"number": number, "label": "A"}).json()
+        assert reply["saved"] == {"label": "A"}
+    preferred = read_rounds(run)[0]
+    assert {"first", "second"} == set(preferred.truth)  # A is not always the same model
+    for id, label in zip(preferred.known.ids, preferred.truth, strict=True):
+        assert (label == "second") == is_swapped(id)
+    assert client.post("undo", json={}).json()["undone"] == {"label": "A"}
+
+
+def test_label_studio_asks_for_a_grade_and_gives_it_back(tmp_path: Path) -> None:
+    run = graded_run(tmp_path, None, 10)
+    write_tasks(run, Wanted("label-studio", str(tmp_path / "ls")))
+    store = open_store(str(tmp_path / "ls"))
+    config = store.read("config-1.xml").decode()
+    assert all(f'<Choice value="{name}"/>' in config for name in ("right", "partly", "wrong"))
+    items = json.loads(store.read("tasks-1.json"))
+    for item in items:
+        ok = is_right(item["data"]["text_2"], item["data"]["opacc_id"])
+        value = {"choices": ["right" if ok else "partly"]}
+        item["annotations"] = [{"completed_by": 1, "result": [{"type": "choices", "value": value}]}]
+    import_labels(run, "export.json", json.dumps(items).encode())
+    assert set(read_rounds(run)[0].outcome.tolist()) <= {1.0, 0.5}
+
+
+def test_two_judges_that_differ_are_measured(tmp_path: Path) -> None:
+    run = graded_run(tmp_path, "score", 20)
+    import_labels(run, "a.jsonl", graded(run, lambda row: "1.0"), annotator="a", conflict="latest")
+    import_labels(run, "b.jsonl", graded(run, lambda row: "0.5"), annotator="b")
+    found = measure_agreement(run)
+    assert (found.scale, found.examples) == ("interval", 20)
+    noise = estimate(run).label_noise
+    assert noise is not None
+
+
+def test_grades_are_of_one_model(tmp_path: Path) -> None:
+    run = graded_run(tmp_path, None, 10)
+    import_labels(run, "a.jsonl", graded(run, lambda row: "right"))
+    with pytest.raises(SpecError, match="judge the answers of one model; audit a preference"):
+        compare(run, run)
+
+
+@pytest.mark.parametrize(
+    ("columns", "model", "said"),
+    [
+        (
+            {"prediction": "p", "answer": "a"},
+            {"task": "grade"},
+            "pool.columns.prediction is not supported for task: grade",
+        ),
+        ({"answer": "a"}, {}, "pool.columns.answer is only supported for task: grade"),
+        (
+            {"confidence": "c", "answer": ["a", "b"]},
+            {"task": "grade"},
+            "and annotators grade one answer; name 1",
+        ),
+        (
+            {"answer": "a"},
+            {"task": "grade", "grades": "preference"},
+            "a preference is between two answers; name 2",
+        ),
+        ({"answer": "a"}, {"task": "grade", "grades": "stars"}, "use verdict, 1-5, preference, score"),
+        ({"answer": "a"}, {"task": "grade", "grades": {"good": 2, "bad": 0}}, "the worst 0 and the best 1"),
+        ({"answer": "a"}, {"task": "grade", "classes": ["a", "b"]}, "classes are not supported for task: grade"),
+        ({"prediction": "a"}, {"grades": "score"}, "grades are only supported for task: grade"),
+    ],
+)
+def test_specs_that_do_not_fit_are_refused(columns: Any, model: Any, said: str) -> None:
+    content = {
+        "name": "x",
+        "pool": {"uri": "pool", "format": "features", "columns": columns},
+        "model": model,
+        "sample": {"method": "srs", "budget": 5},
+        "output": "out",
+    }
+    with pytest.raises(SpecError) as caught:
+        parse_spec(content, "x.yaml")
+    assert said in str(caught.value)
