@@ -190,7 +190,7 @@ def test_score_of_a_regression_is_stated_by_slices(tmp_path: Path) -> None:
     label_actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
     found = accuracy.estimate(run)
     assert found.by_slice[0].slices["low"].value == pytest.approx(0.99)
-    with pytest.raises(SpecError, match="this model is a regression"):
+    with pytest.raises(SpecError, match="the task is regression"):
         accuracy.estimate(run, by=["prediction"])
-    with pytest.raises(SpecError, match="this model is a regression"):
+    with pytest.raises(SpecError, match="the task is regression"):
         accuracy.estimate(run, metrics=["macro_f1"])

@@ -190,11 +190,11 @@ def test_names_that_are_numbers_are_names(tmp_path: Path, classes: list[str]) ->
 def test_values_are_no_classes(tmp_path: Path) -> None:
     run = write_run(tmp_path, "values", np.linspace(0, 1, N), task="regression", error_scale=0.5)
     first = verbs.select(run, "srs", 20, {}).ids[0]
-    with pytest.raises(SpecError, match="--numbers-are-classes cannot be used: labels of a regression are values"):
+    with pytest.raises(SpecError, match="--numbers-are-classes cannot be used: the task is regression"):
         label_actions.import_labels(run, "back.csv", csv_of([first]), numbers_are_classes=True)
     taken = label_actions.import_labels(run, "back.csv", csv_of([first]))
     assert (taken.labels, taken.class_numbers) == (1, [])
-    with pytest.raises(SpecError, match=r"labels\.numbers_are_classes: labels of a regression are values"):
+    with pytest.raises(SpecError, match=r"labels\.numbers_are_classes: task regression has no classes"):
         parse_spec(run.spec.model_dump() | {"labels": {"numbers_are_classes": True}}, "spec")
 
 

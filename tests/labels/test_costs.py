@@ -48,5 +48,5 @@ def test_costs_of_classes_without_names(tmp_path: Path) -> None:
     path.write_text("dog: 4")
     with pytest.raises(SpecError, match="names 'dog', but the run has no class names"):
         load_costs(path, model)
-    with pytest.raises(SpecError, match="this model is a regression; remove it"):
+    with pytest.raises(SpecError, match="the task is regression; remove it"):
         load_costs(path, ModelSpec(factory="user:network", task="regression"))
