@@ -8,7 +8,7 @@ from pydantic import Field
 from opacc_ray.documents import Document, Part
 from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.labels.label_documents import LabelAction
-from opacc_ray.runs.commit_log import Commit, digest_of
+from opacc_ray.runs.commit_log import Commit
 from opacc_ray.runs.estimate_documents import Stated
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.run_documents import ClosedRound, Draw, Goal
@@ -41,8 +41,7 @@ def run_log(run: Run) -> RunLog:
         )
         for commit in run.commits
     ]
-    head = digest_of(run.commits[-1].to_bytes()) if run.commits else None
-    return RunLog(run=run.uri, head=head, entries=entries)
+    return RunLog(run=run.uri, head=run.head, entries=entries)
 
 
 def _said(commit: Commit) -> Iterator[str]:

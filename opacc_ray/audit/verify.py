@@ -45,8 +45,11 @@ class Verification(Document):
     objects: ChangedObjects | None = Field(description="objects of the pool that changed; null if unknown")
 
 
-def verify(uri: str) -> Verification:
-    """Read and compare all of a run, and name all that is wrong; raises DataError if there is no run."""
+def verify(uri: str, head: str | None = None) -> Verification:
+    """Read and compare all of a run, and name all that is wrong; raises DataError if there is no run.
+
+    ``head`` is a digest with which the log once ended, as `opacc log` printed it; a log without that entry is a fault.
+    """
     found = _Findings()
     store = open_store(uri)
     if not store.list():
@@ -54,6 +57,8 @@ def verify(uri: str) -> Verification:
     objects = None
     with found.checking(store.uri_of(HEADER)):
         run = Run.open(uri)
+        with found.checking(store.uri_of("log")):
+            run.refuse_rollback(head)
         objects = _check_run(run, found)
     return Verification(
         run=store.uri, sound=not found.faults, checked=found.checked, faults=found.faults, objects=objects

@@ -128,6 +128,9 @@ class AuditOutcome(Document):
     audit: str = Field(description="name of the audit")
     attempt: Attempt = Field(description="last attempt")
     run: str | None = Field(description="URI of the run; null: the last attempt has not succeeded")
+    heads: dict[str, str] = Field(
+        default={}, description="URI of a run -> head of its log at the last success, so that a rollback is noticed"
+    )
     failure: AuditFailure | None = Field(description="last failure; null once an attempt has succeeded")
 
 

@@ -9,12 +9,13 @@ import logging
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Self
 
 from opacc_ray.errors import ClusterError, DataError, OpaccError
 from opacc_ray.fleet.fleet_documents import Attempt, AttemptState, AuditFailure, AuditOutcome
 from opacc_ray.fleet.fleet_spec import FleetAudit
-from opacc_ray.fleet.queue import Ended
+from opacc_ray.fleet.queue import Ended, ended
 from opacc_ray.lake.store import Store
 from opacc_ray.runs.run import Run
 
@@ -46,23 +47,27 @@ class Outcomes:
 
     def noted(self, audit: FleetAudit, work: Callable[[], Ended]) -> Ended:
         """Run the work of an audit and write its outcome, even after an interrupt."""
-        began, failure = datetime.now(UTC), None
+        began, failure, heads = datetime.now(UTC), None, dict[str, str]()
         with contextlib.suppress(OpaccError):  # an outcome that cannot be read is replaced
             before = self._read(audit.name)
-            failure = None if before is None else before.failure
+            failure, heads = (None, {}) if before is None else (before.failure, before.heads)
         with self._lock:
-            self._running[audit.name] = self._write(audit.name, began, "running", failure)
+            self._running[audit.name] = self._write(audit.name, began, "running", failure, heads)
         state: AttemptState = "interrupted"
         run, error = None, None
         try:
             _, run, error, _ = work()
+            if run is not None:
+                error = ended(audit, partial(run.refuse_rollback, heads.get(run.uri))).error
             state, failure = "succeeded", None
             if error is not None:
                 state, failure = "failed", _failure(error, datetime.now(UTC))
+            elif run is not None:
+                heads = {run.uri: run.head or ""}
         finally:
             with self._lock:
                 del self._running[audit.name]
-                outcome = self._write(audit.name, began, state, failure, run)
+                outcome = self._write(audit.name, began, state, failure, heads, run)
         return Ended(audit, run, error, outcome)
 
     def last(self, audit: FleetAudit) -> Ended:
@@ -90,18 +95,25 @@ class Outcomes:
         while not self._is_over.wait(BEAT):
             with self._lock:  # none is written once it has ended
                 for name, outcome in self._running.items():
-                    self._write(name, datetime.fromisoformat(outcome.attempt.began), "running", outcome.failure)
+                    self._write(name, datetime.fromisoformat(outcome.attempt.began), "running", outcome.failure, outcome.heads)
 
     def _read(self, name: str) -> AuditOutcome | None:
         data = self._store.read_if_there(f"{name}.json")
         return None if data is None else AuditOutcome.from_bytes(data, self._store.uri_of(f"{name}.json"))
 
     def _write(
-        self, name: str, began: datetime, state: AttemptState, failure: AuditFailure | None, run: Run | None = None
+        self,
+        name: str,
+        began: datetime,
+        state: AttemptState,
+        failure: AuditFailure | None,
+        heads: dict[str, str],
+        run: Run | None = None,
     ) -> AuditOutcome:
         now = datetime.now(UTC)
         attempt = Attempt(state=state, began=_text(began), seen=_text(now), seconds=(now - began).total_seconds())
-        outcome = AuditOutcome(audit=name, attempt=attempt, run=run.uri if run else None, failure=failure)
+        known = run.uri if run else None
+        outcome = AuditOutcome(audit=name, attempt=attempt, run=known, heads=heads, failure=failure)
         try:
             self._store.write(f"{name}.json", outcome.to_bytes())
         except OpaccError as error:

@@ -146,6 +146,19 @@ class Run:
         """The entries of the log that this run sees."""
         return self.log.read() if self._seen is None else self._seen
 
+    @property
+    def head(self) -> str | None:
+        """Digest of the newest entry of the log, which depends on all; None without an entry."""
+        return digest_of(self.commits[-1].to_bytes()) if self.commits else None
+
+    def refuse_rollback(self, head: str | None) -> None:
+        """Raise DataError if the log lost an entry that it once ended with."""
+        if head is not None and head not in map(digest_of, (commit.to_bytes() for commit in self.commits)):
+            raise DataError(
+                f"the log of {self.uri} has no entry {head[:16]}, with which it ended before: it was restored from an "
+                f"earlier time, or written again; restore the newest {LOG}"
+            )
+
     def logged(self, kind: type[AnyDocument], number: int | None = None) -> list[tuple[Commit, AnyDocument]]:
         """Return the documents of a kind in the log of the track, or of one of its rounds, in their order."""
         return [

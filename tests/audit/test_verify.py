@@ -343,3 +343,18 @@ def test_one_shard_that_was_done_before_is_counted_in_the_singular(
     with caplog.at_level(logging.INFO):
         assert unfinished(Extraction(spec, spec.pool, spec.features(), run.features), plan).missing == []
     assert "1 of 1 shard was done before: " in caplog.text
+
+
+def test_a_log_that_was_rolled_back_is_named_by_a_digest_kept_elsewhere(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["log", run.uri, "--json"]) == 0
+    head = json.loads(capsys.readouterr().out)["head"]
+    accuracy.estimate(run)
+    assert main(["verify", run.uri, "--head", head]) == 0
+    for key in [entry.key for entry in run.store.list("log/")][-2:]:
+        run.store.delete(key)
+    run.store.delete("estimate.json")
+    assert verify(run.uri).sound  # nothing of the run itself shows it
+    assert main(["verify", run.uri, "--head", head]) == 5
+    assert f"has no entry {head[:16]}, with which it ended before" in capsys.readouterr().out

@@ -302,3 +302,18 @@ def test_an_outcome_is_kept_up_to_date_and_an_interrupt_keeps_the_failure_before
     assert (after["attempt"]["state"], after["failure"]) == ("interrupted", failure)
     code, answer = fleet("--summary")
     assert (code, answer["audits"][3]["failure"]) == (3, failure)
+
+
+def test_a_fleet_notices_a_run_that_was_restored_from_an_earlier_time(fleet: Fleet) -> None:
+    fleet.label(fleet()[1])
+    assert fleet()[0] == 8
+    name = "weekly-trained-shop"
+    outcome = json.loads((fleet.folder / "outcomes" / f"{name}.json").read_text())
+    [uri] = outcome["heads"]
+    run = Run.open(uri)
+    for key in [entry.key for entry in run.store.list("log/")][-2:]:
+        run.store.delete(key)
+    run.store.delete("estimate.json")
+    for _ in range(2):  # it is remembered
+        assert fleet()[0] == 5
+        assert f"the log of {uri} has no entry {outcome['heads'][uri][:16]}" in fleet.said
