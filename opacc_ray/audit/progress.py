@@ -5,10 +5,7 @@ import os
 import shutil
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Self
-
-if TYPE_CHECKING:
-    from opacc_ray.samplers.base import Report
+from typing import Any, Self
 
 log = logging.getLogger(__name__)
 
@@ -17,16 +14,6 @@ LOG = "OPACC_LOG"
 
 ENOUGH_UNITS, ENOUGH_SECONDS = 3, 1.0
 """Work that is needed to estimate the remaining time: units after the first one, and seconds."""
-
-
-def combine_progress(first: "Report", second: "Report") -> "Report":
-    """Return a report that calls both."""
-
-    def report(done: int, total: int | None) -> None:
-        first(done, total)
-        second(done, total)
-
-    return report
 
 
 class Progress:

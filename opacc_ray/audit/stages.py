@@ -86,30 +86,22 @@ def stages_of(run: Run, spec: Spec, plan: Plan, compared: Plan | None) -> list[S
     return stages
 
 
-OnShard = Callable[[ShardReport], None]
-
-
 RESTARTS = 3
 """Times that another local Ray is started after one was lost and had not finished a single shard."""
 
 
-def extract(stages: Sequence[Stage], progress: Report, on_shard: OnShard = lambda _: None) -> None:
+def extract(stages: Sequence[Stage], progress: Report) -> None:
     """Extract every missing or damaged shard, stage after stage, and write the index of each complete stage.
 
-    ``progress(done, total)`` counts shards; for an added feature only those that are extracted separately. ``on_shard``
-    is called with the report of each extracted shard. A local Ray that loses a process is replaced by another one.
+    ``progress(done, total)`` counts shards; for an added feature only those that are extracted separately. A local Ray
+    that loses a process is replaced by another one.
     """
-    made = list[ShardReport]()
-
-    def counted_shard(report: ShardReport) -> None:
-        made.append(report)
-        on_shard(report)
-
+    made = list[int]()
     left = RESTARTS
     while True:
         before = len(made)
         try:
-            return _extract(stages, progress, counted_shard)
+            return _extract(stages, progress, made)
         except LostRayError as error:
             left = RESTARTS if len(made) > before else left - 1
             if left < 0:
@@ -117,8 +109,8 @@ def extract(stages: Sequence[Stage], progress: Report, on_shard: OnShard = lambd
             log.warning("%s; another one is started", str(error).partition(". ")[0])
 
 
-def _extract(stages: Sequence[Stage], progress: Report, on_shard: OnShard) -> None:
-    """Extract once what is missing."""
+def _extract(stages: Sequence[Stage], progress: Report, made: list[int]) -> None:
+    """Extract once what is missing; adds the number of each finished shard to ``made``."""
     todo = _todo(stages)
     total = sum(
         len(stage.plan.shards) if stage.job.base is None else len(own.missing)
@@ -132,12 +124,12 @@ def _extract(stages: Sequence[Stage], progress: Report, on_shard: OnShard) -> No
     )
     with _connected(stages) if needs_actors else nullcontext():
         for stage, (shards, known) in zip(stages, todo, strict=True):
-            made = _work_on(stage.job, shards, lambda: progress(next(finished), total), on_shard) if shards else {}
-            _complete(stage, known | made)
+            new = _work_on(stage.job, shards, lambda: progress(next(finished), total), made) if shards else {}
+            _complete(stage, known | new)
     rest = _whole(stages)
     if rest is not None:
         log.warning("a feature cannot be computed for some examples; all features are extracted again for the others")
-        _extract([rest], progress, on_shard)
+        _extract([rest], progress, made)
 
 
 def _todo(stages: Sequence[Stage]) -> list[Found]:
@@ -195,14 +187,14 @@ def _paths(stages: Sequence[Stage]) -> dict[str, str]:
 
 
 def _work_on(
-    job: Extraction, shards: Sequence[Shard], tick: Callable[[], None], on_shard: OnShard
+    job: Extraction, shards: Sequence[Shard], tick: Callable[[], None], made: list[int]
 ) -> dict[int, ShardReport]:
     """Extract some shards and return their reports by number; calls ``tick`` after each."""
     reports: dict[int, ShardReport] = {}
 
     def on_done(shard: Shard, report: ShardReport) -> None:
         reports[shard.number] = report
-        on_shard(report)
+        made.append(shard.number)
         tick()
 
     if job.source.holds_features:

@@ -1,7 +1,6 @@
 """Report the state of a run or of all runs of an output, keep the error of a run, and remove runs."""
 
 import logging
-import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -14,7 +13,6 @@ from opacc_ray.audit.sanity import predicted_by, warnings_of
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError, counted, shortened
 from opacc_ray.estimators.metrics import ACCURACY
-from opacc_ray.extract.shards import ShardReport
 from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, read_rounds
 from opacc_ray.lake.redaction import redacted
@@ -187,33 +185,6 @@ def failure_kept(run: Run) -> Iterator[None]:
         raise
     if run.store.exists(FAILURE):
         run.store.delete(FAILURE)
-
-
-class RunMetrics:
-    """Metrics of one run for Prometheus, if the run uses a cluster; only then Ray is imported."""
-
-    def __init__(self, run: Run) -> None:
-        self._run, self._metrics = run, None
-        if os.environ.get("RAY_ADDRESS"):
-            from opacc_ray.cluster.metrics import Metrics
-
-            self._metrics = Metrics(run.name)
-
-    def shards(self, done: int, total: int | None) -> None:
-        if self._metrics:
-            self._metrics.shards(done, total)
-
-    def extracted(self, report: ShardReport) -> None:
-        if self._metrics:
-            self._metrics.extracted(report.num_examples, report.size)
-
-    def state(self) -> None:
-        """Report the missing labels and the last estimate of the first track."""
-        if self._metrics and self._metrics.is_on:
-            found = status(self._run)
-            stated = found.estimate
-            missing = sum(item.missing for item in found.rounds)
-            self._metrics.state(missing, None if stated is None else (stated.value, stated.low, stated.high))
 
 
 _FILES = "listing|estimate|report|characterization|failure|sanity|spec"

@@ -17,12 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.audit.prior_knowledge import check_history, read_history
-from opacc_ray.audit.progress import combine_progress
 from opacc_ray.audit.resolution import settle
 from opacc_ray.audit.sanity import check_model, note_predictions, note_trial
 from opacc_ray.audit.several_models import open_models
 from opacc_ray.audit.stages import Stage, extract, stages_of
-from opacc_ray.audit.status import RunMetrics, failure_kept
+from opacc_ray.audit.status import failure_kept
 from opacc_ray.cluster import local
 from opacc_ray.errors import LabelError, SpecError, counted
 from opacc_ray.extract.index import feature_set, read_sound
@@ -118,9 +117,8 @@ def run(
     audit, stages = start(spec, trial=trial)
     with failure_kept(audit):
         log.info("run %s: %s", audit.uri, counted(audit.header.pool.num_shards, "shard"))
-        metrics = RunMetrics(audit)
         with slot(stages):
-            extract(stages, combine_progress(extracting, metrics.shards), metrics.extracted)
+            extract(stages, extracting)
         store_slices(audit.spec.pool, stages[-1].plan, audit.complete_features())
         note_predictions(audit)
         rounds = [(track, number) for track in audit.tracks() for number in track.rounds()]
@@ -129,7 +127,6 @@ def run(
         if not audit.rounds():
             own = spec.sample
             select(audit, own.method, own.budget, own.parameters, replicates=own.replicates, progress=selecting)
-        metrics.state()
     return audit
 
 

@@ -105,11 +105,21 @@ def command(name: str) -> Callable[[Callable[..., Answer]], Command]:
 
 
 class Group(click.Group):
-    """A group of commands; its help lists them by section, in order of definition, with their whole first sentences."""
+    """A group of commands; its help lists them by section, in order of definition, with their whole first sentences.
 
-    def __init__(self, name: str, sections: Mapping[str, Sequence[click.Command]], **settings: Any) -> None:
+    ``default`` is the command that is meant if the first argument is no command.
+    """
+
+    def __init__(
+        self, name: str, sections: Mapping[str, Sequence[click.Command]], default: str | None = None, **settings: Any
+    ) -> None:
         super().__init__(name, commands=[item for part in sections.values() for item in part], **settings)
-        self.sections = sections
+        self.sections, self.default = sections, default
+
+    def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
+        if self.default and arguments and arguments[0] not in (*self.commands, "--help"):
+            arguments = [self.default, *arguments]
+        return super().parse_args(context, arguments)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         rows = {title: [row for item in part for row in _rows_of(item)] for title, part in self.sections.items()}

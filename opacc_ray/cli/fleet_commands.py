@@ -1,4 +1,4 @@
-"""Commands for many audits, and for one audit over time: fleet, history."""
+"""Commands for many audits, and for audits over time: fleet, alerts, metrics, history."""
 
 import re
 from shlex import quote
@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from opacc_ray.audit.progress import Progress
-from opacc_ray.cli.command import Answer, command, picture_option
-from opacc_ray.errors import DataError, shown
+from opacc_ray.cli.command import Answer, Group, command, picture_option
+from opacc_ray.cli.terminal import say
+from opacc_ray.errors import DataError, counted, shown
 
 if TYPE_CHECKING:
-    from opacc_ray.fleet.fleet_documents import AccuracyHistory
+    from opacc_ray.fleet.fleet_documents import AccuracyHistory, OpenAlerts
     from opacc_ray.fleet.run_fleet import Written
     from opacc_ray.report.facts import Line
 
@@ -50,6 +51,79 @@ def fleet_text(written: "Written") -> "list[Line]":
         *facts(*(("wrote", uri) for uri in written.files)),
         *facts(*((words[item.state], item.error or item.to) for item in summary.deliveries)),
     ]
+
+
+@command("list")
+@click.argument("output", metavar="OUTPUT")
+def list_alerts(output: str) -> Answer:
+    """List the alerts and failures of the fleets of an output: firing or acknowledged."""
+    from opacc_ray.fleet.alert_states import open_alerts
+
+    found = open_alerts(output)
+    return Answer(found, alerts_text(found))
+
+
+@command("ack")
+@click.argument("output", metavar="OUTPUT")
+@click.argument("audit", metavar="AUDIT")
+@click.option("--as", "name", metavar="NAME", required=True, help="Who takes care of it.")
+@click.option("--note", metavar="TEXT", help="What is done about it.")
+def acknowledge(output: str, audit: str, name: str, note: str | None) -> Answer:
+    """Acknowledge what is wrong with an audit; it is not sent again until it is over."""
+    from opacc_ray.fleet.alert_states import acknowledge as acknowledge_alerts
+
+    found = acknowledge_alerts(output, audit, name, note)
+    return Answer(found, alerts_text(found))
+
+
+alerts = Group(
+    "alerts",
+    {"Commands": [list_alerts, acknowledge]},
+    "list",
+    help="List or acknowledge what is wrong in fleets; opacc alerts OUTPUT lists it.",
+)
+
+
+def alerts_text(found: "OpenAlerts") -> "list[Line]":
+    """Describe what is wrong, and who knows of it."""
+    from opacc_ray.report.facts import Fact, facts
+
+    if not found.alerts:
+        return [f"Nothing is wrong in {counted(len(found.fleets), 'fleet')}: {', '.join(found.fleets)}."]
+    lines: list[Line] = []
+    for item in found.alerts:
+        lines.append(Fact(item.state.upper(), item.text, "warning" if item.acknowledged else "error"))
+        since = None if item.since is None else f"{item.since[:16].replace('T', ' ')} UTC"
+        lines += facts(("since", since), ("known", item.acknowledged and str(item.acknowledged)))
+    return lines
+
+
+@command("metrics")
+@click.argument("output", metavar="OUTPUT")
+@click.option("--to", metavar="FILE", help="Write them to a file or object, such as one of a textfile collector.")
+@click.option("--serve", type=click.IntRange(0, 65535), metavar="PORT", help="Serve them at /metrics; 0: a free port.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to serve them at.")
+@click.option(
+    "--every",
+    type=click.FloatRange(min=1),
+    default=60.0,
+    show_default=True,
+    help="Seconds between readings of storage.",
+)
+def metrics(output: str, to: str | None, serve: int | None, host: str, every: float) -> Answer:
+    """Print the state of all audits of an output as metrics for Prometheus."""
+    from opacc_ray.fleet import exposition
+    from opacc_ray.lake.store_uris import open_store, split
+    from opacc_ray.report.facts import facts
+
+    if serve is not None:
+        exposition.serve(output, host, serve, every, say)
+    found = exposition.output_metrics(output)
+    if to is None:
+        return Answer(found, [found.text.rstrip("\n")])
+    folder, name = split(to)
+    open_store(folder).write(name, found.text.encode())
+    return Answer(found, facts(("wrote", open_store(folder).uri_of(name)), ("metrics", len(found.samples))))
 
 
 @command("history")

@@ -65,7 +65,12 @@ application = Group(
             characterize_commands.characterize,
             characterize_commands.generate,
         ],
-        "Fleets": [fleet_commands.fleet, fleet_commands.history],
+        "Fleets and operations": [
+            fleet_commands.fleet,
+            fleet_commands.alerts,
+            fleet_commands.metrics,
+            fleet_commands.history,
+        ],
         "More": [
             other_commands.methods,
             other_commands.spec,

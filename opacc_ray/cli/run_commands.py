@@ -213,18 +213,10 @@ def remove_run(uri: str, force: bool) -> cli.Answer:
     return cli.Answer(done, run_answers.removed_run(done))
 
 
-class _Runs(cli.Group):
-    """A group that lists an output if its first argument is no command."""
-
-    def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
-        if arguments and arguments[0] not in (*self.commands, "--help"):
-            arguments = ["list", *arguments]
-        return super().parse_args(context, arguments)
-
-
-runs = _Runs(
+runs = cli.Group(
     "runs",
     {"Commands": [list_runs, remove_run]},
+    "list",
     help="List or remove the runs of an output; opacc runs OUTPUT lists them.",
 )
 

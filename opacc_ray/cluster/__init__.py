@@ -1,1 +1,1 @@
-"""The only package that imports Ray: joining a cluster, the actor pool, tasks, jobs, metrics, features in actors."""
+"""The only package that imports Ray: joining a cluster, the actor pool, tasks, jobs, features in actors."""

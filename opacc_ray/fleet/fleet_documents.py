@@ -5,7 +5,9 @@
 | :class:`FleetSummary` | ``fleets/NAME/summary.json``, answer of `opacc fleet` |
 | :class:`AlertNotice` | ``fleets/NAME/alerts.json``, and the notice sent to `alerts.to` and `opacc fleet --alert-to` |
 | :class:`AuditOutcome` | ``fleets/NAME/outcomes/AUDIT.json`` |
+| :class:`Acknowledgement` | ``fleets/NAME/acknowledged/DIGEST.json``, answer of `opacc alerts ack` |
 | :class:`DeliveredAlerts` | ``fleets/NAME/delivered.json`` |
+| :class:`OpenAlerts` | answer of `opacc alerts` |
 | :class:`AccuracyHistory` | answer of `opacc history` |
 """
 
@@ -15,6 +17,7 @@ from pydantic import Field
 
 from opacc_ray.audit.number_rows import NumberRow
 from opacc_ray.documents import Document, Part
+from opacc_ray.errors import shortened
 from opacc_ray.runs.estimate_documents import StatedEstimate
 
 
@@ -207,18 +210,58 @@ class FleetSummary(Document):
     )
 
 
+class Acknowledgement(Document):
+    """Somebody knows of an alert or a failure: it is not sent again until it is over."""
+
+    remedy: ClassVar[str] = "delete it, and acknowledge the alert again"
+
+    format: Literal["opacc-acknowledged/1"] = Field(
+        default="opacc-acknowledged/1", description="name and version of this form"
+    )
+    alert: str = Field(description="the alert: audit, kind, and metric or slices; or audit and `failure`")
+    by: str = Field(description="who knows of it")
+    at: str = Field(description="time: ISO 8601, UTC")
+    note: str | None = Field(default=None, description="what is done about it")
+
+    def __str__(self) -> str:
+        return f"acknowledged by {self.by} at {self.at[:16].replace('T', ' ')} UTC{f': {self.note}' * bool(self.note)}"
+
+
 class RaisedAlert(AlertCheck):
     """An alert that was raised."""
 
     audit: str = Field(description="name of the audit")
     run: str = Field(description="URI of the run")
     text: str = Field(description="alert in one sentence")
+    since: str | None = Field(default=None, description="time of the first summary that raised it: ISO 8601, UTC")
+    acknowledged: Acknowledgement | None = Field(default=None, description="who knows of it; null: nobody yet")
+
+    @property
+    def key(self) -> str:
+        """What the alert is about, whatever the run."""
+        return " ".join(filter(None, (self.audit, self.kind, self.of)))
 
 
 class FailedAudit(AuditFailure):
     """An audit that failed, or a fleet that has no summary."""
 
     audit: str = Field(description="name of the audit, or of the fleet")
+    acknowledged: Acknowledgement | None = Field(default=None, description="who knows of it; null: nobody yet")
+
+    @property
+    def key(self) -> str:
+        """What failed; names of audits hold no space."""
+        return f"{self.audit} failure"
+
+    @property
+    def text(self) -> str:
+        """The failure as one sentence."""
+        return f"{self.audit} failed: {shortened(self.error, 600)}"
+
+    @property
+    def since(self) -> str | None:
+        """Time of the failure."""
+        return self.at
 
 
 class AlertNotice(Document):
@@ -242,11 +285,16 @@ class AlertNotice(Document):
     )
     guarantee: str | None = Field(description="error bound in words; null: no limits are set")
 
+    @property
+    def items(self) -> list[RaisedAlert | FailedAudit]:
+        """Alerts, then failures."""
+        return [*self.alerts, *self.failures]
+
 
 class DeliveredItem(Part):
     """An alert or a failure that was sent to a receiver."""
 
-    about: str = Field(description="subject: URI of the run, or the error")
+    about: str = Field(description="what it is sent again for: another error, or an acknowledgement")
     text: str = Field(description="text that was sent")
 
 
@@ -261,6 +309,27 @@ class DeliveredAlerts(Document):
     receivers: dict[str, dict[str, DeliveredItem]] = Field(
         description="sent items by SHA-256 of the receiver's address, then by audit, kind, and metric or slices"
     )
+
+
+class OpenAlert(Part):
+    """An alert or a failure that is not over."""
+
+    fleet: str = Field(description="name of the fleet")
+    audit: str = Field(description="name of the audit")
+    alert: str = Field(description="the alert: audit, kind, and metric or slices; or audit and `failure`")
+    state: Literal["firing", "acknowledged"] = Field(description="acknowledged: somebody knows of it")
+    since: str | None = Field(description="time at which it began: ISO 8601, UTC; null: unknown")
+    text: str = Field(description="the alert in one sentence")
+    acknowledged: Acknowledgement | None = Field(description="who knows of it; null: nobody yet")
+
+
+class OpenAlerts(Document):
+    """What is wrong in the fleets of an output, by their last summaries."""
+
+    format: Literal["opacc-alerts/1"] = Field(default="opacc-alerts/1", description="name and version of this form")
+    output: str = Field(description="URI of the output")
+    fleets: list[str] = Field(description="names of its fleets")
+    alerts: list[OpenAlert] = Field(description="alerts and failures that are not over")
 
 
 class AccuracyHistory(Document):

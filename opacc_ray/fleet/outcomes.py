@@ -78,13 +78,14 @@ class Outcomes:
             return Ended(audit, error=error)
         if outcome is None:
             return Ended(audit)
-        seen = datetime.fromisoformat(outcome.attempt.seen)
-        if outcome.attempt.state == "running" and (datetime.now(UTC) - seen).total_seconds() > SILENT:
+        if is_silent(outcome):
             killed = ClusterError(
                 "the process that ran this audit ended without a report: it was killed, or its node was lost; run "
                 "`opacc fleet` again: finished shards are kept"
             )
-            outcome = outcome.model_copy(update={"failure": _failure(killed, seen)})
+            outcome = outcome.model_copy(
+                update={"failure": AuditFailure(error=str(killed), exit_code=killed.exit_code, at=outcome.attempt.seen)}
+            )
         if outcome.failure is None:
             return Ended(audit, outcome=outcome)
         failed = OpaccError(outcome.failure.error)
@@ -95,7 +96,9 @@ class Outcomes:
         while not self._is_over.wait(BEAT):
             with self._lock:  # none is written once it has ended
                 for name, outcome in self._running.items():
-                    self._write(name, datetime.fromisoformat(outcome.attempt.began), "running", outcome.failure, outcome.heads)
+                    self._write(
+                        name, datetime.fromisoformat(outcome.attempt.began), "running", outcome.failure, outcome.heads
+                    )
 
     def _read(self, name: str) -> AuditOutcome | None:
         data = self._store.read_if_there(f"{name}.json")
@@ -119,6 +122,12 @@ class Outcomes:
         except OpaccError as error:
             log.warning("the outcome of %s could not be kept: %s", name, error)
         return outcome
+
+
+def is_silent(outcome: AuditOutcome) -> bool:
+    """Return whether an attempt that should run gives no sign of life."""
+    seen = datetime.fromisoformat(outcome.attempt.seen)
+    return outcome.attempt.state == "running" and (datetime.now(UTC) - seen).total_seconds() > SILENT
 
 
 def _failure(error: OpaccError, at: datetime) -> AuditFailure:

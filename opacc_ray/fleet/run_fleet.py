@@ -6,11 +6,13 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from opacc_ray.errors import AlertError, DeliveryError, OpaccError, counted, shortened
-from opacc_ray.fleet.delivery import deliver, failure_text, receiver_of
+from opacc_ray.fleet.alert_states import NOTICE, with_states
+from opacc_ray.fleet.delivery import deliver
 from opacc_ray.fleet.fleet_documents import AlertNotice, Delivery, FailedAudit, FleetSummary, RaisedAlert
 from opacc_ray.fleet.fleet_spec import Fleet
 from opacc_ray.fleet.outcomes import Outcomes
 from opacc_ray.fleet.queue import Ended, work_through
+from opacc_ray.fleet.receivers import receiver_of
 from opacc_ray.fleet.summary import folder_of, summarise
 from opacc_ray.fleet.summary_page import alert_text, page, summary_text
 from opacc_ray.lake.store import write_files
@@ -19,7 +21,7 @@ from opacc_ray.samplers.base import Report, unreported
 
 log = logging.getLogger(__name__)
 
-PAGE, DOCUMENT, TEXT, NOTICE = "summary.html", "summary.json", "summary.md", "alerts.json"
+PAGE, DOCUMENT, TEXT = "summary.html", "summary.json", "summary.md"
 
 
 class FleetError(OpaccError):
@@ -65,14 +67,14 @@ def run_fleet(
             if item.error is not None:
                 log.error("%s", item.error)
         raise
-    found = notice(summary)
+    found = with_text(with_states(store, notice(summary)))
     if found.alerts or found.failures:
         files += write_files(store, {NOTICE: found.to_bytes()})
     else:
         store.delete(NOTICE)  # of an earlier summary
     unknown = [item.name for item in summary.audits if item.failure and item.last is None]
     deliveries = deliver(store, found, receivers, unknown)
-    failures = _failures(summary, done, deliveries)
+    failures = _failures(summary, found, done, deliveries)
     codes = [item.exit_code for item in failures]
     summary = summary.model_copy(update={"deliveries": deliveries, "exit_codes": codes})
     store.write(DOCUMENT, summary.to_bytes())
@@ -92,7 +94,7 @@ def notice(summary: FleetSummary) -> AlertNotice:
     ]
     return AlertNotice(
         fleet=summary.name,
-        text="\n".join([*(item.text for item in raised), *map(failure_text, failures)]),
+        text="",
         made=summary.made,
         summary=open_store(summary.folder).uri_of(PAGE),
         alerts=raised,
@@ -102,6 +104,12 @@ def notice(summary: FleetSummary) -> AlertNotice:
     )
 
 
+def with_text(found: AlertNotice) -> AlertNotice:
+    """Return a notice with its text: one line for each alert and failure, and who knows of it."""
+    lines = [f"{item.text} ({item.acknowledged})" if item.acknowledged else item.text for item in found.items]
+    return found.model_copy(update={"text": "\n".join(lines)})
+
+
 def _without_summary(fleet: Fleet, error: Exception) -> AlertNotice:
     """Return the notice to send if no summary can be written, for instance because storage is down."""
     code = error.exit_code if isinstance(error, OpaccError) else 1
@@ -109,7 +117,7 @@ def _without_summary(fleet: Fleet, error: Exception) -> AlertNotice:
     failure = FailedAudit(audit=fleet.spec.name, error=reason, exit_code=code)
     return AlertNotice(
         fleet=fleet.spec.name,
-        text=failure_text(failure),
+        text=failure.text,
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         summary=folder_of(fleet).uri_of(PAGE),
         alerts=[],
@@ -119,23 +127,25 @@ def _without_summary(fleet: Fleet, error: Exception) -> AlertNotice:
     )
 
 
-def _failures(summary: FleetSummary, done: Sequence[Ended], deliveries: Sequence[Delivery]) -> list[OpaccError]:
-    """Return all errors; the first decides the exit code: failed audits, delivery, alerts."""
-    found: list[OpaccError] = []
+def _failures(
+    summary: FleetSummary, found: AlertNotice, done: Sequence[Ended], deliveries: Sequence[Delivery]
+) -> list[OpaccError]:
+    """Return all errors; the first decides the exit code: failed audits, delivery, alerts that nobody knows of."""
+    errors: list[OpaccError] = []
     failed = [(item.name, item.failure) for item in summary.audits if item.failure is not None]
     if failed:
         names = ", ".join(name for name, _ in failed)
         error = FleetError(f"{counted(len(failed), 'audit')} of {len(summary.audits)} failed: {names}; see above")
         error.exit_code = failed[0][1].exit_code
         error.details = "\n".join(item.error.details for item in done if item.error is not None)
-        found.append(error)
+        errors.append(error)
     undelivered = [item.error for item in deliveries if item.error is not None]
     if undelivered:
-        found.append(DeliveryError(f"the notice was not delivered: {'; '.join(undelivered)}"))
-    raised = [item.name for item in summary.audits if any(check.raised for check in item.alerts)]
+        errors.append(DeliveryError(f"the notice was not delivered: {'; '.join(undelivered)}"))
+    raised = list(dict.fromkeys(item.audit for item in found.alerts if item.acknowledged is None))
     if raised:
-        found.append(AlertError(f"{counted(len(raised), 'audit')} raised an alert: {', '.join(raised)}; see above"))
-    return found
+        errors.append(AlertError(f"{counted(len(raised), 'audit')} raised an alert: {', '.join(raised)}; see above"))
+    return errors
 
 
 def _first(failures: Sequence[OpaccError]) -> OpaccError | None:

@@ -12,11 +12,12 @@ from reported_run import CLASSES, KEYS, TRUTH, label, write_run
 
 from opacc_ray.audit import accuracy, label_budget, verbs
 from opacc_ray.audit.exported_tables import export_tables
-from opacc_ray.audit.status import RunMetrics, status
+from opacc_ray.audit.status import status
 from opacc_ray.cli.main import main
 from opacc_ray.estimators.interim_analyses import interim_level
 from opacc_ray.fleet.accuracy_history import point_of
 from opacc_ray.fleet.alerts import Evidence, least_number
+from opacc_ray.fleet.exposition import output_metrics
 from opacc_ray.fleet.fleet_documents import AlertRule, Limit
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.report.facts import digits_for, ends
@@ -93,19 +94,9 @@ def assert_shown_everywhere(run: Run, stated: AccuracyEstimate, tmp_path: Path, 
 
 
 def exported(run: Run) -> tuple[float, float, float]:
-    """The numbers that a cluster's metrics are given."""
-    found: list[Any] = []
-
-    class Metrics:
-        is_on = True
-
-        def state(self, missing: int, numbers: Any) -> None:
-            found.append(numbers)
-
-    metrics = RunMetrics(run)
-    metrics._metrics = Metrics()  # type: ignore[assignment]
-    metrics.state()
-    return found[0]
+    """The numbers that Prometheus is given."""
+    found = {item.name: item.value for item in output_metrics(run.uri.rpartition("/")[0]).samples}
+    return found["opacc_estimate"], found["opacc_interval_low"], found["opacc_interval_high"]
 
 
 def test_annotators_who_agree_by_chance_widen_what_is_stated_everywhere(

@@ -2,11 +2,14 @@
 
 import html
 import json
+import quopri
 import re
+import socketserver
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -18,7 +21,7 @@ from small_fleet import label, write_fleet
 
 from opacc_ray.audit import verbs
 from opacc_ray.cli.main import main
-from opacc_ray.fleet import delivery, outcomes
+from opacc_ray.fleet import outcomes, receivers
 from opacc_ray.fleet.fleet_documents import AlertNotice, FleetSummary
 from opacc_ray.fleet.fleet_spec import load_fleet
 from opacc_ray.fleet.queue import work_through
@@ -44,7 +47,7 @@ class Webhook:
                 content = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 status = hook.answers.pop(0) if hook.answers else 200
                 if status == 200:
-                    assert self.path == f"/services/{SECRET}"
+                    assert self.path in (f"/services/{SECRET}", "/api/v2/alerts")
                     assert self.headers["Content-Type"] == "application/json"
                     hook.posts.append(content)
                 self.send_response(status)
@@ -68,7 +71,7 @@ class Webhook:
 
 @pytest.fixture
 def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
-    monkeypatch.setattr(delivery, "WAITS", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(receivers, "WAITS", (0.0, 0.0, 0.0))
     server = Webhook()
     yield server
     server.close()
@@ -317,3 +320,116 @@ def test_a_fleet_notices_a_run_that_was_restored_from_an_earlier_time(fleet: Fle
     for _ in range(2):  # it is remembered
         assert fleet()[0] == 5
         assert f"the log of {uri} has no entry {outcome['heads'][uri][:16]}" in fleet.said
+
+
+def test_an_acknowledged_alert_is_not_repeated_until_it_is_over(fleet: Fleet, webhook: Webhook) -> None:
+    fleet.alerts["to"] = webhook.url
+    fleet.label(fleet()[1])
+    assert fleet()[0] == 8
+    output = str(fleet.home / "audits")
+    assert main(["alerts", output]) == 0
+    said = fleet.capsys.readouterr().out
+    assert said.count("FIRING") == 2
+    assert main(["alerts", "ack", output, "weekly-none", "--as", "ann"]) == 2
+    assert "weekly-random-shop, weekly-random-field has an alert" in fleet.capsys.readouterr().err
+    for audit in ALERTED:
+        assert main(["alerts", "ack", output, audit, "--as", "ann", "--note", "new weights on Monday"]) == 0
+    fleet.capsys.readouterr()
+    code, answer = fleet("--summary")
+    assert (code, answer["exit_codes"]) == (0, [])  # somebody knows
+    assert [post["text"].count("acknowledged by ann") for post in webhook.posts] == [0, 2]
+    assert "new weights on Monday" in webhook.posts[1]["text"]
+
+    fleet("--summary")
+    assert len(webhook.posts) == 2
+    assert main(["alerts", output, "--json"]) == 0
+    found = json.loads(fleet.capsys.readouterr().out)["alerts"]
+    assert [(item["state"], item["acknowledged"]["by"]) for item in found] == [("acknowledged", "ann")] * 2
+    assert {item["since"] for item in found} == {webhook.posts[0]["made"]}
+
+    fleet.alerts["min_accuracy"] = 0.05
+    assert fleet("--summary")[0] == 0
+    assert webhook.posts[2]["state"] == "resolved"
+    assert main(["alerts", output]) == 0
+    assert "Nothing is wrong in 1 fleet: weekly." in fleet.capsys.readouterr().out
+    fleet.alerts["min_accuracy"] = 0.9  # raised again: the acknowledgement was of the earlier one
+    assert fleet("--summary")[0] == 8
+    assert len(webhook.posts) == 4
+
+
+def test_a_new_run_with_the_same_alert_is_no_news(fleet: Fleet, webhook: Webhook) -> None:
+    fleet.alerts["to"] = webhook.url
+    fleet.label(fleet()[1])
+    assert fleet()[0] == 8
+    (fleet.home / "shop" / "100.png").write_bytes((fleet.home / "shop" / "000.png").read_bytes())
+    code, answer = fleet()
+    assert code == 8
+    fleet.label(answer)
+    code, answer = fleet()
+    assert (code, answer["audits"][0]["last"]["run"]) == (8, answer["audits"][0]["run"])  # of the new run
+    assert len(webhook.posts) == 1
+
+
+def test_an_alertmanager_is_told_of_alerts_as_long_as_they_last(fleet: Fleet, webhook: Webhook) -> None:
+    host = webhook.url.partition("/services")[0]
+    fleet.alerts["to"] = f"alertmanager+{host}"
+    fleet.label(fleet()[1])
+    fleet.is_broken = True
+    for _ in range(2):  # it forgets what it is not told again
+        fleet()
+    fleet.is_broken = False
+    fleet.alerts["min_accuracy"] = 0.05
+    assert fleet()[0] == 0
+    first, second, over = webhook.posts
+    labels = [item["labels"] for item in first]
+    assert labels == [item["labels"] for item in second]
+    assert labels[0] == {"alertname": "OpaccAlert", "fleet": "weekly", "audit": ALERTED[0], "kind": "min_accuracy"}
+    assert labels[2] == {"alertname": "OpaccAuditFailed", "fleet": "weekly", "audit": BROKEN, "kind": "failure"}
+    assert first[0]["annotations"]["summary"].startswith(f"{ALERTED[0]}: the accuracy is ")
+    now = datetime.now(UTC)
+    assert all(datetime.fromisoformat(item["endsAt"]) > now + timedelta(days=30) for item in first)
+    assert sorted(map(str, [item["labels"] for item in over])) == sorted(map(str, labels))
+    assert all(datetime.fromisoformat(item["endsAt"]) <= now + timedelta(minutes=1) for item in over)
+
+
+class MailServer(socketserver.ThreadingTCPServer):
+    """Takes e-mails without TLS."""
+
+    allow_reuse_address = daemon_threads = True
+
+    def __init__(self) -> None:
+        self.mails: list[str] = []
+        super().__init__(("127.0.0.1", 0), _Mail)
+
+
+class _Mail(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        assert isinstance(self.server, MailServer)
+        self.wfile.write(b"220 here\r\n")
+        while line := self.rfile.readline().strip().decode().upper():
+            if line == "DATA":
+                self.wfile.write(b"354 go on\r\n")
+                lines = iter(lambda: self.rfile.readline().decode().rstrip("\r\n"), ".")
+                self.server.mails.append("\n".join(lines))
+            self.wfile.write(b"221 bye\r\n" if line == "QUIT" else b"250 ok\r\n")
+
+
+def test_a_mailbox_gets_what_is_wrong(fleet: Fleet, monkeypatch: pytest.MonkeyPatch, webhook: Webhook) -> None:
+    fleet.alerts["to"] = "mailto:team@example.org"
+    assert fleet()[0] == 2
+    assert "alerts go to a mailbox, and $OPACC_SMTP is not set" in fleet.said
+    with MailServer() as server:
+        Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
+        monkeypatch.setenv("OPACC_SMTP", f"smtp://127.0.0.1:{server.server_address[1]}")
+        fleet.label(fleet()[1])
+        assert fleet("--summary")[0] == 8, fleet.said
+        [mail] = server.mails
+        assert "Subject: opacc weekly: 2 open" in mail
+        assert "To: team@example.org" in mail
+        assert "weekly-random-shop: the accuracy is " in quopri.decodestring(mail.encode()).decode()
+        monkeypatch.setenv("OPACC_SMTP", f"smtp://me:{SECRET.replace('/', '-')}@127.0.0.1:{server.server_address[1]}")
+        fleet.alerts["min_accuracy"] = 0.05
+        assert fleet("--summary")[0] == 9  # this server has no TLS, so it gets no password
+        assert "STARTTLS extension not supported" in fleet.said
+        assert SECRET.replace("/", "-") not in fleet.said
+        server.shutdown()

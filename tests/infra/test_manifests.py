@@ -1,6 +1,9 @@
 """Clusters and schedules in infra/ are what Kubernetes, KubeRay and Ray take, and their command lines exist."""
 
 import json
+import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,8 @@ from opacc_ray.cli.main import application
 from opacc_ray.fleet.fleet_spec import parse_fleet
 from opacc_ray.spec import parse_spec
 
-FILES = ["vms.yaml", *(f"kubernetes/{path.name}" for path in sorted(INFRA.glob("kubernetes/*.yaml")))]
+FILES = ["vms.yaml", *(str(path.relative_to(INFRA)) for path in sorted(INFRA.glob("kubernetes/*/*.yaml")))]
+BASE, RAY = "kubernetes/base", "kubernetes/ray"
 
 # What KubeRay v1.7.0 takes, as far as these files have use for it: the keys of ray-operator/config/crd/bases/
 # ray.io_rayjobs.yaml and ray.io_raycronjobs.yaml, and what controllers/ray/utils/validation.go asks of their values.
@@ -51,10 +55,11 @@ LONGEST_NAMES = {"RayJob": 47, "RayCronJob": 36}
 TOKENS_SINCE = (2, 52)  # the first version of Ray for which KubeRay takes authOptions.mode: token
 
 
-def ray_jobs() -> list[dict[str, Any]]:
-    """What describes a RayJob: of itself, and of its schedule."""
-    [job], [schedule] = documents("kubernetes/rayjob.yaml"), documents("kubernetes/raycronjob.yaml")
-    return [job["spec"], schedule["spec"]["jobTemplate"]]
+def ray_job() -> dict[str, Any]:
+    """What describes a RayJob, of which its schedule has a copy."""
+    [job] = documents(f"{RAY}/rayjob.yaml")
+    spec: dict[str, Any] = job["spec"]
+    return spec
 
 
 def check_keys(content: dict[str, Any], known: dict[str, type]) -> None:
@@ -63,12 +68,17 @@ def check_keys(content: dict[str, Any], known: dict[str, type]) -> None:
 
 def pods() -> list[dict[str, Any]]:
     """Specs of all pods."""
-    [schedule], [_, fleets] = documents("kubernetes/cronjob.yaml"), documents("kubernetes/fleet.yaml")
-    clusters = [job["rayClusterSpec"] for job in ray_jobs()]
-    groups = [group for cluster in clusters for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]
-    return [group["template"]["spec"] for group in groups] + [
-        item["spec"]["jobTemplate"]["spec"]["template"]["spec"] for item in (schedule, fleets)
+    cluster = ray_job()["rayClusterSpec"]
+    groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+    return [
+        *(group["template"]["spec"] for group in groups),
+        *(item["spec"]["jobTemplate"]["spec"]["template"]["spec"] for item in schedules()),
+        documents(f"{BASE}/metrics.yaml")[0]["spec"]["template"]["spec"],
     ]
+
+
+def schedules() -> list[dict[str, Any]]:
+    return [*documents(f"{RAY}/cronjob.yaml"), *documents(f"{BASE}/fleet.yaml")]
 
 
 def test_cluster_of_machines_fits_rays_schema() -> None:
@@ -78,10 +88,39 @@ def test_cluster_of_machines_fits_rays_schema() -> None:
     assert cluster["head_node_type"] in cluster["available_node_types"]
 
 
-@pytest.mark.parametrize("name", ["kubernetes/cronjob.yaml", "kubernetes/fleet.yaml", "kubernetes/spec.yaml"])
+@pytest.mark.parametrize("name", [f"{RAY}/cronjob", f"{BASE}/fleet", f"{BASE}/account", f"{BASE}/metrics"])
 def test_objects_of_kubernetes_fit_its_schemas(name: str) -> None:
-    for item in documents(name):
-        kubernetes_validate.validate(item, "1.33", strict=True)
+    for item in documents(f"{name}.yaml"):
+        if "monitoring.coreos.com" not in item["apiVersion"]:
+            kubernetes_validate.validate(item, "1.33", strict=True)
+
+
+def test_the_monitor_finds_the_port_of_the_metrics() -> None:
+    deployment, service, monitor = documents(f"{BASE}/metrics.yaml")
+    [port] = deployment["spec"]["template"]["spec"]["containers"][0]["ports"]
+    command = deployment["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert command[command.index("--serve") + 1] == str(port["containerPort"])
+    wanted = monitor["spec"]["selector"]["matchLabels"]
+    assert wanted == service["metadata"]["labels"] == deployment["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"] == wanted
+    [endpoint] = monitor["spec"]["endpoints"]
+    assert (endpoint["port"], service["spec"]["ports"][0]["targetPort"]) == (
+        service["spec"]["ports"][0]["name"],
+        port["name"],
+    )
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
+def test_kustomize_joins_the_files() -> None:
+    asked = ["kubectl", "kustomize", str(INFRA / RAY)]
+    made = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    found = {(item["kind"], item["metadata"]["name"].rpartition("-")[0]): item for item in yaml.safe_load_all(made)}
+    job, schedule = found["RayJob", "digits"], found["RayCronJob", "digits"]
+    assert schedule["spec"]["jobTemplate"] == job["spec"]
+    configs = re.findall(r"configMap:\s+name: (\S+)", made)
+    assert set(configs) == {item["metadata"]["name"] for item in found.values() if item["kind"] == "ConfigMap"}
+    assert set(re.findall(r"image: (\S+)", made)) == {f"registry.example.com/opacc:{opacc_ray.__version__}"}
 
 
 def test_pods_fit_the_schema_and_have_no_rights() -> None:
@@ -98,21 +137,20 @@ def test_pods_fit_the_schema_and_have_no_rights() -> None:
 
 
 def test_ray_jobs_have_keys_that_kuberay_knows() -> None:
-    one, scheduled = ray_jobs()
-    assert one == scheduled
-    check_keys(one, JOB_KEYS)
-    cluster = one["rayClusterSpec"]
+    job = ray_job()
+    check_keys(job, JOB_KEYS)
+    cluster = job["rayClusterSpec"]
     check_keys(cluster, CLUSTER_KEYS)
     for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
         check_keys(group, GROUP_KEYS)
         assert all(isinstance(value, str) for value in group["rayStartParams"].values())
     assert cluster["authOptions"] == {"mode": "token"}
-    [schedule] = documents("kubernetes/raycronjob.yaml")
+    [schedule] = documents(f"{RAY}/raycronjob.yaml")
     check_keys(schedule["spec"], SCHEDULE_KEYS)
 
 
 def test_ray_jobs_have_values_that_kuberay_takes() -> None:
-    job = ray_jobs()[0]
+    job = ray_job()
     cluster = job["rayClusterSpec"]
     assert job["submissionMode"] in SUBMISSION_MODES
     assert tuple(map(int, cluster["rayVersion"].split(".")[:2])) >= TOKENS_SINCE
@@ -120,14 +158,13 @@ def test_ray_jobs_have_values_that_kuberay_takes() -> None:
         assert set(group) >= GROUP_NEEDS
         assert 0 <= group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
     for name in ("rayjob", "raycronjob"):
-        [item] = documents(f"kubernetes/{name}.yaml")
+        [item] = documents(f"{RAY}/{name}.yaml")
         assert item["apiVersion"] == "ray.io/v1"
         assert len(item["metadata"]["name"]) <= LONGEST_NAMES[item["kind"]]
 
 
 def test_schedule_forbids_overlap() -> None:
-    [schedule], [_, fleets] = documents("kubernetes/cronjob.yaml"), documents("kubernetes/fleet.yaml")
-    assert schedule["spec"]["concurrencyPolicy"] == fleets["spec"]["concurrencyPolicy"] == "Forbid"
+    assert {item["spec"]["concurrencyPolicy"] for item in schedules()} == {"Forbid"}
 
 
 @pytest.mark.filterwarnings("ignore:Using extra keyword arguments")  # Ray Serve's, which Ray's commands import
@@ -150,11 +187,8 @@ def test_commands_were_found() -> None:
 
 
 def test_spec_and_image_are_current() -> None:
-    [config, _] = documents("kubernetes/spec.yaml")
-    assert parse_spec(yaml.safe_load(config["data"]["spec.yaml"]), "spec").name == config["metadata"]["name"]
-    [fleet, _] = documents("kubernetes/fleet.yaml")
-    assert parse_fleet(yaml.safe_load(fleet["data"]["fleet.yaml"]), "fleet").spec.name == "digits"
-    images = {container["image"] for spec in pods() for container in spec["containers"]}
-    assert images == {f"registry.example.com/opacc:{opacc_ray.__version__}"}
+    assert parse_spec(documents(f"{RAY}/spec.yaml")[0], "spec").name == "digits-weekly"
+    assert parse_fleet(documents(f"{BASE}/digits-fleet.yaml")[0], "fleet").spec.name == "digits"
+    assert {container["image"] for spec in pods() for container in spec["containers"]} == {"opacc"}
     versions = (INFRA / "constraints.txt").read_text()
-    assert {f"ray=={job['rayClusterSpec']['rayVersion']}" for job in ray_jobs()} <= set(versions.splitlines())
+    assert f"ray=={ray_job()['rayClusterSpec']['rayVersion']}" in versions.splitlines()

@@ -10,11 +10,11 @@ import pytest
 from infra_files import INFRA, check_call, commands, documents
 
 from opacc_ray.cli.main import application
-from opacc_ray.cluster.metrics import COUNTERS, GAUGES
+from opacc_ray.fleet.exposition import METRICS
 
-EXPORTED = {f"ray_{name}" for name in GAUGES} | {f"ray_{name}_total" for name in COUNTERS}
+EXPORTED = set(METRICS)
 DASHBOARD = json.loads((INFRA / "grafana-dashboard.json").read_text())
-RULES = [rule for group in documents("prometheus-rules.yaml")[0]["groups"] for rule in group["rules"]]
+RULES = [rule for group in documents("kubernetes/base/rules.yaml")[0]["spec"]["groups"] for rule in group["rules"]]
 EXPRESSIONS = [rule["expr"] for rule in RULES] + [
     target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]
 ]
@@ -34,13 +34,13 @@ def names(expression: Any) -> Iterator[str]:
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_expression_parses_and_selects_what_is_exported(expression: str) -> None:
     found = set(names(promql_parser.parse(expression)))
-    assert found == set(re.findall(r"\bray_opacc_\w+", expression))
+    assert found == set(re.findall(r"\bopacc_\w+", expression))
     assert found
     assert found <= EXPORTED
 
 
 def test_every_metric_is_shown() -> None:
-    shown = {name for expression in EXPRESSIONS for name in re.findall(r"\bray_opacc_\w+", expression)}
+    shown = {name for expression in EXPRESSIONS for name in re.findall(r"\bopacc_\w+", expression)}
     assert shown == EXPORTED
 
 
@@ -50,7 +50,7 @@ def test_rules_have_what_prometheus_asks_of_them() -> None:
         rule["alert"] for rule in RULES if set(rule) - known or not re.fullmatch(r"\d+[smhdw]", rule.get("for", "0s"))
     ] == []
     calls = [call for rule in RULES for call in commands(rule["annotations"], "opacc")]
-    assert {call[0] for call in calls} == {"next", "report", "budget"}
+    assert {call[0] for call in calls} == {"next", "report", "budget", "alerts", "runs", "fleet", "metrics"}
     for call in calls:
         check_call(application, call)
 

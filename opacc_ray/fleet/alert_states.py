@@ -1,0 +1,96 @@
+"""States of alerts and failures of fleets: firing, acknowledged, and resolved once a summary no longer has them.
+
+The fleet's folder has the open ones in ``alerts.json`` and an object per acknowledgement, so that a summary and an
+acknowledgement at the same time never overwrite each other.
+"""
+
+from datetime import UTC, datetime
+from hashlib import sha256
+
+from opacc_ray.errors import DataError, SpecError, shown
+from opacc_ray.fleet.fleet_documents import (
+    Acknowledgement,
+    AlertNotice,
+    FailedAudit,
+    OpenAlert,
+    OpenAlerts,
+    RaisedAlert,
+)
+from opacc_ray.lake.store import Store
+from opacc_ray.lake.store_uris import open_store
+
+FLEETS, NOTICE, ACKNOWLEDGED = "fleets/", "alerts.json", "acknowledged/"
+
+
+def with_states(folder: Store, found: AlertNotice) -> AlertNotice:
+    """Return a notice whose alerts and failures have their start and acknowledgement; forget those that are over."""
+    known = {ack.alert: ack for ack in _read_acknowledged(folder)}
+    before = read_notice(folder)
+    since = {item.key: item.since for item in (before.alerts if before else ())}
+    alerts = [
+        item.model_copy(update={"since": since.get(item.key) or found.made, "acknowledged": known.get(item.key)})
+        for item in found.alerts
+    ]
+    failures = [item.model_copy(update={"acknowledged": known.get(item.key)}) for item in found.failures]
+    done = found.model_copy(update={"alerts": alerts, "failures": failures})
+    for key in known.keys() - {item.key for item in done.items}:
+        folder.delete(_place(key))
+    return done
+
+
+def read_notice(folder: Store) -> AlertNotice | None:
+    """Read what was wrong at the last summary of a fleet; None if nothing was."""
+    data = folder.read_if_there(NOTICE)
+    return None if data is None else AlertNotice.from_bytes(data, folder.uri_of(NOTICE))
+
+
+def open_alerts(output: str) -> OpenAlerts:
+    """Return the alerts and failures of all fleets of an output; raises DataError if there is no fleet."""
+    store, found = open_store(output), list[OpenAlert]()
+    names = sorted({entry.key.split("/")[1] for entry in store.list(FLEETS)})
+    if not names:
+        raise DataError(f"{store.uri} has no fleet; give the `output` of a fleet")
+    for name in names:
+        folder = store.store(f"{FLEETS}{name}")
+        if notice := read_notice(folder):
+            known = {ack.alert: ack for ack in _read_acknowledged(folder)}
+            found += [_open(name, item, known.get(item.key)) for item in notice.items]
+    return OpenAlerts(output=store.uri, fleets=names, alerts=found)
+
+
+def _open(fleet: str, item: RaisedAlert | FailedAudit, ack: Acknowledgement | None) -> OpenAlert:
+    return OpenAlert(
+        fleet=fleet,
+        audit=item.audit,
+        alert=item.key,
+        state="acknowledged" if ack else "firing",
+        since=item.since,
+        text=item.text,
+        acknowledged=ack,
+    )
+
+
+def acknowledge(output: str, audit: str, by: str, note: str | None = None) -> OpenAlerts:
+    """Acknowledge all that is wrong with an audit; returns it. Raises SpecError if nothing is."""
+    found = open_alerts(output)
+    own = [item for item in found.alerts if audit in (item.audit, item.alert)]
+    if not own:
+        wrong = ", ".join(dict.fromkeys(item.audit for item in found.alerts)) or "no audit"
+        raise SpecError(f"nothing is wrong with an audit {shown(audit)} in {found.output}; {wrong} has an alert")
+    for item in own:
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        ack = Acknowledgement(alert=item.alert, by=by, at=at, note=note)
+        open_store(output).store(f"{FLEETS}{item.fleet}").write(_place(item.alert), ack.to_bytes())
+    done = {(item.fleet, item.alert) for item in own}
+    return found.model_copy(
+        update={"alerts": [item for item in open_alerts(output).alerts if (item.fleet, item.alert) in done]}
+    )
+
+
+def _read_acknowledged(folder: Store) -> list[Acknowledgement]:
+    keys = [entry.key for entry in folder.list(ACKNOWLEDGED)]
+    return [Acknowledgement.from_bytes(folder.read(key), folder.uri_of(key)) for key in keys]
+
+
+def _place(key: str) -> str:
+    return f"{ACKNOWLEDGED}{sha256(key.encode()).hexdigest()[:16]}.json"
