@@ -40,7 +40,7 @@ def opacc_commands() -> dict[tuple[str, ...], set[str]]:
     """Commands that the pages name, with the options they are given."""
     found: dict[tuple[str, ...], set[str]] = {}
     for line in code_of(pages_text()):
-        if named := re.match(r"opacc ((?:labels |features )?[a-z]+)\b(.*)", line):
+        if named := re.match(r"opacc ((?:labels |features |runs |alerts |evidence )?[a-z]+)\b(.*)", line):
             options = set(re.findall(r"--[a-z][a-z-]*", named[2].partition("#")[0]))
             found.setdefault(tuple(named[1].split()), set()).update(options)
     return found

@@ -15,6 +15,7 @@ from opacc_ray.audit import (
     exported_tables,
     label_budget,
     prior_knowledge,
+    retention,
     run_log,
     several_models,
     status,

@@ -9,6 +9,7 @@ from typing import Literal
 from opacc_ray.audit.checks import RunPlan
 from opacc_ray.audit.exported_case import ExportedCase
 from opacc_ray.audit.exported_tables import ExportedTables
+from opacc_ray.audit.retention import Retention
 from opacc_ray.audit.run_log import RunLog
 from opacc_ray.audit.sanity import predicted_by, warnings_now
 from opacc_ray.audit.status import ListedRun, RemovedRun, RunList
@@ -176,6 +177,22 @@ def removed_run(done: RemovedRun) -> list[Line]:
             ("kept", kept),
         )
     ]
+
+
+def expired(found: Retention) -> list[Line]:
+    """Describe what the retention of an output deletes."""
+    verb = "deleted" if found.deleted else "expired"
+    lines: list[Line] = [
+        Fact(verb, f"{item.run}: unchanged for {duration(item.days)}, {counted(item.labels, 'file')} of labels")
+        for item in found.runs
+    ]
+    lines += facts(*((verb, f"features {digest}") for digest in found.features))
+    lines += [Fact("kept", f"{uri} cannot be read, so all features are kept", "warning") for uri in found.unread]
+    if not found.runs and not found.features:
+        return [*lines, f"nothing in {found.output} is older than {found.days:g} days and replaced by a newer run"]
+    if not found.deleted:
+        lines.append(Fact("next:", f"opacc runs expire {quote(found.output)} --days {found.days:g} --force"))
+    return lines
 
 
 def feature_sets(found: FeatureSets) -> list[Line]:

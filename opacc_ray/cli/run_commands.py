@@ -213,11 +213,29 @@ def remove_run(uri: str, force: bool) -> cli.Answer:
     return cli.Answer(done, run_answers.removed_run(done))
 
 
+@cli.command("expire")
+@click.argument("output", metavar="OUTPUT")
+@click.option(
+    "--days", type=click.FloatRange(min=0), required=True, help="Days without a change after which runs expire."
+)
+@click.option("--force", is_flag=True, help="Delete them; without it they are only listed.")
+def expire_runs(output: str, days: float, force: bool) -> cli.Answer:
+    """List or delete old runs with their labels, and features that only they used.
+
+    The newest run of each audit is kept.
+    """
+    from opacc_ray.audit.retention import expire
+    from opacc_ray.cli import run_answers
+
+    found = expire(output, days, force=force)
+    return cli.Answer(found, run_answers.expired(found))
+
+
 runs = cli.Group(
     "runs",
-    {"Commands": [list_runs, remove_run]},
+    {"Commands": [list_runs, remove_run, expire_runs]},
     "list",
-    help="List or remove the runs of an output; opacc runs OUTPUT lists them.",
+    help="List, remove or expire the runs of an output; opacc runs OUTPUT lists them.",
 )
 
 

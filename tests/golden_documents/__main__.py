@@ -179,6 +179,7 @@ def use_run(run: str, folder: Path) -> None:
     opacc("schemas", str(folder / "schemas"))
     opacc("runs", "list", str(folder / "runs"))
     opacc("runs", "remove", other, "--force")
+    opacc("runs", "expire", str(folder / "runs"), "--days", "0")
 
 
 def use_fleet(folder: Path) -> None:
@@ -194,6 +195,10 @@ def use_fleet(folder: Path) -> None:
     for path in runs:
         small_fleet.label(Run.open(str(path.parent)), wrong=0.5)
     opacc("fleet", str(file), "--alert-to", str(folder / "alerts.json"))
+    opacc(
+        "alerts", "ack", str(folder / "audits"), "weekly-random-shop", "--as", "ann", "--note", "new weights on Monday"
+    )
+    opacc("metrics", str(folder / "audits"))
     run = str(runs[0].parent)
     opacc("manifest", run, "--to", "csv", "--out", str(folder / "tasks"), "--images", "copies")
     opacc("labels", "export", run, str(folder / "fiftyone"))
