@@ -197,8 +197,9 @@ def serve(
 ) -> None:
     """Serve the metrics of an output at /metrics until an interrupt; storage is read ``every`` so many seconds.
 
-    While it cannot be read, scrapes fail with status 503, so that Prometheus's ``up`` is 0. Port 0: any free one.
-    Raises SpecError if the address cannot be used, DataError if there is no such output.
+    While it cannot be read, the last values are served with the time of their reading: alerts neither end nor begin
+    for want of storage. Port 0: any free one. Raises SpecError if the address cannot be used, DataError if there is no
+    such output.
     """
     texts, is_over = [output_metrics(output).text], is_over or threading.Event()
 
@@ -206,10 +207,9 @@ def serve(
         timeout = 10
 
         def do_GET(self) -> None:
-            is_known, text = self.path == "/metrics", texts[-1]
-            code = 404 if not is_known else 200 if text else 503
-            content = text.encode() if code == 200 else b""
-            self.send_response(code)
+            is_known = self.path == "/metrics"
+            content = texts[-1].encode() if is_known else b""
+            self.send_response(200 if is_known else 404)
             self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
@@ -224,7 +224,6 @@ def serve(
                 texts[:] = [output_metrics(output).text]
             except OpaccError as error:
                 log.warning("%s", error)
-                texts[:] = [""]
         server.shutdown()
 
     try:

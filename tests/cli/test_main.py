@@ -283,10 +283,10 @@ SECTIONS = {
     ],
     "Runs and features": [
         *("status", "plan", "submit", "select", "verify", "log"),
-        *("runs list", "runs remove", "features list", "features remove"),
+        *("runs list", "runs remove", "runs expire", "features list", "features remove"),
     ],
     "Results": ["budget", "compare", "export", "characterize", "generate"],
-    "Fleets": ["fleet", "history"],
+    "Fleets and operations": ["fleet", "alerts list", "alerts ack", "metrics", "history"],
     "More": ["methods", "spec", "study", "demo", "schemas"],
 }  # fmt: skip
 
@@ -310,7 +310,7 @@ def test_no_help_line_is_cut_off(told) -> None:
             assert first in " ".join(out.split())
 
 
-@pytest.mark.parametrize("group", ["labels", "runs", "features"])
+@pytest.mark.parametrize("group", ["labels", "runs", "features", "alerts"])
 def test_no_line_of_a_group_is_cut_off(group: str, told) -> None:
     _, out, _ = told(group, "--help")
     text = " ".join(out.split())
