@@ -46,7 +46,7 @@ class ExportedTables(Document):
     to: str = Field(description="URI of the tables")
     rows: dict[str, int] = Field(description="table -> rows of this run")
     dictionary: str = Field(description="URI of the description of all columns")
-    views: str = Field(description="URI of the views in SQL")
+    views: str | None = Field(default=None, description="URI of the views in SQL; null in documents without views")
 
 
 def export_tables(run: Run, uri: str, *, features: bool = True, delta: bool = False) -> ExportedTables:

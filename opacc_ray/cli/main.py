@@ -75,6 +75,7 @@ application = Group(
             other_commands.methods,
             other_commands.spec,
             other_commands.study,
+            other_commands.drift,
             other_commands.demo,
             other_commands.schemas,
         ],

@@ -1,4 +1,4 @@
-"""Commands that explain and try methods: methods, spec, study, demo, schemas."""
+"""Commands that explain and try methods: methods, spec, study, drift, demo, schemas."""
 
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,20 @@ def study(cases: tuple[str, ...], **options: Any) -> Answer:
     with Progress("study", "blocks") as progress:
         document, text = run_study(cases, given, progress)
     return Answer(document, [text])
+
+
+@command("drift")
+@click.argument("source", metavar="FOLDER|FILE.npz")
+@click.option("--kind", required=True, metavar="KIND", help="Drift, such as blur or label_shift; see docs/papers.md.")
+@click.option("--strength", type=float, default=0.5, show_default=True, help="From 0, no drift, to 1.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed.")
+@click.option("--out", required=True, metavar="FOLDER|FILE.npz", help="Place of the drifted copy.")
+def drift(source: str, kind: str, strength: float, seed: int, out: str) -> Answer:
+    """Write a drifted copy of images or labelled arrays, such as darker ones."""
+    from opacc_ray.study.drift import drift as write_drifted
+
+    found = write_drifted(source, out, kind, strength, seed)
+    return Answer(found, [f"{found.examples:,} examples with {kind} of strength {strength:g} in {out}"])
 
 
 @command("demo")

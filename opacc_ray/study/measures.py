@@ -152,7 +152,7 @@ class CellMeasures(Part):
     labels: float = Field(ge=0, description="mean number of distinct examples")
     failures: float | None = Field(description="mean number of mispredictions among them; null for scores")
     failures_deviation: float | None = Field(default=None, description="their standard deviation; null if R = 1")
-    error: float = Field(ge=0, description="mean absolute error")
+    error: float | None = Field(default=None, ge=0, description="mean absolute error; null in older results")
     kl: float | None = Field(default=None, description="mean KL divergence of the output layer; null: not measured")
     milliseconds: float = Field(ge=0, description="median time to choose, all rounds")
 

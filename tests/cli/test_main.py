@@ -287,7 +287,7 @@ SECTIONS = {
     ],
     "Results": ["budget", "compare", "export", "characterize", "generate"],
     "Fleets and operations": ["fleet", "alerts list", "alerts ack", "metrics", "history"],
-    "More": ["methods", "spec", "study", "demo", "schemas"],
+    "More": ["methods", "spec", "study", "drift", "demo", "schemas"],
 }  # fmt: skip
 
 
@@ -325,7 +325,7 @@ def _pairs(items: list[str]) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     "name",
-    ["check", "plan", "run", "submit", "status", "select", "next", "estimate", "compare", "study", "demo", "schemas"],
+    ["check", "plan", "run", "submit", "status", "select", "next", "estimate", "compare", "study", "drift", "demo", "schemas"],
 )
 def test_every_command_explains_itself(name: str, told) -> None:
     code, out, err = told(name, "--help")

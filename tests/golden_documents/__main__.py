@@ -173,6 +173,8 @@ def use_run(run: str, folder: Path) -> None:
     experiment._run = run_here  # without Ray
     opacc("study", str(folder / "study.npz"), "--method", "srs", "--budget", "30", "--repetitions", "5",
           "--output", str(folder / "study"))  # fmt: skip
+    np.savez(folder / "scans.npz", x=np.zeros((6, 8, 8), dtype=np.uint8))
+    opacc("drift", str(folder / "scans.npz"), "--kind", "noise", "--out", str(folder / "noisy.npz"))
     opacc("history", "golden", "--output", str(folder / "runs"))
     opacc("methods")
     opacc("spec", "--template")
