@@ -42,14 +42,14 @@ def decimals(values: Sequence[float]) -> int:
     return next((d for d in range(6) if all(abs(round(v, d) - v) < 1e-9 for v in values)), 6)
 
 
-def both_widths(draw: Callable[[float], Markup]) -> Markup:
+def both_widths(draw: Callable[[float], Markup], wide: float = WIDE) -> Markup:
     """A figure for a wide page and one for a narrow page, of which one is shown."""
-    return Markup('<div class="wide">{}</div><div class="narrow">{}</div>').format(draw(WIDE), draw(NARROW))
+    return Markup('<div class="wide">{}</div><div class="narrow">{}</div>').format(draw(wide), draw(NARROW))
 
 
 def name_at(name: str, width: float) -> str:
     """A name that the figure for the other width of a page does not have."""
-    return f"{name}-{'w' if width == WIDE else 'n'}"
+    return f"{name}-{'n' if width == NARROW else 'w'}"
 
 
 def figure(name: str, title: str, description: str, size: tuple[float, float], parts: Sequence[Markup]) -> Markup:

@@ -124,7 +124,7 @@ class RunNumbers:
     def fields(self, asked: Asked, level: float) -> dict[str, Any]:
         """Return what is asked, and the numbers of classes, as fields of an estimate document."""
         metrics = {str(metric): self._metric(self.estimates.estimate(metric, level)) for metric in asked.metrics}
-        tables = [self._table(metric, by, level) for metric, by in asked.tables]
+        tables = [self.table(metric, by, level) for metric, by in asked.tables]
         return {"metrics": metrics, "by_slice": tables} | self._in_classes(level)
 
     def mean_cost(self, costs: Costs, level: float) -> Estimate:
@@ -208,7 +208,7 @@ class RunNumbers:
 
     # -- slices -------------------------------------------------------------------------------------------
 
-    def _table(self, metric: Metric, by: str, level: float) -> SliceTable:
+    def table(self, metric: Metric, by: str, level: float) -> SliceTable:
         """Return a metric in every slice, with ends that hold for all slices at once by Bonferroni's inequality."""
         own, sizes = self._by(metric, by, level), self._sizes(by)
         together = self._by(metric, by, level_of_each(level, len(own)))

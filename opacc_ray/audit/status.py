@@ -242,6 +242,22 @@ class RemovedRun(Document):
     used_by: list[str] = Field(description="names of other runs that use these features")
 
 
+def runs_of(output: str, name: str) -> tuple[list[Run], list[str]]:
+    """Return all runs of an audit below an output, the oldest first, and the URIs of headers that cannot be read."""
+    store = open_store(output)
+    form = re.compile(rf"({re.escape(name)}-[0-9a-f]{{8}})/{re.escape(HEADER)}")
+    found, unread = [], []
+    for match in filter(None, [form.fullmatch(entry.key) for entry in store.list(f"{name}-")]):
+        try:
+            run = Run.open(store.store(match[1]).uri)
+        except DataError:
+            unread.append(store.uri_of(match[0]))
+            continue
+        if run.spec.name == name:
+            found.append(run)
+    return sorted(found, key=lambda run: (run.header.created or "", run.name)), unread
+
+
 def list_runs(output: str, now: datetime | None = None) -> RunList:
     """Return the states of the runs of an output; raises DataError if there is none."""
     home = open_store(output)

@@ -320,7 +320,7 @@ class _Time(click.ParamType):  # type: ignore[type-arg]
 TIME = _Time()
 LEVEL = _BetweenZeroAndOne("confidence level", "0.95")
 HALF_WIDTH = _BetweenZeroAndOne("half-width", "0.02")
-GOAL = _Goal()
+GOAL, SHARE = _Goal(), _BetweenZeroAndOne("goal", "0.9")
 goal_parts_option = click.option(
     "--by",
     metavar="SLICES",

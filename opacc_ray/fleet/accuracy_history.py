@@ -4,13 +4,12 @@ Runs of one name may be of different populations, since a filter or a list of cl
 population, and the points of one population are a series of their own.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from opacc_ray.audit.exported_tables import read_estimates
 from opacc_ray.audit.number_rows import RESULT, NumberName, NumberRow, number_rows
-from opacc_ray.audit.status import read_failure
+from opacc_ray.audit.status import read_failure, runs_of
 from opacc_ray.audit.table_columns import POPULATION
 from opacc_ray.errors import DataError
 from opacc_ray.estimators.metrics import ACCURACY
@@ -20,27 +19,11 @@ from opacc_ray.lake.store_uris import open_store
 from opacc_ray.report.figures import write_alone
 from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.identity import Population
-from opacc_ray.runs.run import HEADER, Run
+from opacc_ray.runs.run import Run
 from opacc_ray.svg import WIDE
 
 STATED = ("value", "low", "high", "level", "n", "pool_size", "measure", "design_based")
 """Fields of a point that are those of the estimate."""
-
-
-def runs_of(output: str, name: str) -> tuple[list[Run], list[str]]:
-    """Return all runs of an audit below an output, the oldest first, and the URIs of headers that cannot be read."""
-    store = open_store(output)
-    form = re.compile(rf"({re.escape(name)}-[0-9a-f]{{8}})/{re.escape(HEADER)}")
-    found, unread = [], []
-    for match in filter(None, [form.fullmatch(entry.key) for entry in store.list(f"{name}-")]):
-        try:
-            run = Run.open(store.store(match[1]).uri)
-        except DataError:
-            unread.append(store.uri_of(match[0]))
-            continue
-        if run.spec.name == name:
-            found.append(run)
-    return sorted(found, key=lambda run: (run.header.created or "", run.name)), unread
 
 
 USUAL_OUTPUTS = ".", "audits"

@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 
 from opacc_ray.audit import accuracy
 from opacc_ray.audit.number_rows import NumberRow, slice_row
-from opacc_ray.audit.status import RunStatus, status
+from opacc_ray.audit.status import RunStatus, runs_of, status
 from opacc_ray.errors import OpaccError, counted
 from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.model_comparison import INDEPENDENT
-from opacc_ray.fleet.accuracy_history import point_of, runs_of
+from opacc_ray.fleet.accuracy_history import point_of
 from opacc_ray.fleet.alerts import Evidence, checks_of, rule_of
 from opacc_ray.fleet.fleet_documents import AlertRule, AuditFailure, AuditSummary, Change, FleetSummary, WaitingRun
 from opacc_ray.fleet.fleet_spec import Fleet

@@ -40,6 +40,7 @@ class Table(NamedTuple):
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
+    greyed: Sequence[bool] = ()  # of each row, for HTML; empty: none
 
 
 Line = Fact | Table | str
@@ -64,11 +65,6 @@ def facts(*pairs: tuple[str, object], tone: Literal["", "result", "warning", "er
 def warned(texts: Iterable[str], label: str = "warning") -> list[Fact]:
     """Return texts as warnings."""
     return [Fact(label, text, "warning") for text in texts]
-
-
-def doubts(estimate: AccuracyEstimate) -> list[str]:
-    """Return what a reader must know of a number: its notes, then what it rests on, each once."""
-    return list(dict.fromkeys([*estimate.notes, *([estimate.reason] if estimate.reason else [])]))
 
 
 def intervals_of(estimate: AccuracyEstimate) -> list[StatedInterval]:

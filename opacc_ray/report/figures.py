@@ -41,6 +41,12 @@ from opacc_ray.svg import (
 LEAST_SPAN = 0.01
 """Least span of an axis of estimates."""
 
+HISTOGRAM = 70.0
+"""Pixels of the highest column of a histogram below a chart."""
+
+COLUMN = 460.0
+"""Pixels across a figure in one of two columns."""
+
 LINE_HEIGHT = 250.0
 """Pixels of the height of a line chart."""
 
@@ -74,29 +80,27 @@ def figures_of(report: RunReport) -> dict[str, Markup]:
         made["reliability"] = partial(reliability, report)
     if report.values:
         made["values"] = partial(values, report)
-    return {name: both_widths(draw) for name, draw in made.items()}
+    return {name: both_widths(draw, COLUMN if name == "intervals" else WIDE) for name, draw in made.items()}
 
 
 def intervals(report: RunReport, width: float) -> Markup:
     """Draw the interval of an audit above the other ones."""
     estimate = report.estimate
     assert estimate is not None
-    digits = digits_for(estimate.low, estimate.high)
+    digits, goal = digits_for(estimate.low, estimate.high), report.verdict.goal if report.verdict else None
     rows = []
     for item in intervals_of(estimate):
         name, note = f"{item.name[:1].upper()}{item.name[1:]}", ends(item.low, item.high, report.measure, digits)
-        rows.append(Row(name, item.low, item.value, item.high, item.kind, note=note))
+        rows.append(Row(name, item.low, item.value, item.high, item.kind, note=note, limit=goal))
     description = "; ".join(f"{row.name}: {row.note}" for row in rows)
     title = "The interval of this audit and others"
     return interval_chart("intervals", title, description, rows, width, report.measure)
 
 
-def interval_chart(
-    name: str, title: str, description: str, rows: Sequence[Row], width: float, measure: str, *, zero: bool = False
-) -> Markup:
-    """Draw intervals as rows over one axis, with ``zero`` from 0 on."""
+def interval_chart(name: str, title: str, description: str, rows: Sequence[Row], width: float, measure: str) -> Markup:
+    """Draw intervals as rows over one axis."""
     known = [v for row in rows for v in (row.low, row.value, row.high, row.expected, row.limit) if v is not None]
-    marks = enclosing_ticks(known + [0.0] * zero, 6 if width == WIDE else 4)
+    marks = enclosing_ticks(known, 6 if width == WIDE else 4)
     room = max(NOTE_ROOM, CHARACTER * max(len(row.note) for row in rows) + 24)  # of notes, and of a mark before them
     named = [(row.name, row.note) for row in rows]
 
@@ -249,7 +253,13 @@ def reliability(report: RunReport, width: float) -> Markup:
     marks = ticks(least, 1.0, 6)
     names = "mean confidence of the bin", "accuracy"
     (x, y, parts), size = _square(width, marks, tick_labels(marks, "accuracy"), names, crossed=True)
-    largest = max(item.pool for item in bins)
+    counts, largest = report.reliability.histogram, max(item.pool for item in bins)
+    for place, count in enumerate(counts):
+        left, right = place / len(counts), (place + 1) / len(counts)
+        if count and right > marks[0]:
+            top = y.start - HISTOGRAM * count / max(counts)
+            corners = [(x(left) + 1, y.start), (x(left) + 1, top), (x(right) - 1, top), (x(right) - 1, y.start)]
+            parts.append(path(corners, "column", closed=True))
     for item in bins:
         here = x(item.confidence)
         parts.append(whisker((here, y(item.accuracy_low or 0)), (here, y(item.accuracy_high or 0)), "bar own", 4))

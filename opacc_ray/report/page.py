@@ -6,9 +6,11 @@ The page is one HTML file that needs no network and runs no script. The summary 
 
 import json
 import re
+from collections import Counter
 from typing import Any
 
 import yaml
+from markupsafe import Markup
 
 from opacc_ray.estimators.intervals import clipped
 from opacc_ray.estimators.metrics import FEWEST, WIDEST
@@ -18,7 +20,6 @@ from opacc_ray.report.facts import (
     Column,
     Table,
     digits_for,
-    doubts,
     ends,
     interval_table,
     is_share,
@@ -31,24 +32,25 @@ from opacc_ray.report.facts import (
 )
 from opacc_ray.report.figures import figures_of
 from opacc_ray.report.gallery import Picture, Pictures
-from opacc_ray.report.part_figures import MOST_PARTS, class_figures, failure_figure, slice_figure
+from opacc_ray.report.part_figures import MOST_PARTS, expected_figure, slice_figure
 from opacc_ray.report.rendering import escaped, markdown_table, style, template
-from opacc_ray.report.report_documents import ConfusionCell, RunReport
+from opacc_ray.report.report_documents import ConfusionCell, Gallery, RunReport
 from opacc_ray.report.stated_numbers import (
+    CONFIDENCE,
     TOO_FEW,
-    class_table,
     if_predicted_text,
     metric_table,
     slice_table,
     slices_title,
     whole_pool,
 )
-from opacc_ray.runs.estimate_documents import AccuracyEstimate
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceTable
+from opacc_ray.slices import BY_PREDICTION, BY_TRUTH
 from opacc_ray.svg import shortened_to
 
-MOST_ROWS, MATRIX_CLASSES, MOST_CONFUSIONS, SUMMARY_ROWS = 40, 12, 12, 20
-"""Rows of tables of classes and slices, classes up to which confusions are a matrix, confusions listed, and rows of the
-summary."""
+MOST_ROWS, MATRIX_CLASSES, MOST_CONFUSIONS, SUMMARY_ROWS, MOST_PAIRS = 40, 12, 12, 20, 12
+"""Rows of tables of classes and slices, classes up to which confusions are a matrix, confusions listed, rows of the
+summary, and pairs by which mistakes are filtered."""
 
 UNKNOWN = "not known"
 
@@ -56,29 +58,34 @@ UNKNOWN = "not known"
 def page(report: RunReport, pictures: Pictures) -> str:
     """Return the HTML of a report."""
     estimate = report.estimate
+    pairs = pairs_of(report.gallery)
     return template("page.html").render(
         report=report,
         stated=estimate,
         result=stated(estimate, report.measure) if estimate else None,
         level=level_text(estimate.level) if estimate else "",
-        cautions=_cautions(report),
+        verdict=sentences.verdict(report),
+        previous=sentences.previous(report),
+        marks=MARKS,
+        no_findings=sentences.no_findings(report),
+        notes=" ".join(map(sentence, estimate.notes)) if estimate else "",
         claim=_claim(report),
         pictures=pictures,
         has_pictures=any(isinstance(found, Picture) for found in pictures.values()),
-        figures=figures_of(report) | failure_figure(report) | (class_figures(estimate) if estimate else {}),
+        figures=figures_of(report),
         matrix=_matrix(report),
         confusions=_confusions(report),
         gallery=_gallery_table(report),
+        pairs=pairs,
         excluded=Table(
             (Column("excluded example", "code"), Column("reason")),
             [(shortened_to(item.id, 100), item.reason) for item in report.excluded],
         ),
         rounds=round_table(report.rounds),
         draws=_draw_table(report),
-        left_out=sentences.left_out(report),
         origin=origin_of(report),
         spec=yaml.safe_dump(report.header.spec.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
-        style=style(),
+        style=Markup("\n").join([style(), *(_only(place) for place in range(len(pairs)))]),
         coverage=section(report.characterization) if report.characterization else None,
         noun=noun(report.measure),
         share_of_examples=is_share(report.measure),
@@ -86,6 +93,22 @@ def page(report: RunReport, pictures: Pictures) -> str:
         **_asked(report),
         **_numbers(report),
     )
+
+
+MARKS = {"ok": ("✓", "sound"), "warning": ("!", "with a reservation"), "failed": ("✗", "not sound")}
+"""Sign and meaning of the state of a check."""
+
+
+def pairs_of(gallery: Gallery | None) -> list[tuple[str, str, int]]:
+    """Return the most frequent pairs of label and prediction among the mistakes shown, with their number."""
+    examples = gallery.examples if gallery else ()
+    counts = Counter((item.label, item.prediction) for item in examples)
+    return [(*pair, count) for pair, count in counts.most_common(MOST_PAIRS)] if len(counts) > 1 else []
+
+
+def _only(place: int) -> Markup:
+    """Return the rule that shows the mistakes of one pair alone once it is chosen."""
+    return Markup(".wall:has(#pair-{0}:checked) li:not(.pair-{0}) {{ display: none; }}").format(place)
 
 
 def _asked(report: RunReport) -> dict[str, Any]:
@@ -96,9 +119,6 @@ def _asked(report: RunReport) -> dict[str, Any]:
     return {
         "any_time": ends(sequence.low, sequence.high, report.measure, digits) if sequence else "",
         "noise": ends(noise.low, noise.high, report.measure, digits) if noise else "",
-        "labelled": sum(item.labelled for item in report.rounds),
-        "asked": sum(item.budget for item in report.rounds),
-        "methods": list(dict.fromkeys(item.method for item in report.rounds)),
         "titles": list({item.method: item for item in report.drawn}.values()),
         "at_random": all(item.method == "srs" for item in report.rounds),
         "anytime": any(item.anytime_low is not None for item in report.course),
@@ -106,30 +126,24 @@ def _asked(report: RunReport) -> dict[str, Any]:
     }
 
 
-def _cautions(report: RunReport) -> list[tuple[str, str]]:
-    """Return what a reader must know of the number, each with a heading."""
-    estimate = report.estimate
-    notes = doubts(estimate) if estimate else []
-    found = [("", " ".join(map(sentence, notes)))] if notes else []
-    if estimate and estimate.objects and (text := sentences.changed_objects(estimate.objects)):
-        found.append(("The pool may have changed." if estimate.objects.reason else "The pool changed.", text))
-    return found + [("Is this the right model?", text) for text in report.warnings]
-
-
 def _numbers(report: RunReport) -> dict[str, Any]:
     """Return the numbers besides the result: metrics, classes and slices."""
-    estimate, classes = report.estimate, report.header.spec.model.classes or []
-    by_class, more_classes = class_table(estimate, classes, MOST_ROWS) if estimate else (None, 0)
+    estimate = report.estimate
     return {
         "metrics": metric_table(estimate) if estimate else None,
         "if_predicted": _if_predicted(estimate) if estimate else [],
-        "by_class": by_class,
-        "more_classes": more_classes,
-        "slices": _slices(report),
+        "slices": [_part_section(report, table, f"slices-{place}") for place, table in enumerate(part_tables(report))],
+        "expected": expected_figure(report) if estimate is None else None,
         "most_parts": MOST_PARTS,
         "too_few": f"“{TOO_FEW.capitalize()}” marks fewer than {FEWEST} labels, "
         f"or an interval wider than {200 * WIDEST:g} points.",
     }
+
+
+def part_tables(report: RunReport) -> list[SliceTable]:
+    """Return the tables of slices and classes, each once; bins of confidence have a figure of their own."""
+    known = [*(report.estimate.by_slice if report.estimate else ()), *report.tables]
+    return [*{(table.metric, table.by): table for table in known if table.by != CONFIDENCE}.values()]
 
 
 def _if_predicted(estimate: AccuracyEstimate) -> list[str]:
@@ -137,23 +151,22 @@ def _if_predicted(estimate: AccuracyEstimate) -> list[str]:
     return list(filter(None, (if_predicted_text(name, own) for name, own in estimate.metrics.items())))
 
 
-def _slices(report: RunReport) -> list[dict[str, Any]]:
-    """Return title, figure and rows of each table of slices."""
-    found = []
-    for place, table in enumerate(report.estimate.by_slice if report.estimate else ()):
-        rows, more = slice_table(table, report.measure, MOST_ROWS)
-        found.append(
-            {
-                "title": slices_title(table, report.measure),
-                "figure": slice_figure(report, table, f"slices-{place}"),
-                "has_whole": report.estimate is not None and whole_pool(report.estimate, table.metric) is not None,
-                "rows": rows,
-                "more": more,
-                "num": len(table.slices),
-                "level_together": level_text(table.level_together),
-            }
-        )
-    return found
+def _part_section(report: RunReport, table: SliceTable, name: str) -> dict[str, Any]:
+    """Return title, figure and rows of a table of slices or classes."""
+    rows, more = slice_table(table, report.measure, MOST_ROWS)
+    num = sum(part.tells for part in table.slices.values())
+    return {
+        "id": name,
+        "title": slices_title(table, report.measure),
+        "figure": slice_figure(report, table, name),
+        "has_whole": report.estimate is not None and whole_pool(report.estimate, table.metric) is not None,
+        "has_expected": table.by == BY_PREDICTION and report.reliability is not None,
+        "rows": rows,
+        "more": more,
+        "num": len(table.slices),
+        "gist": f"{num} of {len(table.slices)} have enough labels to tell",
+        "level_together": level_text(table.level_together),
+    }
 
 
 def _claim(report: RunReport) -> list[str]:
@@ -258,40 +271,50 @@ def origin_of(report: RunReport) -> list[tuple[str, str]]:
 
 def summary(report: RunReport) -> str:
     """Return the Markdown of a report."""
-    stated = report.estimate
-    lines = [f"## {escaped(report.name)}: operational {noun(report.measure)}", ""]
-    if report.state != "complete":
-        state = "Not complete" if report.state == "partial" else "No result yet"
-        waits = f"this run waits for {escaped(report.waits_for)}" if report.waits_for else "draw more with `opacc next`"
-        lines.append(f"> **{state}:** {waits}.\n")
-    lines += [f"**{escaped(report.answer)}**", ""]
-    lines += [f"> **Warning:** {escaped(sentence(text))}\n" for text in report.warnings]
-    if stated:
-        lines += _result(report, stated)
-    lines += [f"- {escaped(item)}" for item in sentences.left_out(report)]
+    estimate = report.estimate
+    lines = [f"## {escaped(report.name)}: operational {noun(report.measure)}", "", *_decision(report)]
+    lines += _result(report, estimate) if estimate else []
     known = sentences.started_from(report.history)
     lines += ["", escaped(known)] if known else []
     run = " ".join(report.run.split()).replace("`", "'")
     lines += ["", f"Run `{run}`, made with opacc_ray {escaped(report.made_with)}."]
-    if stated:
-        card = yaml.safe_dump(model_index(report, stated), sort_keys=False, allow_unicode=False, width=10_000)
-        lines += ["", *_folded("For a model card", ["```yaml", card.rstrip(), "```"])]
+    if estimate:
+        card = yaml.safe_dump(model_index(report, estimate), sort_keys=False, allow_unicode=False, width=10_000)
+        lines += ["", *_folded("For a model card", ["```yaml", card.rstrip(), "```", "", *_decision(report)])]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)) + "\n"
 
 
-def _result(report: RunReport, stated: AccuracyEstimate) -> list[str]:
-    lines = [*markdown_table(interval_table(stated)), ""]
-    lines += [f"> {escaped(sentence(text))}\n" for text in doubts(stated)]
+def _decision(report: RunReport) -> list[str]:
+    """Return verdict, result, checks, next step and findings, as the page shows them first."""
+    heading, detail = sentences.verdict(report)
+    lines = [f"**{escaped(heading)}.** {escaped(detail)}", ""] if heading else []
+    lines += [f"**{escaped(report.answer)}**", ""]
+    lines += [escaped(sentences.previous(report)), ""] if report.previous else []
+    notes = report.estimate.notes if report.estimate else []
+    lines += [f"> {escaped(sentence(text))}\n" for text in notes]
+    lines += [f"> **Warning:** {escaped(sentence(text))}\n" for text in report.warnings]
+    lines += [f"- {MARKS[item.state][0]} **{item.name}**: {escaped(item.text)}" for item in report.checks]
+    if report.next:
+        command = " ".join(report.next.command.split()).replace("`", "'")
+        lines += ["", f"Next: {escaped(report.next.why)} `{command}`"]
+    if report.findings:
+        lines += ["", "Where it fails:", ""]
+        lines += [f"{place}. {escaped(item.text)}" for place, item in enumerate(report.findings, start=1)]
+    elif report.estimate:
+        lines += ["", escaped(sentences.no_findings(report))]
+    return [*lines, ""]
+
+
+def _result(report: RunReport, estimate: AccuracyEstimate) -> list[str]:
+    lines = [*markdown_table(interval_table(estimate)), ""]
     lines += [report.worth, ""] if report.worth else []
-    metrics = metric_table(stated)
+    metrics = metric_table(estimate)
     if metrics:
-        lines += [*markdown_table(metrics), "", *(f"{escaped(text)}\n" for text in _if_predicted(stated))]
-    classes, more = class_table(stated, report.header.spec.model.classes or [], SUMMARY_ROWS)
-    if classes:
-        lines += _rows("By class", classes, more, "classes")
-    for table in stated.by_slice:
+        lines += [*markdown_table(metrics), "", *(f"{escaped(text)}\n" for text in _if_predicted(estimate))]
+    for table in part_tables(report):
         rows, more = slice_table(table, report.measure, SUMMARY_ROWS)
-        lines += _rows(slices_title(table, report.measure), rows, more, "slices")
+        what = "classes" if table.by in (BY_PREDICTION, BY_TRUTH) else "slices"
+        lines += _rows(slices_title(table, report.measure), rows, more, what)
     return lines
 
 

@@ -1,7 +1,7 @@
 """Render tables as Markdown and HTML, and pages from templates. Every text of others is escaped."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -50,7 +50,7 @@ def html_table(table: Table, label: str) -> Markup:
         row = [Markup('<th scope="row"{}>{}</th>').format(kinds[0], _html_cell(first))]
         row += [Markup("<td{}>{}</td>").format(*own) for own in zip(kinds[1:], map(_html_cell, cells), strict=True)]
         rows.append(row)
-    return _in_region(head, rows, label)
+    return _in_region(head, rows, label, greyed=table.greyed)
 
 
 def heat_map(matrix: Mapping[str, Any], label: str) -> Markup:
@@ -67,8 +67,11 @@ def heat_map(matrix: Mapping[str, Any], label: str) -> Markup:
     return _in_region([Markup("<td></td>"), *head], rows, label, ' class="matrix"')
 
 
-def _in_region(head: list[Markup], rows: list[list[Markup]], label: str, attributes: str = "") -> Markup:
-    body = [Markup("<tr>{}</tr>\n").format(Markup("").join(row)) for row in rows]
+def _in_region(
+    head: list[Markup], rows: list[list[Markup]], label: str, attributes: str = "", greyed: Sequence[bool] = ()
+) -> Markup:
+    kinds = [Markup(' class="greyed"') if is_grey else Markup("") for is_grey in greyed or [False] * len(rows)]
+    body = [Markup("<tr{}>{}</tr>\n").format(kind, Markup("").join(row)) for kind, row in zip(kinds, rows, strict=True)]
     return Markup(
         '<div class="scroll" tabindex="0" role="region" aria-label="{}">\n<table{}>\n<thead><tr>{}</tr></thead>\n'
         "<tbody>\n{}</tbody>\n</table>\n</div>"

@@ -8,7 +8,7 @@ from opacc_ray.audit.characterization_documents import Characterization
 from opacc_ray.audit.label_budget import WidthCourse
 from opacc_ray.audit.prior_knowledge import HistorySource
 from opacc_ray.documents import Document, Part
-from opacc_ray.runs.estimate_documents import AccuracyEstimate, RoundCounts
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, RoundCounts, SliceTable
 from opacc_ray.runs.run_documents import RunHeader
 
 
@@ -58,6 +58,7 @@ class Reliability(Part):
     )
     bins: list[ConfidenceBin] = Field(description="bins of confidence with about equally many labels")
     classes: list[ClassFailures] = Field(description="predicted classes, by falling number of expected failures")
+    histogram: list[int] = Field(default=[], description="examples of the pool in 20 equal bins of the confidence")
 
 
 class ConfusionCell(Part):
@@ -88,6 +89,9 @@ class Misprediction(Part):
     label: str = Field(description="label")
     confidence: float | None = Field(description="confidence of the prediction; null: unknown")
     outcome: float = Field(ge=0, le=1, description="score of the prediction")
+    weight: float | None = Field(
+        default=None, description="share of the pool that its label stands for in the estimate; null: unknown"
+    )
     not_shown: str | None = Field(description="why the page shows no picture of it; null: it shows one")
 
 
@@ -115,6 +119,54 @@ class DrawnBy(Part):
     seed: int = Field(description="seed of the draw")
     parameters: dict[str, str] = Field(description="parameters of the method, as JSON")
     replicates: int = Field(ge=0, description="number of replicates; 0: drawn from the whole pool at once")
+    is_random: bool = Field(default=True, description="whether the draw is random, so that its interval is certain")
+
+
+class Verdict(Part):
+    """Whether the model meets the goal of the spec."""
+
+    goal: float = Field(gt=0, lt=1, description="least accuracy, or mean score, that the model must have")
+    met: bool | None = Field(description="whether the interval is above the goal, or below it; null: it contains it")
+    labels_to_go: int | None = Field(
+        default=None, description="more labels that decide, as forecast; null: decided, or no forecast is possible"
+    )
+    half_width: float | None = Field(default=None, description="half-width of the interval that decides; null as above")
+
+
+CheckState = Literal["ok", "warning", "failed"]
+
+
+class Check(Part):
+    """One of the four parts that a result rests on."""
+
+    name: Literal["sampling", "labels", "pool", "model"] = Field(description="the part")
+    state: CheckState = Field(description="whether it supports the result")
+    text: str = Field(description="why, in sentences")
+
+
+class Finding(Part):
+    """A weakness of the model that the labels prove."""
+
+    text: str = Field(description="the weakness, in one sentence")
+    impact: float = Field(ge=0, description="share of the pool that it costs; findings are sorted by it")
+
+
+class NextStep(Part):
+    """What to do next."""
+
+    why: str = Field(description="the reason, in one sentence")
+    command: str = Field(description="the command to run")
+
+
+class PreviousAudit(Part):
+    """The last earlier audit of the same population."""
+
+    run: str = Field(description="URI of its run")
+    created: str | None = Field(description="when it was created: ISO 8601, UTC")
+    value: float = Field(description="its estimate")
+    low: float = Field(description="lower end of its interval")
+    high: float = Field(description="upper end of its interval")
+    same_model: bool = Field(description="whether the weights have the same digest")
 
 
 class RunReport(Document):
@@ -133,6 +185,13 @@ class RunReport(Document):
     answer: str = Field(description="result in one sentence")
     worth: str | None = Field(description="gain over a simple random sample, in one sentence")
     waits_for: str | None = Field(description="what the run waits for; null: nothing")
+    verdict: Verdict | None = Field(default=None, description="whether the goal is met; null: no goal, or no label")
+    checks: list[Check] = Field(default=[], description="sampling, labels, pool and model: whether each is sound")
+    findings: list[Finding] = Field(default=[], description="at most five weaknesses that the labels prove")
+    next: NextStep | None = Field(default=None, description="what to do next")
+    previous: PreviousAudit | None = Field(
+        default=None, description="the last earlier audit of this name and population; null: none with an estimate"
+    )
     warnings: list[str] = Field(default=[], description="reasons to doubt that this is the intended model")
     pool_size: int = Field(ge=0, description="number of examples in the pool")
     rounds: list[RoundCounts] = Field(description="numbers of every round")
@@ -142,6 +201,9 @@ class RunReport(Document):
         description="sources of labels before the first round; empty: none were found; null: not requested",
     )
     estimate: AccuracyEstimate | None = Field(description="estimate of the accuracy or score; null: no labels yet")
+    tables: list[SliceTable] = Field(
+        default=[], description="accuracy by predicted class, by true class and by bins of confidence"
+    )
     confusion: list[ConfusionCell] | None = Field(
         description="cells of the confusion matrix that have labels, by falling share; null: a regression"
     )

@@ -2,34 +2,30 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from opacc_ray.audit import accuracy, sanity
 from opacc_ray.audit.accuracy import accuracy_of
 from opacc_ray.audit.label_budget import width_course
-from opacc_ray.audit.prior_knowledge import read_history, read_record
-from opacc_ray.audit.run_numbers import RunNumbers, open_for_estimates
-from opacc_ray.errors import DataError, counted
-from opacc_ray.estimators.accuracy_estimate import Estimate
+from opacc_ray.audit.prior_knowledge import read_record
+from opacc_ray.designs.purposive import Purposive
+from opacc_ray.errors import DataError, LabelError, counted
 from opacc_ray.estimators.confidence_sequence import confidence_sequence
-from opacc_ray.estimators.metrics import ACCURACY, Metric
-from opacc_ray.estimators.prediction_powered import label_free_accuracy
+from opacc_ray.estimators.rounds import linear_estimator
 from opacc_ray.labels.label_log import Score
 from opacc_ray.labels.label_rows import NUMBER
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
 from opacc_ray.lake.store import write_files
 from opacc_ray.report import sentences
+from opacc_ray.report.calibration import PoolPredictions, read_predictions, reliability_of, tables_of
 from opacc_ray.report.characterized import read_characterization
+from opacc_ray.report.decision import decided
 from opacc_ray.report.gallery import Pictures, pictures_of
 from opacc_ray.report.page import page, summary
 from opacc_ray.report.report_documents import (
-    ClassFailures,
-    ConfidenceBin,
     ConfusionCell,
     CoursePoint,
     DrawnBy,
@@ -37,22 +33,16 @@ from opacc_ray.report.report_documents import (
     Gallery,
     LabelledValue,
     Misprediction,
-    Reliability,
     RunReport,
     WrittenReport,
 )
-from opacc_ray.runs import feature_store
-from opacc_ray.runs.estimate_documents import AccuracyEstimate, ConfusionShares, StatedEstimate
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, ConfusionShares, SliceTable
 from opacc_ray.runs.identity import versions
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers import find_method
 from opacc_ray.selection import Selection
-from opacc_ray.slices import Slicing
 
 PAGE, DOCUMENT, SUMMARY = "report.html", "report.json", "report.md"
-
-MOST_BINS, LABELS_PER_BIN = 6, 15
-"""Bins of confidence at most, and labels that each should have."""
 
 LISTED = 20
 """Most excluded examples that a report names."""
@@ -64,15 +54,13 @@ SHOWN = 40
 """Most mispredicted examples of a page."""
 
 
-class PoolPredictions(NamedTuple):
-    """Confidence and prediction of every example of the pool."""
-
-    confidence: NDArray[np.float64]  # (N,) in [0, 1]
-    prediction: NDArray[np.int64]  # (N,)
-
-
 def gather(
-    run: Run, *, level: float = 0.95, conflict: str | None = None, score: Score | None = None
+    run: Run,
+    *,
+    level: float = 0.95,
+    conflict: str | None = None,
+    score: Score | None = None,
+    goal: float | None = None,
 ) -> tuple[RunReport, Pictures]:
     """Return the numbers of a report and the pictures of its gallery; nothing is written.
 
@@ -82,6 +70,7 @@ def gather(
     ----------
     level : confidence level of the intervals
     conflict, score : rule for labels that differ; score of a regression; None: those of the run
+    goal : least accuracy, or mean score, that the model must have; None: that of the spec
 
     Raises
     ------
@@ -99,6 +88,9 @@ def gather(
         fresh = accuracy.estimate(run, keep=False, level=level, partial=True, conflict=conflict, score=score)
         stated = _with_asked(run, fresh)
     predictions = read_predictions(run)
+    tables, edges = list[SliceTable](), np.empty(0)
+    if known and run.spec.model.task == "classification":
+        tables, edges = tables_of(run, rounds, known, predictions, level)
     wrong = mispredictions(known, predictions) if known else None
     pictures = pictures_of(run, wrong.examples) if wrong else {}
     kept = read_record(run)
@@ -120,7 +112,8 @@ def gather(
         confusion=_cells(stated.confusion) if stated and stated.confusion else None,
         course=course_of(run, known, level),
         widths=width_course(run, level=level),
-        reliability=reliability_of(run, known, predictions, stated, level) if predictions else None,
+        tables=tables,
+        reliability=reliability_of(run, predictions, tables, edges) if predictions else None,
         values=_values(known) if run.spec.model.task == "regression" else None,
         gallery=_with_notes(wrong, pictures) if wrong else None,
         excluded=[ExcludedExample(id=item.id, reason=item.reason) for item in index.bad[:LISTED]],
@@ -129,7 +122,7 @@ def gather(
         header=run.header,
         made_with=versions()["opacc_ray"],
     )
-    return report, pictures
+    return decided(run, rounds, report, run.spec.goal if goal is None else goal), pictures
 
 
 def _with_asked(run: Run, stated: AccuracyEstimate) -> AccuracyEstimate:
@@ -158,6 +151,7 @@ def _drawn_by(selection: Selection) -> DrawnBy:
         seed=selection.seed,
         parameters={name: json.dumps(value) for name, value in selection.parameters.items()},
         replicates=selection.design.num_replicates,
+        is_random=not isinstance(selection.design, Purposive),
     )
 
 
@@ -199,7 +193,7 @@ def mispredictions(known: Sequence[LabelledRound], predictions: PoolPredictions 
 
     An example is mispredicted if its outcome is below 1; in a regression, if its score is below one half.
     """
-    is_score = known[0].measure != "accuracy"
+    is_score, weight_of = known[0].measure != "accuracy", weights_of(known)
     found: dict[str, Misprediction] = {}
     for item in known:
         confidence = predictions.confidence[item.known.index].tolist() if predictions else [None] * len(item.outcome)
@@ -213,11 +207,22 @@ def mispredictions(known: Sequence[LabelledRound], predictions: PoolPredictions 
                     label=_short(truth) if is_score else truth,
                     confidence=confidence_of,
                     outcome=outcome,
+                    weight=weight_of.get(id),
                     not_shown=None,
                 )
     ordered = sorted(found.values(), key=lambda item: (item.outcome, -(item.confidence or 0.0), item.id))
     order = "lowest scores" if is_score else "highest confidence" if predictions else "by id"
     return Gallery(total=len(ordered), order=order, examples=ordered[:SHOWN])
+
+
+def weights_of(known: Sequence[LabelledRound]) -> dict[str, float]:
+    """Return the share of the pool that each labelled example stands for; empty if the labels allow no estimate."""
+    found: dict[str, float] = {}
+    with suppress(LabelError):
+        weights = linear_estimator([item.known for item in known]).weights.tolist()
+        for id, weight in zip((id for item in known for id in item.known.ids), weights, strict=True):
+            found[id] = found.get(id, 0.0) + weight
+    return found
 
 
 def course_of(run: Run, known: Sequence[LabelledRound], level: float) -> list[CoursePoint]:
@@ -245,131 +250,23 @@ def course_of(run: Run, known: Sequence[LabelledRound], level: float) -> list[Co
     return points
 
 
-# -- confidence and labels ----------------------------------------------------------------------------------------
-
-
-def read_predictions(run: Run) -> PoolPredictions | None:
-    """Return confidence and predicted class of the whole pool; None without a confidence."""
-    index = run.read_index()
-    if index is None or "confidence" not in index.features or run.spec.model.task == "regression":
-        return None
-    confidence = feature_store.read_column(run, "confidence").astype(np.float64)
-    return PoolPredictions(np.clip(confidence, 0, 1), feature_store.read_column(run, "prediction").astype(np.int64))
-
-
-def reliability_of(
-    run: Run,
-    known: Sequence[LabelledRound],
-    predictions: PoolPredictions,
-    stated: AccuracyEstimate | None,
-    level: float,
-) -> Reliability:
-    """Compare the model's confidence with the labels; without labels, return the confidence alone.
-
-    A bin of confidence, like a predicted class, is a slice of the pool.
-    """
-    return Reliability(
-        mean_confidence=float(predictions.confidence.mean()),
-        without_labels=label_free_accuracy(predictions.confidence, *_of_reference(run)),
-        bins=_bins(run, known, predictions.confidence, level) if known else [],
-        classes=_classes(run, predictions, (stated.by_predicted_class if stated else None) or {}),
-    )
-
-
-def _of_reference(run: Run) -> tuple[NDArray[np.float64], NDArray[np.float64]] | tuple[()]:
-    """Return confidence and outcome (k,) of the labelled reference that the run started from, if any."""
-    kept = read_record(run)
-    if kept is None or not kept.sources or kept.sources[0].kind != "reference":
-        return ()
-    pool, outcome = read_history(run, keep=False).labelled[0]
-    return () if pool.confidence is None else (np.clip(pool.confidence.astype(np.float64), 0, 1), np.asarray(outcome))
-
-
-def _bins(
-    run: Run, known: Sequence[LabelledRound], confidence: NDArray[np.float64], level: float
-) -> list[ConfidenceBin]:
-    edges = _edges(confidence[_places(known)], confidence)
-    bin_of = np.searchsorted(edges[1:-1], confidence, side="right")  # (N,)
-    pool = np.bincount(bin_of, minlength=len(edges) - 1)
-    total = np.bincount(bin_of, weights=confidence, minlength=len(edges) - 1)
-    by_bin, found = _by_slice(run, known, bin_of, len(pool), level), []
-    for b in np.flatnonzero(pool).tolist():
-        own = by_bin[b] if by_bin[b].n else None
-        found.append(
-            ConfidenceBin(
-                low=float(edges[b]),
-                high=float(edges[b + 1]),
-                pool=int(pool[b]),
-                confidence=min(float(total[b] / pool[b]), 1.0),
-                labels=own.n if own else 0,
-                accuracy=own.value if own else None,
-                accuracy_low=own.low if own else None,
-                accuracy_high=own.high if own else None,
-            )
-        )
-    return found
-
-
-def _edges(labelled: NDArray[np.float64], confidence: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the edges (bins + 1,) of the bins, from the least to the largest confidence of the pool.
-
-    They are quantiles of the labelled examples, whatever their labels are: every bin has about as many labels.
-    """
-    num = int(np.clip(len(labelled) // LABELS_PER_BIN, 1, MOST_BINS))
-    inner = np.unique(np.quantile(labelled, np.arange(1, num) / num))
-    least, largest = confidence.min(), confidence.max()
-    return np.concatenate([[least], inner[(inner > least) & (inner < largest)], [largest]])
-
-
-def _classes(
-    run: Run, predictions: PoolPredictions, by_prediction: Mapping[str, StatedEstimate]
-) -> list[ClassFailures]:
-    pool = np.bincount(predictions.prediction)
-    doubt = np.bincount(predictions.prediction, weights=1 - predictions.confidence)
-    found = []
-    for c in sorted(np.flatnonzero(pool).tolist(), key=lambda c: (-doubt[c], c)):
-        name = run.spec.model.name_of(c)
-        own = by_prediction.get(name)
-        found.append(
-            ClassFailures(
-                name=name,
-                pool=int(pool[c]),
-                expected=float(np.clip(doubt[c] / pool[c], 0, 1)),
-                labels=own.n if own else 0,
-                found=1 - own.value if own else None,
-                found_low=1 - own.high if own else None,
-                found_high=1 - own.low if own else None,
-            )
-        )
-    return found
-
-
-def _by_slice(
-    run: Run, known: Sequence[LabelledRound], codes: NDArray[np.int64], num: int, level: float
-) -> list[Estimate]:
-    """Return the accuracy in each of ``num`` slices; ``codes`` (N,) is that of each example."""
-    slicing = Slicing(tuple(map(str, range(num))), codes.astype(np.int32))
-    with open_for_estimates(run, [item.known for item in known]) as view:
-        numbers = RunNumbers(run, known, known, view, {"": slicing})
-        return list(numbers.estimates.by_slice(Metric(ACCURACY), "", level).values())
-
-
-def _places(known: Sequence[LabelledRound]) -> NDArray[np.int64]:
-    """Return the rows of the labelled examples in the pool, (n,) over all rounds."""
-    return np.concatenate([item.known.index for item in known])
-
-
 # -- files --------------------------------------------------------------------------------------------------------
 
 
 def make_report(
-    run: Run, out: str | None = None, *, level: float = 0.95, conflict: str | None = None, score: Score | None = None
+    run: Run,
+    out: str | None = None,
+    *,
+    level: float = 0.95,
+    conflict: str | None = None,
+    score: Score | None = None,
+    goal: float | None = None,
 ) -> tuple[WrittenReport, RunReport]:
     """Write the page, the document and the summary of a run; return their URIs, and the report.
 
     ``out`` is the URI of a folder; None: the prefix of the run, or of its track. The others are as for :func:`gather`.
     """
-    report, pictures = gather(run, level=level, conflict=conflict, score=score)
+    report, pictures = gather(run, level=level, conflict=conflict, score=score, goal=goal)
     files = {PAGE: page(report, pictures).encode(), DOCUMENT: report.to_bytes(), SUMMARY: summary(report).encode()}
     uris = write_files(run.results(out), files)
     return WrittenReport(run=run.uri, answer=report.answer, state=report.state, files=uris), report

@@ -7,6 +7,7 @@ from opacc_ray.errors import counted
 from opacc_ray.estimators.intervals import clipped
 from opacc_ray.labels.labelled_rounds import LabelledRound
 from opacc_ray.report.facts import digits_for, is_share, level_text, number, percent, sentence, thousands
+from opacc_ray.report.facts import stated as texts_of
 from opacc_ray.report.report_documents import Reliability, RunReport
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, ChangedObjects
 
@@ -89,8 +90,47 @@ def claim(reliability: Reliability, stated: AccuracyEstimate) -> str:
     return f"The model's mean confidence over the pool is {means}: {found}."
 
 
-def left_out(report: RunReport) -> list[str]:
-    """Return one sentence for each kind of example that the result does not cover."""
+def verdict(report: RunReport) -> tuple[str, str]:
+    """Return whether the goal is met, in a heading and a sentence; without a goal, two empty texts."""
+    found, estimate = report.verdict, report.estimate
+    if found is None or estimate is None:
+        return "", ""
+    goal, own = number(found.goal, report.measure).replace(".0 ", " "), texts_of(estimate, report.measure)
+    if found.met is None:
+        more = ""
+        if found.labels_to_go:
+            more = f"; about {counted(rounded(found.labels_to_go), 'more label')} {_be(found.labels_to_go, 'decides')}"
+        return f"Cannot tell yet whether it meets {goal}", f"{own.interval}{more}."
+    side = "above" if found.met else "below"
+    return f"{'Meets' if found.met else 'Does not meet'} {goal}", f"The interval, {own.interval}, is {side} the goal."
+
+
+def rounded(count: int) -> int:
+    """Return a forecast count with two digits."""
+    return int(float(f"{count:.2g}"))
+
+
+def previous(report: RunReport) -> str:
+    """Return the result of the audit before; empty if there is none."""
+    before = report.previous
+    if before is None:
+        return ""
+    model = "the same model" if before.same_model else "another model"
+    when = f" of {before.created[:10]}" if before.created else ""
+    texts = texts_of(before, report.measure)
+    return f"The last audit{when}, of {model}: {texts.value} ({texts.interval})."
+
+
+def no_findings(report: RunReport) -> str:
+    """Return what the labels cannot tell; empty without labels."""
+    if report.estimate is None:
+        return ""
+    parts = "class, slice or confusion" if report.tables else "part of the pool"
+    return f"No {parts} stands out from {counted(report.estimate.n, 'label')}."
+
+
+def not_read(report: RunReport) -> list[str]:
+    """Return one sentence for each kind of file and example of the pool that could not be read."""
     found = []
     if report.num_excluded:
         found.append(f"{counted(report.num_excluded, 'example')} could not be read; the result is for the others.")
@@ -99,24 +139,12 @@ def left_out(report: RunReport) -> list[str]:
         found.append(
             f"{files} in the pool's folder {_be(kind.num_files, 'was')} not read: {kind.kind}, such as {kind.first[0]}."
         )
-    for counts in report.rounds:
-        place = f"in round {counts.round}"
-        if counts.missing:
-            found.append(f"{counted(counts.missing, 'example')} {place} {_be(counts.missing, 'waits')} for a label.")
-        if counts.unsure:
-            found.append(f'{counted(counts.unsure, "example")} {place} got the answer "can\'t tell".')
-        if counts.given_up:
-            found.append(
-                f"{counted(counts.given_up, 'example')} {place} {_be(counts.given_up, 'was')} given up without a label."
-            )
-    if report.estimate and report.estimate.objects:
-        found.append(changed_objects(report.estimate.objects) or "")
-    return list(filter(None, found))
+    return found
 
 
 def _be(count: int, verb: str) -> str:
     """Return a verb in the singular or plural."""
-    return verb if count == 1 else {"was": "were", "waits": "wait", "is": "are"}[verb]
+    return verb if count == 1 else {"was": "were", "is": "are", "decides": "decide"}[verb]
 
 
 def changed_objects(objects: ChangedObjects) -> str | None:

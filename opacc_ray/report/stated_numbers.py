@@ -1,10 +1,10 @@
 """Metrics, classes and slices as people read them: names, sentences and tables. Every rendering shows the same rows."""
 
-from collections.abc import Sequence
+import math
 
 from opacc_ray.errors import counted
 from opacc_ray.estimators.intervals import Value, clipped
-from opacc_ray.estimators.metrics import ACCURACY, AVERAGES, parse_metric, tells
+from opacc_ray.estimators.metrics import ACCURACY, AVERAGES, FEWEST, WIDEST, parse_metric, tells
 from opacc_ray.report.facts import (
     Cell,
     Column,
@@ -25,6 +25,9 @@ from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceEstimate, S
 from opacc_ray.slices import CROSSING
 
 TOO_FEW = "too few labels to tell"
+
+LEAST_KNOWN = 4
+"""Labels that a slice with fewer counts as having, where its need is forecast: without any its interval is [0, 1]."""
 
 MOST_ROWS = 15
 """Slices that a table on the terminal shows; JSON has them all."""
@@ -52,6 +55,9 @@ _MEANINGS = {
     "overconfidence": "mean confidence minus accuracy",
     "auc": "chance that an example of the class has a higher score than another",
 }
+
+CONFIDENCE = "confidence"
+"""Name of the slices that are bins of confidence."""
 
 _PARTS = {"prediction": "predicted class", "truth": "true class"}
 
@@ -122,6 +128,17 @@ def part_tells(part: StatedEstimate) -> bool:
     return part.tells if isinstance(part, SliceEstimate) else tells(part.low, part.high, part.n)
 
 
+def labels_to_tell(part: SliceEstimate) -> int:
+    """Return about how many labels a slice needs for an interval that says something: its width shrinks as 1/√n."""
+    needed = math.ceil(max(part.n, LEAST_KNOWN) * ((part.high - part.low) / (2 * WIDEST)) ** 2)
+    return min(max(needed, FEWEST), max(part.size, 1))
+
+
+def _labels_cell(part: SliceEstimate) -> Cell:
+    """Return the labels of a slice, and if they are too few, how many tell something."""
+    return thousands(part.n) if part.tells else (thousands(part.n), f"of about {thousands(labels_to_tell(part))}")
+
+
 def lowest_first(table: SliceTable) -> list[tuple[str, SliceEstimate]]:
     """Return the slices by rising value, then those with too few labels to tell."""
     return sorted(table.slices.items(), key=lambda item: (not item[1].tells, clipped(item[1]), -item[1].size))
@@ -165,52 +182,16 @@ def slice_table(table: SliceTable, measure: str, most: int) -> tuple[Table, int]
     )
     ordered = lowest_first(table)
     rows = [
-        (name, thousands(part.size), thousands(part.n), _number_cell(part, own), _together(part, own))
+        (name, thousands(part.size), _labels_cell(part), _number_cell(part, own), _together(part, own))
         for name, part in ordered[:most]
     ]
-    return Table(columns, rows), max(len(ordered) - most, 0)
+    greyed = [not part.tells for _, part in ordered[:most]]
+    return Table(columns, rows, greyed), max(len(ordered) - most, 0)
 
 
 def _together(part: SliceEstimate, measure: str) -> str:
     joint = part.model_copy(update={"low": part.low_together, "high": part.high_together})
     return stated(joint, measure).interval
-
-
-def class_table(estimate: AccuracyEstimate, order: Sequence[str], most: int) -> tuple[Table | None, int]:
-    """Return precision and recall by class, and how many classes were left out.
-
-    Classes come in the given order; of more than ``most`` those with most labels come first.
-    """
-    predicted, true = estimate.by_predicted_class, estimate.by_true_class
-    if predicted is None or true is None:
-        return None, 0
-    pool = estimate.pool_by_predicted_class
-    names = list(dict.fromkeys([*(pool or {}), *predicted, *true]))
-
-    def labels(name: str) -> int:
-        return sum(part[name].n for part in (predicted, true) if name in part)
-
-    if len(names) > most:
-        names.sort(key=lambda name: (-labels(name), -(pool or {}).get(name, 0)))
-    elif order:
-        names.sort(key=lambda name: order.index(name) if name in order else len(order))
-    rows = []
-    for name in names[:most]:
-        num = "–" if pool is None else thousands(pool.get(name, 0))
-        rows.append((name, num, *_class_cells(predicted.get(name)), *_class_cells(true.get(name))))
-    columns = (
-        Column("class"),
-        Column("in the pool", "n", title="examples predicted as the class"),
-        Column("labels", "n", title="labelled examples predicted as the class"),
-        Column("precision", "n", title="accuracy on the examples predicted as the class"),
-        Column("labels", "n", title="labelled examples that belong to the class"),
-        Column("recall", "n", title="accuracy on the examples that belong to the class"),
-    )
-    return Table(columns, rows), max(len(names) - most, 0)
-
-
-def _class_cells(part: StatedEstimate | None) -> tuple[Cell, Cell]:
-    return ("-", "–") if part is None else (str(part.n), _number_cell(part, ACCURACY))
 
 
 def _number_cell(part: StatedEstimate, measure: str) -> Cell:

@@ -69,6 +69,14 @@ def _time(value: str) -> str:
     return value
 
 
+def share_of(value: Any) -> Any:
+    """Return the share that a text in percent means: ``85 %`` -> 0.85; other values stay."""
+    percent = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", value) if isinstance(value, str) else None
+    if not isinstance(value, bool) and isinstance(value, int | float) and 1 < value <= 100:
+        raise ValueError(f"a goal is a share: write {value / 100:g} or {value:g} %")
+    return float(percent[1]) / 100 if percent else value
+
+
 def _runs(value: Any) -> Any:
     if isinstance(value, str) and value != "auto":
         raise ValueError("give a list of runs, such as [RUN], or auto")
@@ -209,6 +217,13 @@ class Spec(Section):
         default=[],
         description="numbers to state in addition to the accuracy, such as macro_f1 or {recall: stop_sign}; the first "
         "one steers the draw of neyman, unless sample.serve names others",
+    )
+    goal: Annotated[float, BeforeValidator(share_of)] | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="least accuracy, or mean score, that the model must have, such as 85 %; the report states whether "
+        "it is met",
     )
     output: str = Field(description="place for runs: s3://bucket/prefix, or a folder that all workers can write")
 
@@ -410,7 +425,7 @@ class Spec(Section):
         """Return the spec with the keys of another one that may change for an existing run: none of them decides it."""
         pool = self.pool.model_copy(update={"slices": other.pool.slices})
         model = self.model.model_copy(update={"name": other.model.name})
-        named = {key: getattr(other, key) for key in ("metrics", "population", "data_as_of")}
+        named = {key: getattr(other, key) for key in ("metrics", "goal", "population", "data_as_of")}
         return self.model_copy(update=named | {"pool": pool, "model": model})
 
     def identity(self) -> dict[str, Any]:
@@ -420,7 +435,7 @@ class Spec(Section):
         are read and scored.
         """
         left_out = {"extract": set(PLACEMENT), "model": {"error_scale", "name"}}
-        others = ("output", "labels", "score", "population", "data_as_of", "metrics")
+        others = ("output", "labels", "score", "population", "data_as_of", "metrics", "goal")
         content = self.model_dump(exclude=left_out | dict.fromkeys(others, True))
         del content["manifest"]["show"]
         content["pool"] = self.pool.identity()

@@ -174,8 +174,8 @@ def test_answers_of_cant_tell_alone_are_stated(tmp_path: Path) -> None:
     assert status(run).waits_for.startswith("another round: all answers so far are")
     report, _ = gather(run)
     assert report.answer == 'There is no label: all 25 answers are "can\'t tell".'
-    assert "Draw more with <code>opacc next</code>" in page(report, {})
-    assert "> **No result yet:** draw more with `opacc next`.\n" in summary(report)
+    assert f"<code>opacc next {run.uri}</code>" in page(report, {})
+    assert f"Draw more examples. `opacc next {run.uri}`\n" in summary(report)
 
 
 def test_without_a_label_it_says_what_waits(tmp_path: Path) -> None:

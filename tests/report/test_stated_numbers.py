@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from reported_run import label, write_run
-from stated_numbers import CAMERAS, METRICS, metric, slice_of, table, with_numbers
+from stated_numbers import CAMERAS, METRICS, slice_of, table, with_numbers
 
 from opacc_ray.audit import verbs
 from opacc_ray.estimators.metrics import AVERAGES, CLASS_METRICS, tells
@@ -14,15 +14,15 @@ from opacc_ray.report.page import page, summary
 from opacc_ray.report.report_documents import RunReport
 from opacc_ray.report.run_report import gather
 from opacc_ray.report.stated_numbers import (
-    class_table,
     if_predicted_text,
+    labels_to_tell,
     lowest_first,
     meaning_of,
     metric_name,
     parts_name,
     worst_slice,
 )
-from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceTable
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceEstimate, SliceTable
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +44,10 @@ def page_of(gathered: tuple[RunReport, Pictures], estimate: AccuracyEstimate) ->
 
 def section(html: str, name: str) -> str:
     return html[html.index(f'<section aria-labelledby="{name}"') :].partition("</section>")[0]
+
+
+def fold(html: str, name: str) -> str:
+    return html[html.index(f'id="{name}">') :].partition("</details>")[0]
 
 
 def rows_of(html: str, label: str) -> list[list[str]]:
@@ -79,13 +83,15 @@ def test_a_share_that_rises_with_what_is_hidden_has_an_upper_end_to_exceed() -> 
 def test_slices_come_by_rising_value_with_both_intervals_and_those_that_say_nothing_last(
     gathered: tuple[RunReport, Pictures],
 ) -> None:
-    html = section(page_of(gathered, with_numbers(estimate_of(gathered))), "slices").replace("\N{NO-BREAK SPACE}", " ")
+    html = fold(page_of(gathered, with_numbers(estimate_of(gathered))), "slices-0").replace("\N{NO-BREAK SPACE}", " ")
     assert rows_of(html, "Accuracy by camera") == [
         ["south", "50", "40", "60.0 % 45.0 to 70.0", "35.0 to 80.0"],
         ["north", "50", "40", "90.0 % 80.0 to 95.0", "70.0 to 100"],
-        ["roof", "3", "1", "too few labels to tell 0 to 90.0", "0 to 100"],
+        ["roof", "3", "1 of about 3", "too few labels to tell 0 to 90.0", "0 to 100"],
     ]
     drawn = html[html.index('aria-labelledby="slices-0-w-title') :].partition("</svg>")[0]
+    assert re.findall(r'<tr class="greyed"><th scope="row">(.*?)</th>', html) == ["roof"]
+    assert "2 of 3 have enough labels to tell" in html
     assert drawn.count('class="mark own"') == 2
     assert drawn.count('class="edge claim"') == 3  # the whole pool, in each row
     assert "south: 60.0 % (45.0 to 70.0, 40 labels); north" in drawn
@@ -97,10 +103,10 @@ def test_a_page_has_forty_slices_and_the_document_all(gathered: tuple[RunReport,
     estimate = with_numbers(estimate_of(gathered), {}, [table("camera", many)])
     html = page_of(gathered, estimate)
     assert "Numbers asked for" not in html
-    found = section(html, "slices")
+    found = fold(html, "slices-0")
     assert [row[0] for row in rows_of(found, "Accuracy by camera")] == [f"c{k:02d}" for k in range(40)]
-    assert "3 more slices are in report.json only." in found
-    assert "These are the first 15 of 43 slices." in found
+    assert "3 more are in report.json only." in found
+    assert "These are the first 15 of 43." in found
     report = gathered[0].model_copy(update={"estimate": estimate})
     assert set(report.to_dict()["estimate"]["by_slice"][0]["slices"]) == set(many)
     assert "23 more slices are in report.json." in summary(report)
@@ -108,7 +114,7 @@ def test_a_page_has_forty_slices_and_the_document_all(gathered: tuple[RunReport,
 
 def test_a_table_in_which_no_slice_says_anything_has_no_figure(gathered: tuple[RunReport, Pictures]) -> None:
     estimate = with_numbers(estimate_of(gathered), {}, [table("camera", {"roof": CAMERAS["roof"]}, "f1@dog")])
-    found = section(page_of(gathered, estimate), "slices")
+    found = fold(page_of(gathered, estimate), "slices-0")
     assert "F1 of dog by camera" in found
     assert "<svg" not in found
     assert worst_slice(estimate.by_slice[0]) is None
@@ -132,28 +138,33 @@ def test_slices_with_hostile_names_are_nothing_but_text(gathered: tuple[RunRepor
     assert "<details><summary>Accuracy by &lt;script&gt;" in outside
 
 
-def test_every_class_of_the_document_has_a_row_and_is_drawn_where_it_says_something(
+def test_classes_are_tables_like_slices_with_what_the_confidence_predicts(
     gathered: tuple[RunReport, Pictures],
 ) -> None:
-    estimate = estimate_of(gathered)
-    assert estimate.by_predicted_class is not None
-    names = list(estimate.by_predicted_class)
-    few, wide, known = metric(0.9, 0.88, 0.95, 4), metric(0.5, 0.2, 0.8), metric(1.0, 1.0, 1.0, 2)
-    changed = estimate.model_copy(update={"by_predicted_class": dict(zip(names, (few, wide, known), strict=True))})
-    rows, more = class_table(changed, names, 40)
-    assert rows is not None
-    assert ([row[3] for row in rows.rows], more) == (
-        [
-            ("too few labels to tell", "88.0 to 95.0"),
-            ("too few labels to tell", "20.0 to 80.0"),
-            ("100 %", "100 to 100"),
-        ],
-        0,
-    )
-    drawn = section(page_of(gathered, changed), "classes")
-    figure = drawn[drawn.index('aria-labelledby="precision-w-title') :].partition("</svg>")[0]
-    assert figure.count('class="mark own"') == 1
-    assert figure.count("too few labels to tell</text>") == 2
+    report, pictures = gathered
+    html = page(report, pictures)
+    by_prediction, by_truth, _ = report.tables
+    assert [row[0] for row in rows_of(html, "Accuracy by predicted class")] == [
+        name for name, _ in lowest_first(by_prediction)
+    ]
+    assert [row[2] for row in rows_of(html, "Accuracy by true class")] == [
+        str(part.n) for _, part in lowest_first(by_truth)
+    ]
+    drawn = fold(html, "slices-0").partition("</svg>")[0]
+    assert drawn.count('class="mark own"') == drawn.count('class="mark claim"') == 3
+
+
+@pytest.mark.parametrize(
+    ("part", "needed"),
+    [
+        (slice_of(0.5, 0.1, 0.9, 8, size=900, tells=False), 21),  # 8 · (0.8 / 0.5)² = 20.5
+        (slice_of(0.0, 0.0, 1.0, 0, size=900, tells=False), 16),  # as 4 labels of width 1
+        (slice_of(0.5, 0.3, 0.7, 3, size=900, tells=False), 5),
+        (slice_of(0.5, 0.0, 1.0, 30, size=60, tells=False), 60),
+    ],
+)
+def test_the_labels_that_a_slice_needs_grow_as_the_square_of_its_width(part: SliceEstimate, needed: int) -> None:
+    assert labels_to_tell(part) == needed
 
 
 @pytest.mark.parametrize(
@@ -185,7 +196,5 @@ def test_the_lowest_slice_that_says_something_is_the_worst() -> None:
 def test_the_page_of_docs_names_the_headings_of_a_report(gathered: tuple[RunReport, Pictures]) -> None:
     docs = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
     named = re.findall(r"^\| ([^|`]+?) \|", docs.partition("| section |")[2].partition("\n\n")[0], re.MULTILINE)
-    named.remove("What the pool covers")  # characterize/test_characterize_command.py has it
-    named.remove("Round by round")  # from two rounds on
     found = re.findall(r"<h2[^>]*>([^<]+)</h2>", page_of(gathered, with_numbers(estimate_of(gathered))))
     assert named == found

@@ -1,0 +1,40 @@
+"""Name the command to run next."""
+
+from collections.abc import Sequence
+from shlex import quote
+from typing import NamedTuple
+
+from opacc_ray.errors import counted
+from opacc_ray.labels.labelled_rounds import LabelledRound
+from opacc_ray.runs.run import Run
+
+
+class Step(NamedTuple):
+    """A command, and the reason for it."""
+
+    why: str
+    command: str
+
+
+def command_of(run: Run, verb: str, *rest: str) -> str:
+    """Return a command on a run and its track, as it can be pasted into a shell."""
+    track = ["--track", quote(run.track)] if run.track else []
+    return " ".join(["opacc", verb, quote(run.uri), *rest, *track])
+
+
+def step_without_result(run: Run, rounds: Sequence[LabelledRound]) -> Step | None:
+    """Return the step that a run needs before its result is complete; None if all rounds are answered."""
+    missing = sum(len(item.missing) for item in rounds)
+    if missing:
+        what = f"Label the {counted(missing, 'example')} that wait." if missing > 1 else "Label the example that waits."
+        return Step(what, labelling_command(run))
+    if not any(item.labelled.any() for item in rounds):
+        return Step('All answers are "can\'t tell". Draw more examples.', command_of(run, "next"))
+    return None
+
+
+def labelling_command(run: Run) -> str:
+    """Return the command that opens the labelling page; without pictures or text, the one that imports labels."""
+    if run.spec.pool.holds_features:
+        return command_of(run, "labels import", "FILE")
+    return command_of(run, "label")

@@ -1,0 +1,260 @@
+"""Decide from a report: is the goal met, what supports that, what to do next, and what the labels prove wrong."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+from scipy.stats import norm
+
+from opacc_ray.audit.label_budget import look_for_goal
+from opacc_ray.audit.next_step import command_of, step_without_result
+from opacc_ray.audit.status import runs_of
+from opacc_ray.errors import DataError, LabelError, counted
+from opacc_ray.estimators.intervals import clipped, level_of_each
+from opacc_ray.estimators.metrics import ACCURACY, FEWEST
+from opacc_ray.estimators.statement import BY_CHANCE
+from opacc_ray.labels.labelled_rounds import LabelledRound
+from opacc_ray.report import sentences
+from opacc_ray.report.facts import digits_for, ends, noun, number, percent, sentence, stated, thousands
+from opacc_ray.report.report_documents import (
+    Check,
+    CheckState,
+    ConfusionCell,
+    Finding,
+    NextStep,
+    PreviousAudit,
+    RunReport,
+    Verdict,
+)
+from opacc_ray.report.stated_numbers import CONFIDENCE, parts_name
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceEstimate, SliceTable
+from opacc_ray.runs.identity import Population
+from opacc_ray.runs.run import Run
+from opacc_ray.slices import BY_PREDICTION, BY_TRUTH
+
+MOST_FINDINGS = 5
+
+
+def decided(run: Run, rounds: Sequence[LabelledRound], report: RunReport, goal: float | None) -> RunReport:
+    """Return a report with its verdict, checks, findings, next step and the audit before."""
+    verdict = _verdict(run, report.estimate, goal)
+    report = report.model_copy(update={"verdict": verdict, "previous": _previous(run)})
+    checks = [_sampling(report), _labels(report), _pool(report), _model(report)]
+    report = report.model_copy(update={"checks": checks, "findings": findings(report)})
+    return report.model_copy(update={"next": _next_step(run, rounds, report)})
+
+
+# -- verdict and next step -------------------------------------------------------------------------------
+
+
+def _verdict(run: Run, estimate: AccuracyEstimate | None, goal: float | None) -> Verdict | None:
+    """Return whether the goal is met; if that is open, how many labels decide it."""
+    if estimate is None or goal is None:
+        return None
+    met = meets(estimate, goal)
+    if met is not None:
+        return Verdict(goal=goal, met=met)
+    distance = abs(clipped(estimate) - goal)
+    half_width = max(_floor(distance), 0.5 / estimate.pool_size)
+    try:
+        ahead = look_for_goal(run, half_width, level=estimate.level)
+    except LabelError:  # no round is complete
+        return Verdict(goal=goal, met=None)
+    return Verdict(goal=goal, met=None, labels_to_go=max(ahead.labels_to_go, 1), half_width=half_width)
+
+
+def meets(estimate: AccuracyEstimate, goal: float) -> bool | None:
+    """Return whether an interval is above a goal, or below it; None if it contains the goal."""
+    return True if estimate.low >= goal else False if estimate.high < goal else None
+
+
+def _floor(value: float) -> float:
+    """Return a positive number rounded down to two digits."""
+    step = 10.0 ** (math.floor(math.log10(max(value, 1e-9))) - 1)
+    return round(math.floor(value / step + 1e-9) * step, 12)
+
+
+def _next_step(run: Run, rounds: Sequence[LabelledRound], report: RunReport) -> NextStep:
+    """Return what to do next, by the labels, then by the verdict."""
+    waits = step_without_result(run, rounds)
+    if waits is not None:
+        return NextStep(why=waits.why, command=waits.command)
+    failed = next((item for item in report.checks if item.name == "labels" and item.state == "failed"), None)
+    verdict = report.verdict
+    if failed:
+        return NextStep(
+            why="Find out where annotators differ, and correct these labels.",
+            command=command_of(run, "labels agreement"),
+        )
+    if verdict is None:
+        return NextStep(
+            why=f"Name the least {noun(report.measure)} that the model needs, and the report states whether it is met.",
+            command=command_of(run, "report", "--goal", "0.9"),
+        )
+    if verdict.met is None:
+        more = counted(sentences.rounded(verdict.labels_to_go or 1), "more label")
+        half_width = verdict.half_width or 0.01
+        why = f"Draw and label about {more}; stop once the interval is ±{100 * half_width:g} points."
+        return NextStep(why=why, command=command_of(run, "next", "--until", f"{half_width:g}"))
+    if verdict.met:
+        why = "Nothing is left to do. Audit again when the pool or the model changes; compare over time with:"
+        return NextStep(why=why, command=f"opacc history {run.spec.name} --output {run.spec.output}")
+    why = "Improve the model, starting with the findings. Then compare it by the same labels, as NEW_RUN:"
+    return NextStep(why=why, command=command_of(run, "compare", "NEW_RUN"))
+
+
+def _previous(run: Run) -> PreviousAudit | None:
+    """Return the last run of the same name and population before this one that has an estimate."""
+    own, created = Population.of(run.spec), run.header.created or ""
+    earlier, _ = runs_of(run.spec.output, run.spec.name)
+    for other in reversed(earlier):
+        if (other.header.created or "") >= created or Population.of(other.spec) != own:
+            continue
+        try:
+            found = other.read_estimate()
+        except DataError:
+            continue
+        if found is not None:
+            return PreviousAudit(
+                run=other.uri,
+                created=other.header.created,
+                value=clipped(found),
+                low=found.low,
+                high=found.high,
+                same_model=other.header.model.sha256 == run.header.model.sha256,
+            )
+    return None
+
+
+# -- what a result rests on ------------------------------------------------------------------------------
+
+
+def _sampling(report: RunReport) -> Check:
+    """Check that the sample is random, and that the interval assumes nothing else."""
+    estimate, methods = report.estimate, ", ".join(dict.fromkeys(item.method for item in report.rounds))
+    asked = counted(sum(item.budget for item in report.rounds), "example")
+    rounds = f" in {len(report.rounds)} rounds" if len(report.rounds) > 1 else ""
+    state: CheckState = "ok"
+    text = f"{asked} drawn at random by {methods}{rounds}."
+    if not all(item.is_random for item in report.drawn):
+        state, text = "failed", f"{asked} chosen by {methods}{rounds}: no random sample, so no interval is certain."
+    elif estimate and not estimate.design_based:
+        state, text = "warning", f"{text} The interval also assumes: {sentence(estimate.reason or 'not known')}"
+    elif estimate:
+        text += " The interval assumes nothing about model or data."
+    if estimate and estimate.goal:
+        text += f" Sampling stopped at ±{100 * estimate.goal:g} points, and the interval allows for that."
+    return Check(name="sampling", state=state, text=text)
+
+
+def _labels(report: RunReport) -> Check:
+    """Check that no label is missing, and that annotators agree."""
+    labelled, asked, missing, unsure, given_up = (
+        sum(getattr(item, name) for item in report.rounds)
+        for name in ("labelled", "budget", "missing", "unsure", "given_up")
+    )
+    parts = [f"{thousands(labelled)} of {thousands(asked)} labelled"]
+    parts += [f"{thousands(count)} {what}" for count, what in ((missing, "missing"), (given_up, "given up")) if count]
+    parts += [f'{thousands(unsure)} "can\'t tell"'] if unsure else []
+    state: CheckState = "warning" if missing or unsure or given_up else "ok"
+    noise, agreement = report.estimate.label_noise if report.estimate else None, ""
+    if noise:
+        alpha = "" if noise.alpha is None else f" (alpha {noise.alpha:.2f})"
+        agreement = f" Two people differ on {noise.differ} of {noise.examples} examples{alpha}."
+        if noise.alpha is not None and noise.alpha <= BY_CHANCE and noise.differ > 1:
+            state, agreement = "failed", f"{agreement} That is no better than chance."
+        elif report.estimate and "label noise" in report.estimate.allows_for:
+            state, agreement = "warning", f"{agreement} The interval allows for such errors."
+    elif labelled:
+        agreement = " Nobody labelled an example twice, so errors of labels are not measured."
+    return Check(name="labels", state=state, text=f"{', '.join(parts)}.{agreement}")
+
+
+def _pool(report: RunReport) -> Check:
+    """Check that the pool is as it was when the model read it, and that all of it was read."""
+    objects = report.estimate.objects if report.estimate else None
+    examples, left_out = counted(report.pool_size, "example"), sentences.not_read(report)
+    state: CheckState = "warning" if left_out else "ok"
+    text = f"{examples}; none of the chosen ones changed since the model read it."
+    if objects is None:
+        text = f"{examples}."
+    elif objects.changed or objects.lost:
+        state, text = "failed", sentence(sentences.changed_objects(objects) or "")
+    elif objects.reason or objects.unknown:
+        state, text = "warning", f"{examples}; whether they changed was not checked: {objects.reason or 'no record'}."
+    elif objects.version:
+        state, text = "warning", f"{examples}; the table is at {objects.version} now."
+    return Check(name="pool", state=state, text=" ".join([text, *left_out]))
+
+
+def _model(report: RunReport) -> Check:
+    """Check that this is probably the intended model."""
+    header, model = report.header, report.header.spec.model
+    digest, state = header.model.sha256, "ok"
+    text = f"Weights {digest[:12]}." if digest else "The spec names no weights, so their digest is not known."
+    if header.spec.pool.holds_features:
+        text = "The pool holds the model's answers; no model was run."
+    elif not digest and not model.program:
+        state = "warning"
+    if report.warnings:
+        more = len(report.warnings) - 1
+        text, state = f"{sentence(report.warnings[0])} {text}", "warning"
+        text += f" {counted(more, 'more warning')} below." if more else ""
+    return Check(name="model", state=state, text=text)  # type: ignore[arg-type]
+
+
+# -- findings --------------------------------------------------------------------------------------------
+
+
+def findings(report: RunReport) -> list[Finding]:
+    """Return the weaknesses that the labels prove, those that cost most of the pool first, overconfidence last.
+
+    A slice, class or bin is one if its interval that holds for its whole table at once is below the interval of the
+    pool; a confusion if its share is above 0 at the level of all confusions together.
+    """
+    estimate = report.estimate
+    if estimate is None:
+        return []
+    tables = [*report.tables, *(table for table in estimate.by_slice if table.metric == ACCURACY)]
+    known = {table.by: table for table in tables}  # classes that were asked for are there already
+    found = [item for table in known.values() for item in _weak_parts(estimate, table, report.measure)]
+    found += _frequent_confusions(estimate, report.confusion or [])
+    belief = report.reliability
+    found = sorted(found, key=lambda item: -item.impact)
+    if belief and belief.mean_confidence > estimate.high:
+        impact = belief.mean_confidence - clipped(estimate)
+        found.insert(MOST_FINDINGS - 1, Finding(text=sentences.claim(belief, estimate), impact=impact))
+    return found[:MOST_FINDINGS]
+
+
+def _weak_parts(estimate: AccuracyEstimate, table: SliceTable, measure: str) -> Iterator[Finding]:
+    for name, part in table.slices.items():
+        if part.tells and part.high_together < estimate.low:
+            found, size = stated(_together(part), measure), part.size / estimate.pool_size
+            digits = digits_for(estimate.low, estimate.high)
+            whole = number(clipped(estimate), measure, digits)
+            text = (
+                f"{_part_text(table.by, name)}: {noun(measure)} {found.value} ({found.interval}); whole pool {whole}. "
+            )
+            text += f"Covers {percent(size, 0)} of the pool, by {counted(part.n, 'label')}."
+            yield Finding(text=text, impact=size * (clipped(estimate) - clipped(part)))
+
+
+def _together(part: SliceEstimate) -> SliceEstimate:
+    return part.model_copy(update={"low": part.low_together, "high": part.high_together})
+
+
+def _part_text(by: str, name: str) -> str:
+    """Return a part of the pool in words."""
+    words = {BY_PREDICTION: "Predicted as", BY_TRUTH: "Labelled as", CONFIDENCE: "Confidence"}
+    return f"{words[by]} {name}" if by in words else f"{parts_name(by)} {name}"
+
+
+def _frequent_confusions(estimate: AccuracyEstimate, cells: Sequence[ConfusionCell]) -> Iterator[Finding]:
+    wrong = [cell for cell in cells if cell.true != cell.predicted]
+    z = float(norm.ppf(0.5 + level_of_each(estimate.level, len(wrong)) / 2))
+    for cell in wrong:
+        low, high = (cell.share + sign * z * cell.standard_error for sign in (-1, 1))
+        if cell.labels >= FEWEST and low > 0:
+            text = f"{cell.true} predicted as {cell.predicted}: {percent(cell.share)} of the pool "
+            text += f"({ends(low, high)}), by {counted(cell.labels, 'label')}."
+            yield Finding(text=text, impact=cell.share)
