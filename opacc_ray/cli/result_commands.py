@@ -143,7 +143,7 @@ def budget(
 @cli.out_option(help="Folder of the report (default: next to the estimate).")
 @cli.level_option
 @click.option(
-    "--goal", type=cli.GOAL, metavar="SHARE", help="Least accuracy to reach, such as 0.9 (default: the spec's goal)."
+    "--goal", type=cli.SHARE, metavar="SHARE", help="Least accuracy to reach, such as 0.9 (default: the spec's goal)."
 )
 @click.option("--mlflow", is_flag=True, help="Also log to MLflow (reads MLFLOW_TRACKING_URI).")
 @click.option("--wandb", is_flag=True, help="Also log to Weights & Biases (reads WANDB_PROJECT).")

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from scipy.stats import norm
 
-from opacc_ray.audit.label_budget import look_for_goal
+from opacc_ray.audit.goals import look_for_goal
 from opacc_ray.audit.next_step import command_of, step_without_result
 from opacc_ray.audit.status import runs_of
 from opacc_ray.errors import DataError, LabelError, counted

@@ -8,7 +8,7 @@ from reported_run import KEYS, N, label, write_run
 from stated_numbers import CAMERAS, slice_of, table, with_numbers
 
 from opacc_ray.audit import accuracy, verbs
-from opacc_ray.audit.label_budget import look_for_goal
+from opacc_ray.audit.goals import look_for_goal
 from opacc_ray.cli.main import main
 from opacc_ray.errors import SpecError
 from opacc_ray.labels.labelled_rounds import read_rounds
