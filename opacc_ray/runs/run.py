@@ -93,7 +93,7 @@ class Run:
 
     @classmethod
     def create(cls, uri: str, header: RunHeader) -> "Run":
-        """Open the run at ``uri``; write ``header`` unless the run exists, which gets its metrics, slices, goal and names."""
+        """Open the run at ``uri``; write ``header`` unless the run exists, which gets its changeable keys."""
         store = open_store(uri)
         if not store.exists(HEADER):
             store.write(HEADER, header.to_bytes())
