@@ -144,7 +144,13 @@ def _method(entry: MethodEntry) -> str:
     if entry.optional:
         lines[-1] += f" Reads {', '.join(entry.optional)} where they are there."
     rows = [(f"`{item.name}`", item.type, _value(item.default), item.meaning) for item in entry.parameters]
-    return "\n".join([*lines, "", _table(("parameter", "type", "default", "meaning"), rows) if rows else ""])
+    table = _table(("parameter", "type", "default", "meaning"), rows) if rows else ""
+    presets = [f"`{name}` ({_preset(own)})" for name, own in entry.presets.items()]
+    return "\n".join([*lines, "", table, *([f"Presets: {', '.join(presets)}.\n"] if presets else [])])
+
+
+def _preset(own: dict[str, Any]) -> str:
+    return ", ".join(f"{name}: {json.dumps(value)}" for name, value in own.items()) or "the defaults"
 
 
 def _row(key: Key) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """The keys of a spec and the methods with their parameters, as they are declared; and a commented spec."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
@@ -178,6 +178,9 @@ class MethodEntry(Part):
     optional: list[str] = Field(description="features that it reads where they are there")
     stops_itself: bool = Field(description="whether it may go without a budget, with its default parameters")
     parameters: list[MethodParameter] = Field(description="its own parameters")
+    presets: dict[str, dict[str, Any]] = Field(
+        default={}, description="published settings by name, which the parameter `preset` sets"
+    )
 
 
 class MethodList(Document):
@@ -203,7 +206,12 @@ def as_text(document: MethodList) -> str:
             f"  {it.name}: {json.dumps(it.default)}  {it.meaning} ({it.type})" for it in document.methods[0].parameters
         ]
         lines += own or ["  no parameters"]
+        lines += [f"  preset={name}: {_stated(own)}" for name, own in document.methods[0].presets.items()]
     return "\n".join(lines)
+
+
+def _stated(preset: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={json.dumps(value)}" for name, value in preset.items()) or "the defaults"
 
 
 def _entry(name: str) -> MethodEntry:
@@ -224,4 +232,5 @@ def _entry(name: str) -> MethodEntry:
             )
             for item in fields(parameters)
         ],
+        presets={name: dict(own) for name, own in parameters.presets.items()},
     )

@@ -4,6 +4,7 @@ Each neuron has one or more requirements; v is its output for the example, [low,
 reference data (usually training data):
 
     nc:β     v, scaled with its layer to [0, 1], is greater than β                                    1 per neuron
+    nc-raw:β v, not scaled, is greater than β, as DeepXplore's text has it                            1 per neuron
     kmnc:k   v lies in section 1, .., k of its range, cut in k parts of equal width                   k per neuron
     nbc      v < low, v > high                                                                        2 per neuron
     snac     v > high                                                                                 1 per neuron
@@ -165,6 +166,10 @@ def _activated(values: Values, _: Values, __: Values, threshold: float) -> NDArr
     return np.asarray(scaled > threshold)[:, :, None]
 
 
+def _above(values: Values, _: Values, __: Values, threshold: float) -> NDArray[np.bool_]:
+    return np.asarray(values > threshold)[:, :, None]
+
+
 def _in_section(values: Values, low: Values, high: Values, num: int) -> NDArray[np.bool_]:
     width = np.where(high > low, high - low, np.inf)
     section = np.maximum(np.ceil((values - low) / width * num), 1)  # (b, m)
@@ -197,6 +202,7 @@ def _number(kind: type[float] | type[int] | None, text: str) -> float | int | No
 
 _RULES = {
     "nc": _Rule(_activated, lambda _: 1, False, float, "give the threshold, from 0 to below 1, as in nc:0.5"),
+    "nc-raw": _Rule(_above, lambda _: 1, False, float, "give the threshold, from 0 to below 1, as in nc-raw:0.5"),
     "kmnc": _Rule(_in_section, lambda k: k, True, int, "give the number of sections, as in kmnc:10"),
     "nbc": _Rule(_out_of_range, lambda _: 2, True, None, "it takes no number; write nbc"),
     "snac": _Rule(_above_range, lambda _: 1, True, None, "it takes no number; write snac"),

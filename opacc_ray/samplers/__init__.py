@@ -34,7 +34,10 @@ METHODS = {
 
 __all__ = ["METHODS", "Draw", "Previous", "Sampler", "Task", "find_method", "parse_parameters"]
 
-_COMMON = ("method", "budget", "replicates", "models")  # keys of every method
+PRESET = "preset"
+"""Parameter of every method that names a published setting of its parameters."""
+
+_COMMON = ("method", "budget", "replicates", "models", PRESET)  # keys of every method
 
 
 def find_method(method: str, others: Iterable[str] = ()) -> Sampler:
@@ -50,6 +53,7 @@ def find_method(method: str, others: Iterable[str] = ()) -> Sampler:
 def parse_parameters(method: str, given: Mapping[str, Any]) -> Any:
     """Return the validated Parameters of a method; raises SpecError for an unknown name, with the nearest one."""
     kind: Any = find_method(method).Parameters
+    given = _with_preset(method, kind.presets, given)
     known = {item.name: item for item in fields(kind)}
     for name, value in given.items():
         if name not in known:
@@ -64,6 +68,17 @@ def parse_parameters(method: str, given: Mapping[str, Any]) -> Any:
         else:
             _check_type(method, name, value, default)
     return kind(**given)
+
+
+def _with_preset(method: str, presets: Mapping[str, Mapping[str, Any]], given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the parameters of the preset that is named, replaced by those that are given next to it."""
+    if PRESET not in given:
+        return given
+    name, own = given[PRESET], {key: value for key, value in given.items() if key != PRESET}
+    if name not in presets:
+        known = f"choose one of {', '.join(presets)}" if presets else "it has none; remove preset"
+        raise SpecError(f"method {method!r} has no preset {shortened(repr(name), 60)}; {known}")
+    return {**presets[name], **own}
 
 
 def _check_type(method: str, name: str, value: Any, default: Any) -> None:

@@ -1,8 +1,8 @@
 """The types that every sampling method takes and returns."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 from opacc_ray.designs import Design
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.view import View
+
+Presets = Mapping[str, Mapping[str, Any]]
+"""Name of a published setting -> its parameters."""
 
 Report = Callable[[int, int | None], None]
 """Called with the number of examples chosen so far and the total; None for a method that stops by itself."""
@@ -34,6 +37,9 @@ class MethodParameters:
 
     serves_several: bool = False
     """Whether it can choose examples for several models at once."""
+
+    presets: ClassVar[Presets] = {}
+    """Name -> parameters of a published setting, which `preset: NAME` sets."""
 
     @property
     def stops_itself(self) -> bool:

@@ -37,7 +37,7 @@ Legend: N pool, n budget, m neurons, K sections, p initial, q group, ℓ candida
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +49,7 @@ from opacc_ray.neurons.sections import Histogram, check_sections, equal_width, p
 from opacc_ray.parts.loops import in_threads
 from opacc_ray.parts.view import View
 from opacc_ray.pool import LAYERS
-from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
+from opacc_ray.samplers.base import Draw, MethodParameters, Presets, Task, parameter
 
 WHY = "CES chooses groups by optimisation, so no design-based variance exists"
 
@@ -74,6 +74,13 @@ class Parameters(MethodParameters):
     smoothing: float = parameter(0.01, "a: added to each section's count, for cross_entropy and kl")
     layer: str | tuple[str, ...] = parameter("hidden", "layer that is compared: hidden, output, or both in a list")
     stop_at_kl: float | None = parameter(None, "α: stop once the KL divergence is below it; budget is then optional")
+
+    presets: ClassVar[Presets] = {
+        "paper": {"objective": "cross_entropy"},
+        "small_pools": {"objective": "kl", "initial": 5},  # Table 3
+        "released": {"objective": "cross_entropy", "smoothing": 1e-13},
+        "ces_kl": {"objective": "cross_entropy", "stop_at_kl": 0.001},  # of the DeepReduce paper
+    }
 
     def __post_init__(self) -> None:
         check_sections(self.sections)

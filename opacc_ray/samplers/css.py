@@ -21,6 +21,7 @@ Legend: N pool, n budget, J strata.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 from opacc_ray.errors import SpecError
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import auxiliary
-from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
+from opacc_ray.samplers.base import Draw, MethodParameters, Presets, Task, parameter
 from opacc_ray.samplers.strata import allocate, draw_strata
 
 
@@ -41,6 +42,8 @@ class Parameters(MethodParameters):
         (0.8, 0.1, 0.1), "share of the pool in each stratum, least likely to fail first"
     )
     allocation: tuple[float, ...] = parameter((0.2, 0.4, 0.4), "share of the budget that each stratum gets")
+
+    presets: ClassVar[Presets] = {"paper": {}}
 
     def __post_init__(self) -> None:
         auxiliary.check(self.auxiliary)

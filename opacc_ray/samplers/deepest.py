@@ -37,6 +37,7 @@ Legend: N pool, n budget, n_k examples drawn before draw k, r weight probability
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +47,7 @@ from opacc_ray.designs.step_by_step import StepByStep
 from opacc_ray.errors import SpecError
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import auxiliary
-from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
+from opacc_ray.samplers.base import Draw, MethodParameters, Presets, Task, parameter
 
 RULES = ("released", "paper")
 
@@ -59,6 +60,8 @@ class Parameters(MethodParameters):
     threshold: float | None = parameter(None, "where the variable is active, in its raw units; null: its default")
     weight_probability: float = parameter(0.8, "r: share of draws by weight, below 1")
     rule: str = parameter("released", "whose activity makes a weight: released (as the authors' code) or paper")
+
+    presets: ClassVar[Presets] = {"paper": {"rule": "paper"}, "released": {"rule": "released"}}
 
     def __post_init__(self) -> None:
         auxiliary.check(self.auxiliary)

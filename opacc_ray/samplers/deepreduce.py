@@ -38,7 +38,7 @@ Legend: N pool, n budget, m neurons, K sections, T sample, S pool.
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +59,7 @@ from opacc_ray.neurons.sections import (
 from opacc_ray.parts.cache import Kept, key_of
 from opacc_ray.parts.view import View
 from opacc_ray.pool import LAYERS, Pool
-from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
+from opacc_ray.samplers.base import Draw, MethodParameters, Presets, Task, parameter
 
 DIVISIONS = ("equal_count", "equal_width")
 HEURISTICS = ("kl", "random")
@@ -85,6 +85,16 @@ class Parameters(MethodParameters):
     division: str = parameter("equal_count", "sections of equal_count or equal_width")
     heuristic: str = parameter("kl", "example that phase 2 adds: the best for kl, or random")
     stops_itself = True
+
+    presets: ClassVar[Presets] = {
+        "paper": {"alpha": 0.001},
+        "released": {"lookahead": 3},
+        "variant1": {"coverage": False},
+        "variant2": {"layer": "hidden"},
+        "variant3": {"division": "equal_width"},
+        "variant4": {"heuristic": "random"},
+        "random_kl": {"coverage": False, "heuristic": "random"},
+    }
 
     def __post_init__(self) -> None:
         if not self.alpha > 0:

@@ -172,7 +172,7 @@ class CoverageSpec(Section):
     """The requirements of neuron coverage: see :mod:`opacc_ray.neurons.criteria`."""
 
     criterion: Annotated[str, AfterValidator(lambda value: str(Criterion.parse(value)))] = Field(
-        default="nc:0.5", description="nc:β, kmnc:k, nbc, snac or tknc:k"
+        default="nc:0.5", description="nc:β, nc-raw:β, kmnc:k, nbc, snac or tknc:k"
     )
     layers: list[str] | None = Field(
         default=None, min_length=1, description="dotted names; default: every layer with weights"

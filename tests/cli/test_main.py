@@ -325,7 +325,21 @@ def _pairs(items: list[str]) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     "name",
-    ["check", "plan", "run", "submit", "status", "select", "next", "estimate", "compare", "study", "drift", "demo", "schemas"],
+    [
+        "check",
+        "plan",
+        "run",
+        "submit",
+        "status",
+        "select",
+        "next",
+        "estimate",
+        "compare",
+        "study",
+        "drift",
+        "demo",
+        "schemas",
+    ],
 )
 def test_every_command_explains_itself(name: str, told) -> None:
     code, out, err = told(name, "--help")

@@ -10,7 +10,20 @@ from opacc_ray.errors import DataError, SpecError
 from opacc_ray.neurons import criteria
 from opacc_ray.neurons.criteria import Criterion, Ranges
 
-CRITERIA = ["nc:0.25", "nc:0.5", "nc:0.75", "nc:0.0", "kmnc:1", "kmnc:3", "kmnc:10", "nbc", "snac", "tknc:1", "tknc:3"]
+CRITERIA = [
+    "nc:0.25",
+    "nc:0.5",
+    "nc:0.75",
+    "nc:0.0",
+    "nc-raw:0.5",
+    "kmnc:1",
+    "kmnc:3",
+    "kmnc:10",
+    "nbc",
+    "snac",
+    "tknc:1",
+    "tknc:3",
+]
 WIDTHS = [(5,), (8,), (1, 6), (3, 1, 13)]
 
 
@@ -66,6 +79,7 @@ def test_bits_are_the_transcription(text, data, widths):
     [
         ("nc:0.5", [0, 0, 1, 1]),  # scaled: 0, 0.5, 1, 0.75
         ("nc:0.25", [0, 1, 1, 1]),
+        ("nc-raw:0.5", [0, 0, 1, 1]),
         ("kmnc:2", [1, 0, 1, 0, 0, 0, 0, 0]),  # -2 is low; 0 ends section 1; 2 and 1 are out of range
         ("nbc", [0, 0, 0, 0, 0, 1, 0, 1]),
         ("snac", [0, 0, 1, 1]),

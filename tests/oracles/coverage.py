@@ -26,6 +26,10 @@ def nc(value, outputs, ends, threshold):
     return [(value - min(outputs)) / (max(outputs) - min(outputs)) > float(threshold)]
 
 
+def nc_raw(value, outputs, ends, threshold):
+    return [value > float(threshold)]
+
+
 def kmnc(value, outputs, ends, num):
     low, high = ends
     sections = [False] * int(num)
@@ -48,4 +52,4 @@ def tknc(value, outputs, ends, num):
     return [value >= highest[min(int(num), len(highest)) - 1]]
 
 
-RULES = {"nc": nc, "kmnc": kmnc, "nbc": nbc, "snac": snac, "tknc": tknc}
+RULES = {"nc-raw": nc_raw, "nc": nc, "kmnc": kmnc, "nbc": nbc, "snac": snac, "tknc": tknc}

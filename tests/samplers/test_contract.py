@@ -7,10 +7,10 @@ import pytest
 from small_spec import small_spec
 
 import opacc_ray as opacc
-from opacc_ray.errors import LabelError
+from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.parts.view import LocalParts, View
 from opacc_ray.pool import Pool
-from opacc_ray.samplers import METHODS, parse_parameters
+from opacc_ray.samplers import METHODS, find_method, parse_parameters
 from opacc_ray.spec import parse_spec
 
 N, M, C = 400, 12, 5
@@ -279,3 +279,18 @@ def test_css_orders_by_confidence_and_shares_the_budget(pool: Pool) -> None:
     top, middle, low = (confidence[chosen.design.stratum == j] for j in range(3))
     assert top.min() > middle.max()
     assert middle.min() > low.max()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_presets_set_parameters_that_can_be_replaced(method: str) -> None:
+    presets = find_method(method).Parameters.presets
+    for name, own in presets.items():
+        assert parse_parameters(method, {"preset": name}) == parse_parameters(method, own)
+    with pytest.raises(SpecError, match=f"method '{method}' has no preset 'no'; (choose one of|it has none)"):
+        parse_parameters(method, {"preset": "no"})
+
+
+def test_a_preset_is_stored_as_the_parameters_that_it_sets(pool: Pool) -> None:
+    chosen = opacc.select(pool, "ces", 40, preset="small_pools", initial=6)
+    assert (chosen.parameters["objective"], chosen.parameters["initial"]) == ("kl", 6)
+    assert "preset" not in chosen.parameters
