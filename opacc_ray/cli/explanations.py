@@ -94,7 +94,7 @@ def template_for(method: str) -> str:
     Raises SpecError if there is no such method.
     """
     keys = [*keys_of()]
-    parameters = find_method(method).Parameters.__dataclass_fields__  # type: ignore[attr-defined]
+    parameters: Any = find_method(method).Parameters()
     lines = [
         "# yaml-language-server: $schema=opacc-spec.json",
         "# `opacc schemas .` writes that schema, by which editors complete keys. Lines that begin with # are defaults,",
@@ -109,7 +109,7 @@ def template_for(method: str) -> str:
             lines.append("")
         lines.append(_line(name, text, key.depth, key.meaning, commented=is_commented))
         if key.path == "sample.replicates":
-            for item in parameters.values():
+            for item in fields(parameters):
                 lines.append(_line(item.name, _yaml(item.default), 1, item.metadata["help"], commented=True))
     return "\n".join(lines) + "\n"
 

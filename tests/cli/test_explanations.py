@@ -52,7 +52,7 @@ def test_every_parameter_has_a_meaning() -> None:
     found = {item.name: item for item in list_methods().methods}
     assert list(found) == list(METHODS)
     assert [p.name for item in found.values() for p in item.parameters if not p.meaning] == []
-    assert [p.name for p in found["css"].parameters] == ["fractions", "allocation"]
+    assert [p.name for p in found["css"].parameters] == ["auxiliary", "fractions", "allocation"]
     assert found["deepreduce"].stops_itself
     assert found["deepest"].needs == ["confidence"]
 
@@ -61,7 +61,7 @@ def test_commands_print_text_and_json(capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["spec", "--template", "ces"]) == 0
     assert capsys.readouterr().out == template_for("ces")
     assert main(["methods", "css"]) == 0
-    assert capsys.readouterr().out.splitlines()[1].startswith("  fractions: [0.8, 0.1, 0.1]  share of the pool in each")
+    assert capsys.readouterr().out.splitlines()[2].startswith("  fractions: [0.8, 0.1, 0.1]  share of the pool in each")
     assert main(["methods", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["methods"]) == len(METHODS)
     assert main(["methods", "cse"]) == 2
