@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 test test-fast test-cpus test-lowest: export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-cpus test-lowest lint style types format bench bench-gpu results docs docs-pages pictures docs-site fuzz chaos lock wheel wheel-check sbom clean
+.PHONY: help setup demo test test-fast test-cpus test-lowest lint style types format bench bench-gpu results docs docs-pages pictures docs-site fuzz chaos edits lock wheel wheel-check sbom clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ /' | while read -r name text; do printf '  %-12s %s\n' "$$name" "$$text"; done
@@ -119,6 +119,9 @@ fuzz: $(READY)  ## try mutated specs, files, runs and filters: make fuzz MUTANTS
 
 chaos: $(READY)  ## disturb audits at random moments and compare results: make chaos RUNS=100 SEED=0
 	@PYTHONPATH=tests $(BIN)/python -m chaos $(or $(RUNS),100) $(or $(SEED),0)
+
+edits: $(READY)  ## edit a signed run consistently and verify it: make edits EDITS=2000
+	@PYTHONPATH=tests $(BIN)/python -m consistent_edits $(or $(EDITS),2000)
 
 $(TOOLED): infra/tools.txt
 	@$(PYTHON) -m venv $(TOOLS)

@@ -91,7 +91,7 @@ def test_every_imported_library_is_declared() -> None:
     assert missing - PARTS == set()
 
 
-USED = ("characterize", "demo", "page", "notebook", "mlflow", "wandb", "delta", "iceberg", "lance")
+USED = ("characterize", "demo", "page", "notebook", "evidence", "mlflow", "wandb", "delta", "iceberg", "lance")
 """Extras that the package itself imports."""
 
 PARTS = {"botocore", "s3transfer", "pydantic_core"}

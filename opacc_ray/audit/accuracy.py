@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.audit.evidence_documents import Seal
 from opacc_ray.audit.run_numbers import Asked, RunNumbers, asked_of, class_names, history_for, open_for_estimates
 from opacc_ray.audit.sanity import warnings_of
 from opacc_ray.errors import DataError, LabelError, SpecError
@@ -94,9 +95,17 @@ def estimate(
     with open_for_estimates(run, sample_of(known)[0]) as view:
         numbers = RunNumbers(run, rounds, known, view, asked.slicings(view), level)
         document = _stated(numbers, asked, level, costs, assist)
+    for _, seal in run.logged(Seal):
+        document = document.model_copy(
+            update={"notes": [*document.notes, *map(_not_sealed, seal.deviations(document))]}
+        )
     if keep:
         run.write_estimate(document)
     return document
+
+
+def _not_sealed(deviation: str) -> str:
+    return f"This is not what was sealed before the first label: {deviation}."
 
 
 def _stated(numbers: RunNumbers, asked: Asked, level: float, costs: Costs | None, assist: bool) -> AccuracyEstimate:

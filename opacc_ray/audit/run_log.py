@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from opacc_ray.audit.evidence_documents import Seal, Signed
 from opacc_ray.documents import Document, Part
 from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.labels.label_documents import LabelAction
@@ -55,6 +56,10 @@ def _said(commit: Commit) -> Iterator[str]:
     for goal in commit.documents(Goal):
         of = "" if goal.target == ACCURACY else f"{goal.target} "
         yield f"goal {of}±{goal.half_width:g} {'reached' if goal.reached else 'not reached'}"
+    for seal in commit.documents(Seal):
+        yield f"sealed: {', '.join(seal.metrics)} at level {seal.level:g}"
+    for signed in commit.documents(Signed):
+        yield f"signed by {signed.by} ({signed.role})"
     for stated in commit.documents(Stated):
         yield "estimate stated" if stated.value is None else f"estimate {stated.value:.4f} stated"
 

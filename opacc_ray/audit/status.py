@@ -188,7 +188,9 @@ def failure_kept(run: Run) -> Iterator[None]:
 
 
 _FILES = "listing|estimate|report|characterization|failure|sanity|spec"
-_FOLDERS = "features|reference|history|rounds|labels|log|estimates|tracks|figures|generated|characterized-test"
+_FOLDERS = (
+    "features|reference|history|rounds|labels|log|estimates|signatures|tracks|figures|generated|characterized-test"
+)
 OWN = re.compile(rf"(?:{_FILES})\.(?:json|parquet|html|md)|(?:{_FOLDERS})/.*", re.DOTALL)
 """Keys of the files of a run, below its prefix."""
 

@@ -8,6 +8,8 @@ from typing import Literal
 from pydantic import Field
 
 from opacc_ray.audit import prior_knowledge
+from opacc_ray.audit.evidence import FOLDER as SIGNATURES
+from opacc_ray.audit.evidence import check_signatures
 from opacc_ray.audit.sanity import SANITY, read_sanity
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, OpaccError
@@ -20,6 +22,7 @@ from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.lake.store import in_order
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs import draws, feature_store
+from opacc_ray.runs.commit_log import digest_of
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, ChangedObjects
 from opacc_ray.runs.run import HEADER, Run
 from opacc_ray.runs.run_documents import Draw
@@ -45,10 +48,11 @@ class Verification(Document):
     objects: ChangedObjects | None = Field(description="objects of the pool that changed; null if unknown")
 
 
-def verify(uri: str, head: str | None = None) -> Verification:
+def verify(uri: str, head: str | None = None, keys: Sequence[str] = ()) -> Verification:
     """Read and compare all of a run, and name all that is wrong; raises DataError if there is no run.
 
     ``head`` is a digest with which the log once ended, as `opacc log` printed it; a log without that entry is a fault.
+    ``keys`` are files of public keys; each must have signed the run, and what it signed must be unchanged.
     """
     found = _Findings()
     store = open_store(uri)
@@ -59,6 +63,9 @@ def verify(uri: str, head: str | None = None) -> Verification:
         run = Run.open(uri)
         with found.checking(store.uri_of("log")):
             run.refuse_rollback(head)
+        with found.checking(store.uri_of(SIGNATURES)):
+            for problem in check_signatures(run, keys) if keys else []:
+                found.note(store.uri_of(SIGNATURES), problem)
         objects = _check_run(run, found)
     return Verification(
         run=store.uri, sound=not found.faults, checked=found.checked, faults=found.faults, objects=objects
@@ -113,12 +120,26 @@ def _check_run(run: Run, found: _Findings) -> ChangedObjects | None:
     with found.checking(run.store.uri_of("log")):
         for key, text in read_log(run).lost.items():
             found.note(run.store.uri_of(key), text)
+    _check_logged(run, found)
     for track in tracks:
         _check_track(track, index, found)
     try:
         return feature_store.find_changed(tracks)
     except OpaccError:  # the problem has been noted
         return None
+
+
+def _check_logged(run: Run, found: _Findings) -> None:
+    """Compare every file that the log names with the whole digest that it has; names of files are digests in part."""
+    with found.checking(run.store.uri_of("log")):
+        logged = {key: digest for commit in run.commits for key, digest in commit.files.items()}
+
+        def check(key: str) -> None:
+            data = run.store.read_if_there(key)  # one that is lost is named where it is read
+            if data is not None and not digest_of(data).startswith(logged[key]):
+                raise DataError(f"{run.store.uri_of(key)} is not the file that the log names; restore it")
+
+        found.each(run.store, logged, check)
 
 
 def _check_track(run: Run, index: Index | None, found: _Findings) -> None:

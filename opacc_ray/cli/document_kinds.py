@@ -11,6 +11,7 @@ from opacc_ray import documents
 from opacc_ray.audit import (
     characterization_documents,
     checks,
+    evidence_documents,
     exported_case,
     exported_tables,
     label_budget,

@@ -13,6 +13,7 @@ from click.shell_completion import shell_complete
 import opacc_ray
 from opacc_ray.cli import (
     characterize_commands,
+    evidence_commands,
     fleet_commands,
     label_commands,
     other_commands,
@@ -64,6 +65,7 @@ application = Group(
             result_commands.export,
             characterize_commands.characterize,
             characterize_commands.generate,
+            evidence_commands.evidence,
         ],
         "Fleets and operations": [
             fleet_commands.fleet,

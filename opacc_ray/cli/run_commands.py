@@ -168,13 +168,14 @@ def next_round(
 @cli.command("verify")
 @cli.run_argument
 @click.option("--head", metavar="DIGEST", help="Also check that the log still has this entry: the head of `opacc log`.")
-def verify(uri: str, head: str | None) -> cli.Answer:
+@click.option("--key", "keys", multiple=True, metavar="PUB.pem", help="Also check signatures by this public key.")
+def verify(uri: str, head: str | None, keys: tuple[str, ...]) -> cli.Answer:
     """Check all files of a run against their digests and each other."""
     from opacc_ray.audit.verify import verify as verify_run
     from opacc_ray.cli import run_answers
     from opacc_ray.errors import DataError
 
-    found = verify_run(uri, head)
+    found = verify_run(uri, head, keys)
     wrong = DataError(f"{uri}: {len(found.faults)} faults were found; see the fault lines above")
     return cli.Answer(found, run_answers.verification(found), None if found.sound else wrong)
 

@@ -275,6 +275,7 @@ def test_interrupted_command_says_that_work_is_kept(told, monkeypatch: pytest.Mo
 # -- help and completion ---------------------------------------------------------------------------------
 
 
+EVIDENCE = ("evidence seal", "evidence sign", "evidence pack")
 SECTIONS = {
     "An audit, step by step": ["check", "run", "label", "next", "estimate", "report"],
     "Labels": [
@@ -285,7 +286,7 @@ SECTIONS = {
         *("status", "plan", "submit", "select", "verify", "log"),
         *("runs list", "runs remove", "runs expire", "features list", "features remove"),
     ],
-    "Results": ["budget", "compare", "export", "characterize", "generate"],
+    "Results": ["budget", "compare", "export", "characterize", "generate", *EVIDENCE],
     "Fleets and operations": ["fleet", "alerts list", "alerts ack", "metrics", "history"],
     "More": ["methods", "spec", "study", "drift", "demo", "schemas"],
 }  # fmt: skip
@@ -310,7 +311,7 @@ def test_no_help_line_is_cut_off(told) -> None:
             assert first in " ".join(out.split())
 
 
-@pytest.mark.parametrize("group", ["labels", "runs", "features", "alerts"])
+@pytest.mark.parametrize("group", ["labels", "runs", "features", "alerts", "evidence"])
 def test_no_line_of_a_group_is_cut_off(group: str, told) -> None:
     _, out, _ = told(group, "--help")
     text = " ".join(out.split())

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import small_fleet
+from consistent_edits import make_keys
 from extracting_here import extracting_here
 from golden_run import CLASSES, CONFIDENCE, EXPECTED, HIDDEN, HOME, IDS, PREDICTION, TRUTH
 from small_study import arrays, run_here
@@ -160,6 +161,10 @@ def use_run(run: str, folder: Path) -> None:
     opacc("run", write_spec(folder, name="other", history=[run], sample={"method": "neyman", "budget": 20}),
           "--exit-file", str(folder / "exit.json"))  # fmt: skip
     other = next(str(path) for path in (folder / "runs").glob("other-*"))
+    opacc("evidence", "seal", other, "--metric", "macro_f1", "--as", "ann")
+    key, _ = make_keys(folder, "ann")
+    opacc("evidence", "sign", other, "--as", "ann", "--role", "auditor", "--key", key)
+    opacc("evidence", "pack", other, "--to", str(folder / "evidence.zip"))
     opacc("estimate", run, "--partial")
     opacc("compare", run, other, "--partial")
     opacc("budget", run, "--until", "0.05")

@@ -1,0 +1,95 @@
+"""Documents of evidence: what was promised before the first label, who signed a run, and what a pack holds."""
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from opacc_ray.documents import Document, Part, SealedDocument
+from opacc_ray.runs.estimate_documents import AccuracyEstimate
+
+
+class Seal(SealedDocument):
+    """What will be stated of a track, written before its first label."""
+
+    remedy: ClassVar[str] = "restore it from a backup"
+
+    format: Literal["opacc-seal/1"] = Field(default="opacc-seal/1", description="name and version of this form")
+    metrics: list[str] = Field(description="numbers that will be stated; accuracy is always one")
+    level: float = Field(gt=0, lt=1, description="confidence level of the intervals")
+    by: list[str] = Field(default=[], description="slices that they will be stated by")
+    half_width: float | None = Field(
+        default=None, description="goal of `opacc next --until` at which sampling will stop; null: none"
+    )
+    promised_by: str | None = Field(default=None, description="who promises it")
+
+    def deviations(self, stated: AccuracyEstimate) -> Iterator[str]:
+        """Yield how an estimate deviates from the seal, in sentences."""
+        if stated.level != self.level:
+            yield f"the level is {stated.level:g}, and {self.level:g} was sealed"
+        if stated.goal != self.half_width:
+            goals = ["none" if goal is None else f"±{goal:g}" for goal in (stated.goal, self.half_width)]
+            yield f"the goal is {goals[0]}, and {goals[1]} was sealed"
+        slices = list(dict.fromkeys(table.by for table in stated.by_slice))
+        for name, found, sealed in (("metric", [*stated.metrics], self.metrics[1:]), ("slices", slices, self.by)):
+            yield from (f"{name} {item} was sealed and is not stated" for item in sealed if item not in found)
+            yield from (f"{name} {item} is stated and was not sealed" for item in found if item not in sealed)
+
+
+class Signed(SealedDocument):
+    """The run was signed as it was after the entry before this one; the file of this entry is the envelope."""
+
+    remedy: ClassVar[str] = "restore it from a backup"
+
+    format: Literal["opacc-signed/1"] = Field(default="opacc-signed/1", description="name and version of this form")
+    by: str = Field(description="who signed it")
+    role: str = Field(description="in which role")
+    key: str = Field(description="SHA-256 of the public key")
+
+
+class SealState(Document):
+    """A seal, and how the newest estimate of the track deviates from it."""
+
+    format: Literal["opacc-sealed/1"] = Field(default="opacc-sealed/1", description="name and version of this form")
+    run: str = Field(description="URI of the run")
+    track: str | None = Field(description="track that is sealed; null for the first track")
+    at: str = Field(description="time of the seal: ISO 8601, UTC")
+    seal: Seal = Field(description="what was promised")
+    deviations: list[str] = Field(description="how the newest estimate deviates, in sentences")
+
+
+class Signature(Document):
+    """A signature of a run."""
+
+    format: Literal["opacc-signature/1"] = Field(
+        default="opacc-signature/1", description="name and version of this form"
+    )
+    run: str = Field(description="URI of the run")
+    by: str = Field(description="who signed it")
+    role: str = Field(description="in which role")
+    at: str = Field(description="time of the signature: ISO 8601, UTC")
+    key: str = Field(description="SHA-256 of the public key")
+    head: str = Field(description="digest of the newest entry of the log that is signed")
+    entries: int = Field(ge=1, description="number of entries that are signed")
+    file: str = Field(description="URI of the envelope")
+
+
+class PackedNumber(Part):
+    """An estimate in a pack."""
+
+    track: str | None = Field(description="track; null for the first track")
+    estimate: str = Field(description="place of the estimate in the pack")
+    recomputed: bool = Field(description="whether the verifier recomputes the interval, or the value only")
+
+
+class EvidencePack(Document):
+    """An archive with which others check a run without opacc."""
+
+    format: Literal["opacc-pack/1"] = Field(default="opacc-pack/1", description="name and version of this form")
+    run: str = Field(description="URI of the run")
+    file: str = Field(description="URI of the archive")
+    sha256: str = Field(description="its digest")
+    files: int = Field(ge=1, description="number of files in it")
+    head: str = Field(description="digest of the newest entry of the log")
+    signatures: int = Field(ge=0, description="number of signatures")
+    numbers: list[PackedNumber] = Field(description="estimates that it holds")

@@ -1,0 +1,141 @@
+"""Pack a run into one archive, with which others check it and recompute its numbers without opacc.
+
+    verify.py, SHEET.md     the verifier (:mod:`opacc_ray.audit.pack_verifier`), and where a reader finds what
+    spec.json, log/, …      the files that the log names, and the other small files of the run
+    signatures/             its signatures
+    numbers/TRACK.json      what the newest estimate was computed from: labels, design, predictions
+
+Features are not in it: their digest is in every draw.
+"""
+
+import io
+import json
+import zipfile
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from opacc_ray.audit.accuracy import sample_of, with_labels
+from opacc_ray.audit.evidence import FOLDER as SIGNATURES
+from opacc_ray.audit.evidence import read_seal
+from opacc_ray.audit.evidence_documents import EvidencePack, PackedNumber
+from opacc_ray.audit.evidence_sheet import sheet
+from opacc_ray.audit.run_numbers import history_for, open_for_estimates
+from opacc_ray.errors import DataError
+from opacc_ray.estimators.rounds import as_simple_random, linear_estimator
+from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, read_rounds
+from opacc_ray.lake.store_uris import open_store, split
+from opacc_ray.runs.commit_log import FOLDER as LOG
+from opacc_ray.runs.commit_log import digest_of as digest_of_bytes
+from opacc_ray.runs.estimate_documents import Stated
+from opacc_ray.runs.run import HEADER, Run
+from opacc_ray.samplers.neyman.regression import fit, uses_regression
+
+SMALL = (HEADER, "sanity.json", "listing.parquet", "report.html", "report.json", "report.md")
+
+Numbers = dict[str, Any]
+
+
+def pack(run: Run, to: str) -> EvidencePack:
+    """Write an archive; raises DataError if a track has labels that its newest estimate does not count."""
+    files, numbers = dict(_files(run)), list[PackedNumber]()
+    for track in run.tracks():
+        if track.logged(Stated):
+            content = _numbers(track)
+            files[f"numbers/{track.track or 'main'}.json"] = json.dumps(content, indent=1).encode()
+            exact = content["kind"] != "linear"
+            numbers.append(PackedNumber(track=track.track, estimate=content["estimate"], recomputed=exact))
+    seals = [own for track in run.tracks() if (own := read_seal(track))]
+    files["SHEET.md"] = sheet(run, seals).encode()
+    files["verify.py"] = resources.files("opacc_ray.audit").joinpath("pack_verifier.py").read_bytes()
+    data, (folder, name) = _zipped(files), split(to)
+    open_store(folder).write(name, data)
+    return EvidencePack(
+        run=run.uri,
+        file=open_store(folder).uri_of(name),
+        sha256=digest_of_bytes(data),
+        files=len(files),
+        head=run.head or "",
+        signatures=sum(key.startswith(SIGNATURES) for key in files),
+        numbers=numbers,
+    )
+
+
+def _files(run: Run) -> Iterator[tuple[str, bytes]]:
+    """Yield the key and content of each file of the run that is packed."""
+    logged = [key for commit in run.commits for key in commit.files]
+    own = [entry.key for place in (LOG, SIGNATURES) for entry in run.store.list(place)]
+    there = [key for key in SMALL if run.store.exists(key)]
+    keys = list(dict.fromkeys([*there, *own, *logged]))
+    copies = {key: run.store.read_if_there(key) for key in keys}
+    for commit, _ in run.logged(Stated):  # of 0.2.0, kept as a copy only
+        for key in commit.files:
+            copies[key] = copies[key] or run.store.read_if_there(run.estimate_key)
+    lost = next((key for key, data in copies.items() if data is None), None)
+    if lost is not None:
+        raise DataError(f"{run.store.uri_of(lost)} is lost; restore it from a backup")
+    yield from ((key, data) for key, data in copies.items() if data is not None)
+
+
+def _zipped(files: dict[str, bytes]) -> bytes:
+    """Return an archive; equal files give equal bytes."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(files):
+            archive.writestr(zipfile.ZipInfo(name), files[name], zipfile.ZIP_DEFLATED)
+    return out.getvalue()
+
+
+# -- what an estimate was computed from ----------------------------------------------------------------------
+
+
+def _numbers(run: Run) -> Numbers:
+    """Return all that the verifier needs of the newest estimate of a track."""
+    rounds = read_rounds(run)
+    commit = run.logged(Stated)[-1][0]
+    stated = run.read_estimate()
+    if stated is None or stated.labels_digest != digest_of(rounds):
+        raise DataError(f"{run.title} has labels that its newest estimate does not count; run `opacc estimate` first")
+    known = with_labels(run, rounds, partial=True)
+    selections, outcomes = sample_of(known)
+    content: Numbers = {
+        "estimate": next(iter(commit.files)),
+        "pool_size": selections[0].pool_size,
+        "measure": known[0].measure,
+        "exact": run.spec.model.task == "classification",
+    }
+    parts = [_round(item) for item in known]
+    binary = all(np.isin(own, (0.0, 1.0)).all() for own in outcomes)
+    if as_simple_random(selections) is not None and binary:
+        return content | {"kind": "simple random", "rounds": parts}
+    if uses_regression(selections) and binary:
+        with open_for_estimates(run, selections) as view:
+            found = fit(view, selections, outcomes, history_for(run, selections))
+            for part, own in zip(parts, found.rounds, strict=True):
+                p = own.failure
+                part |= {
+                    "labelled": own.labelled.tolist(),
+                    "leverage": own.leverage.tolist(),
+                    "predicted": float(p.sum()),
+                    "spread": float((p * (1 - p) * own.odds).sum()),
+                }
+        return content | {"kind": "predicted", "trust": found.trust, "rounds": parts}
+    return content | {"kind": "linear", "rounds": _weighted(parts, selections)}
+
+
+def _weighted(parts: Sequence[Numbers], selections: Sequence[Any]) -> list[Numbers]:
+    weights = np.split(linear_estimator(selections).weights, np.cumsum([len(own) for own in selections])[:-1])
+    return [part | {"weights": own.tolist()} for part, own in zip(parts, weights, strict=True)]
+
+
+def _round(item: LabelledRound) -> Numbers:
+    known = item.known
+    answers = zip(known.ids, item.predicted, item.truth, strict=True)
+    return {
+        "index": known.index.tolist(),
+        "outcome": item.outcome.tolist(),
+        "answers": [list(answer) for answer in answers],  # id, prediction, label
+        "design": known.to_dict()["design"],
+    }
