@@ -1,5 +1,9 @@
 """Audit a run from Python: labels that are missing, the next round, the estimate, the report.
 
+>>> audit = opacc_ray.Audit.run("spec.yaml", until=0.03)   # a whole audit, with the labelling page
+
+or step by step:
+
 >>> audit = opacc_ray.Audit.open("s3://bucket/audits/digits-7")
 >>> audit.labels_needed()                                  # show these to people
 >>> audit.add_labels({"scan-00017.png": "7"})
@@ -11,18 +15,22 @@ The methods work on the same files as the commands of the same names, so a noteb
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit import status as state_of_run
 from opacc_ray.audit.goals import next_until, read_goal, read_target
+from opacc_ray.audit.guided import label_until
 from opacc_ray.audit.label_budget import LabelBudget, label_budget
+from opacc_ray.audit.several_models import ModelComparison, compare
 from opacc_ray.audit.status import RunStatus
+from opacc_ray.cluster import local
 from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.labels import label_actions
-from opacc_ray.labels.label_documents import ImportedLabels
+from opacc_ray.labels.label_documents import ImportedLabels, WithdrawnLabels
 from opacc_ray.labels.label_rows import COLUMNS, few
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.report.report_documents import WrittenReport
@@ -30,6 +38,7 @@ from opacc_ray.report.run_report import make_report
 from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.run import Run
 from opacc_ray.selection import Selection
+from opacc_ray.spec import Spec, load_spec, parse_spec
 
 
 class NeededLabel(NamedTuple):
@@ -58,6 +67,51 @@ class Audit:
             The run has no such track.
         """
         return cls(Run.open(os.fspath(uri), track))
+
+    @classmethod
+    def run(
+        cls,
+        spec: str | os.PathLike[str] | Mapping[str, Any] | Spec,
+        *,
+        labels: Callable[[list["NeededLabel"]], Any] | None = None,
+        until: str | float | None = None,
+        by: str | None = None,
+    ) -> Self:
+        """Do a whole audit: check, extract, draw, label, go on to the goal, and write the report.
+
+        The same spec goes on where an earlier call stopped.
+
+        Parameters
+        ----------
+        spec : path of a spec, or its content
+        labels : called with the examples that need a label; returns what :meth:`add_labels` takes, of some or
+            all; nothing, to stop. Default: open the labelling page in a browser, until all labels are there or the call is interrupted
+        until, by : goal, as for :meth:`next`; default: only the round that the spec asks for
+
+        Raises
+        ------
+        SpecError, StorageError, DataError
+            The spec, its pool, model or output cannot be used.
+        LabelError
+            Labels do not fit, or none came although ``until`` is given.
+        """
+        metric, half_width = read_goal(until) if until is not None else (ACCURACY, None)
+        target = read_target(metric, by)
+        if isinstance(spec, Mapping):
+            spec = parse_spec(spec, "spec")
+        found = spec if isinstance(spec, Spec) else load_spec(os.fspath(spec))
+        with local.ahead():
+            audit = cls(verbs.run(found, trial=True))
+
+        def ask(run: Run) -> None:
+            assert labels is not None
+            given = labels(audit.labels_needed())
+            if given is not None and len(given):
+                audit.add_labels(given)
+
+        label_until(audit._run, serve_page if labels is None else ask, half_width, target)
+        audit.report()
+        return audit
 
     @property
     def uri(self) -> str:
@@ -171,6 +225,36 @@ class Audit:
         chosen = parameters if method not in (None, sample.method) else sample.parameters | parameters
         return verbs.select(self._run, method or sample.method, budget, chosen, replicates=sample.replicates)
 
+    def close(self) -> None:
+        """Give up the missing labels of the newest round, so that they count as not drawn.
+
+        Raises
+        ------
+        LabelError
+            The existing labels allow no estimate for the pool.
+        """
+        verbs.close(self._run)
+
+    def correct(self, id: str, label: str, *, annotator: str) -> None:
+        """Override an example's label (``"?"``: can't tell); earlier answers stay in the log but are ignored."""
+        label_actions.correct(self._run, id, label, annotator)
+
+    def withdraw(self, what: str) -> WithdrawnLabels:
+        """Withdraw the labels of an example, by its id, or of a file, by its name; they are kept in the log."""
+        return label_actions.withdraw(self._run, what)
+
+    def compare(self, *others: "Audit | str", metric: str = ACCURACY, level: float = 0.95) -> ModelComparison:
+        """Compare the model with others on the same pool, by the labels of this run.
+
+        Parameters
+        ----------
+        others : audits of the other models, or the URIs of their runs; they need no labels
+        metric : compare this one, such as "macro_f1", in place of the accuracy
+        level : confidence level at which all differences hold together
+        """
+        runs = [other._run if isinstance(other, Audit) else Run.open(other) for other in others]
+        return compare(self._run, *runs, metric=metric, level=level)
+
     def budget(self, until: str | float, *, by: str | None = None, level: float = 0.95) -> LabelBudget:
         """Predict how many labels an interval takes: 0.03, or "recall@defect ±0.03"; ``by`` as for :meth:`next`."""
         metric, half_width = read_goal(until)
@@ -208,9 +292,25 @@ class Audit:
         """
         return accuracy.estimate(self._run, level=level, partial=partial, assist=assist, metrics=metrics, by=by)
 
-    def report(self, out: str | None = None, *, level: float = 0.95) -> WrittenReport:
-        """Write the report next to the estimate, or to the folder ``out``."""
-        return make_report(self._run, out, level=level)[0]
+    def report(self, out: str | None = None, *, level: float = 0.95, goal: float | None = None) -> WrittenReport:
+        """Write the report next to the estimate, or to the folder ``out``.
+
+        ``goal`` is the least accuracy that the model must have; default: that of the spec.
+        """
+        return make_report(self._run, out, level=level, goal=goal)[0]
+
+
+def serve_page(run: Run) -> None:
+    """Open the labelling page of a run in a browser, until all labels are there."""
+    import webbrowser
+
+    from opacc_ray.labels.page.serve import serve
+
+    def announce(address: str) -> None:
+        print(f"label at {address}")
+        webbrowser.open(address)
+
+    serve(run, "127.0.0.1", 0, announce, until_done=True)
 
 
 def _rows_of(given: Any) -> list[dict[str, str | None]]:

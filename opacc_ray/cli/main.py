@@ -28,8 +28,8 @@ COMPLETION = "_OPACC_COMPLETE"
 
 EXIT_CODES = (
     "Exit codes: 0 done · 1 unexpected failure · 2 wrong usage, spec or parameter · 3 storage · 4 cluster · "
-    "5 pool, model or features · 6 labels · 7 waits for labels (submit) · 8 alert of a fleet · 9 alert not delivered · "
-    "130 interrupted, 143 ended by SIGTERM (rerun to resume) · 141 reader of the output is gone"
+    "5 pool, model or features · 6 labels · 7 waits for labels (audit, submit) · 8 alert of a fleet · "
+    "9 alert not delivered · 130 interrupted, 143 ended by SIGTERM (rerun to resume) · 141 reader of the output is gone"
 )
 
 RUN_NAMES = (
@@ -40,6 +40,7 @@ RUN_NAMES = (
 application = Group(
     "opacc",
     {
+        "A whole audit": [run_commands.audit],
         "An audit, step by step": [
             run_commands.check,
             run_commands.run_spec,

@@ -27,23 +27,71 @@ def _selecting() -> Progress:
 @click.option("--exit-file", metavar="URI", help="Write the exit status as JSON to URI, even if the spec is invalid.")
 def run_spec(spec: str, no_trial: bool, exit_file: str | None, **options: Any) -> cli.Answer:
     """Extract features, select examples. Idempotent: rerun to resume."""
+    from opacc_ray.cli import run_answers
+
+    with run_answers.exit_file(exit_file) as note:
+        run = _extracted(spec, trial=not no_trial, **options)
+        note(run)
+        cli.remember(run.uri)
+        return run_answers.drawn(run)
+
+
+@cli.command("audit")
+@click.argument("spec", metavar="SPEC.yaml|FILE.csv")
+@cli.table_options
+@click.option("--until", type=cli.GOAL, metavar='"[METRIC ]±W"', help="Draw and label rounds until the interval is ±W.")
+@cli.goal_parts_option
+@click.option("--annotator", metavar="NAME", help="Annotator (default: the page asks).")
+@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="Port; 0: any free one.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address of the labelling page.")
+@click.option("--no-browser", is_flag=True, help="Print addresses instead of opening a browser.")
+def audit(
+    spec: str,
+    until: tuple[str, float] | None,
+    by: str | None,
+    annotator: str | None,
+    port: int,
+    host: str,
+    no_browser: bool,
+    **options: Any,
+) -> cli.Answer:
+    """Do a whole audit: check, extract, draw, open the labelling page, go on to the goal, report.
+
+    Ctrl-C ends the labelling page; the same command goes on where it stopped.
+    """
+    from opacc_ray.audit import goals, guided
+    from opacc_ray.cli import guided_answers
+    from opacc_ray.report.run_report import make_report
+
+    if by is not None and until is None:
+        raise click.UsageError("--by is for --until; give both, or remove it")
+    run = _extracted(spec, trial=True, **options)
+    cli.remember(run.uri)
+    ask = guided_answers.asking(host, port, annotator, browser=not no_browser)
+    goal = (until[1], goals.read_target(until[0], by)) if until else ()
+    with _selecting() as selecting:
+        guided.label_until(run, ask, *goal, selecting=selecting)
+    written, report = make_report(run)
+    if not no_browser:
+        guided_answers.show(written.files[0])
+    return guided_answers.audited(run, written, report, quote(spec))
+
+
+def _extracted(spec: str, *, trial: bool, **options: Any) -> "Run":
+    """Return the run of a spec or a file of predictions, with its features and a first round."""
     from opacc_ray.audit import verbs
     from opacc_ray.audit.checks import check_pool
-    from opacc_ray.cli import run_answers
     from opacc_ray.cluster import local
     from opacc_ray.spec.predictions_table import is_table, load_spec_or_table, write_spec
 
-    with run_answers.exit_file(exit_file) as note, local.ahead():
+    with local.ahead():
         given = load_spec_or_table(spec, **options)
         if is_table(spec):
             check_pool(given)
             log.info("spec: %s", write_spec(given))
         verb = "read" if given.pool.holds_features else "extract"
         with Progress(verb, "shards") as extracting, _selecting() as selecting:
-            run = verbs.run(given, extracting, selecting, trial=not no_trial)
-        note(run)
-        cli.remember(run.uri)
-        return run_answers.drawn(run)
+            return verbs.run(given, extracting, selecting, trial=trial)
 
 
 @cli.command("check")

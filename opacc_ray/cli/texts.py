@@ -198,25 +198,27 @@ def status(document: RunStatus, *, with_page: bool) -> list[Line]:
     lines += [*facts(("track", document.track)), *_along(document)]
     for other in document.others:
         lines += [*facts(("track", other.track or "main")), *_along(other)]
-    if document.shards.done < document.shards.total:
-        return lines
     tracks: list[TrackStatus] = [document, *document.others]
+    if document.shards.done < document.shards.total or not any(item.rounds for item in tracks):
+        return [*lines, Fact(NEXT, "opacc run SPEC.yaml")]
     steps = [_step_of(document.run, item, with_page=with_page) for item in tracks if item.rounds]
-    if document.rounds and document.waits_for == "nothing":
-        steps.append(next_step("report", document.run, track=document.track))
+    steps.append(next_step("report", document.run, track=document.track))
     return [*lines, *[step for step in steps if step][:1]]
 
 
 def _step_of(run: str, document: TrackStatus, *, with_page: bool) -> Fact | None:
-    """Return the next command of a track; None if nothing is to do, or if no command helps."""
+    """Return the next command of a track; None if nothing is to do."""
     missing, labelled = (sum(getattr(item, name) for item in document.rounds) for name in ("missing", "labelled"))
+    if document.waits_for == "nothing":
+        return None
+    if document.waits_for == "nothing but `opacc estimate`":
+        return next_step("estimate", run, track=document.track)
     if missing and document.waits_for == counted(missing, "label"):
         step = ("label", run) if with_page and not labelled else ("labels import", run, "FILE")
         return next_step(*step, track=document.track)
     if not missing and not labelled:
         return next_step("next", run, track=document.track)
-    is_ready = document.waits_for == "nothing but `opacc estimate`"
-    return next_step("estimate", run, track=document.track) if is_ready else None
+    return next_step("labels list", run)  # labels in conflict, or lost
 
 
 def _along(document: TrackStatus) -> list[Line]:

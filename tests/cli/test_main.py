@@ -327,6 +327,7 @@ def _pairs(items: list[str]) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     "name",
     [
+        "audit",
         "check",
         "plan",
         "run",

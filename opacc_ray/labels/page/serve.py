@@ -4,6 +4,8 @@ import os
 import secrets
 import signal
 import socket
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -36,8 +38,11 @@ def serve(
     *,
     annotator: str | None = None,
     overlap: float | None = None,
+    until_done: bool = False,
 ) -> LabelSession:
     """Serve the page until SIGINT; ``announce`` is called with its URL once it can be opened. Port 0: any free one.
+
+    With ``until_done`` it ends once no answer is missing.
 
     Raises SpecError if packages are missing, the address cannot be used, or the token is too short; LabelError if the
     run has no selection, or the annotator's name is invalid; and DataError if the rows of the pool cannot be shown.
@@ -54,8 +59,11 @@ def serve(
     with _bound(host, port) as opened:
         shown = f"[{host}]" if ":" in host else host
         announce(f"http://{shown}:{opened.getsockname()[1]}/{token}/")
+        server = uvicorn.Server(uvicorn.Config(page, **SETTINGS))
+        if until_done:
+            threading.Thread(target=_end_when_done, args=(server, queue), daemon=True).start()
         try:
-            uvicorn.Server(uvicorn.Config(page, **SETTINGS)).run(sockets=[opened])
+            server.run(sockets=[opened])
         except KeyboardInterrupt as end:
             if signal.SIGTERM in end.args:  # SIGTERM has its own exit code
                 raise
@@ -63,6 +71,14 @@ def serve(
     return LabelSession(
         run=run.uri, saved=queue.saved, done=progress.done, total=progress.total, different=queue.num_different()
     )
+
+
+def _end_when_done(server: Any, queue: LabelQueue) -> None:
+    """End a server a moment after the last answer, so that the browser has shown it as saved."""
+    while (progress := queue.progress("")).done < progress.total:
+        time.sleep(0.5)
+    time.sleep(1)
+    server.should_exit = True
 
 
 def _token() -> str:

@@ -4,6 +4,7 @@ import http.client
 import io
 import json
 import os
+import queue
 import re
 import shutil
 import signal
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -26,6 +28,7 @@ from PIL import Image
 
 from opacc_ray.audit import verbs
 from opacc_ray.labels.labelled_rounds import read_rounds
+from opacc_ray.labels.page.serve import serve
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
@@ -308,3 +311,16 @@ def test_sigterm_ends_it_with_its_own_code(tmp_path: Path, serving: bool) -> Non
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=30)
     assert process.returncode == 143
+
+
+def test_a_page_until_all_is_labelled_ends_by_itself(tmp_path: Path) -> None:
+    run, addresses = run_to_label(str(tmp_path), 3, CLASSES), queue.Queue[str]()
+    with ThreadPoolExecutor(1) as thread:
+        session = thread.submit(serve, run, "127.0.0.1", 0, addresses.put, until_done=True)
+        site = Site(run, addresses.get(timeout=60))
+        for number in range(3):
+            assert not session.done()
+            assert site.post("answer", annotator="ann", number=number, label=CLASSES[0])[0] == 200
+        done = session.result(timeout=60)
+    assert (done.saved, done.done, done.total) == (3, 3, 3)
+    assert read_rounds(run)[0].missing == ()

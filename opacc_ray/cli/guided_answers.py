@@ -1,0 +1,61 @@
+"""`opacc audit`: the labelling page that it opens, and what it answers at the end."""
+
+import logging
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from opacc_ray.audit.guided import missing_labels
+from opacc_ray.audit.next_step import labelling_command
+from opacc_ray.cli.command import Answer
+from opacc_ray.cli.run_answers import has_page
+from opacc_ray.cli.terminal import NEXT
+from opacc_ray.errors import LabelsAwaited, counted
+from opacc_ray.report import sentences
+from opacc_ray.report.facts import Fact, facts
+from opacc_ray.report.report_documents import RunReport, WrittenReport
+from opacc_ray.runs.run import Run
+
+log = logging.getLogger(__name__)
+
+
+def asking(host: str, port: int, annotator: str | None, *, browser: bool) -> Callable[[Run], object]:
+    """Return the function that serves the labelling page of a run until all its labels are there, or Ctrl-C."""
+
+    def announce(address: str) -> None:
+        click.echo(f"label at   {address}\nend with   Ctrl-C; answers are saved at once", err=True)
+        if browser:
+            show(address)
+
+    def ask(run: Run) -> object:
+        if not has_page(run):
+            log.info("the pool holds no example that the labelling page can show")
+            return None
+        from opacc_ray.labels.page.serve import serve
+
+        return serve(run, host, port, announce, annotator=annotator, until_done=True)
+
+    return ask
+
+
+def show(address: str) -> None:
+    """Open a page in the browser of this machine, if it has one; a path of a local file is opened as such."""
+    if "://" not in address:
+        address = Path(address).resolve().as_uri()
+    if address.startswith(("http://", "file://")):
+        webbrowser.open(address)
+
+
+def audited(run: Run, written: WrittenReport, report: RunReport, spec: str) -> Answer:
+    """Return the result of an audit and its report; labels that are missing end it with the code of waiting."""
+    heading, detail = sentences.verdict(report)
+    lines = facts(("verdict", f"{heading}: {detail}" if heading else None))
+    lines += facts(("answer", written.answer), ("run", run.uri), ("report", written.files[0]))
+    missing = missing_labels(run)
+    if missing:
+        waits = LabelsAwaited(f"{run.name} waits for {counted(missing, 'label')}; then run the same command again")
+        command = f"opacc audit {spec}" if has_page(run) else labelling_command(run)
+        return Answer(written, [*lines, Fact(NEXT, command)], waits)
+    return Answer(written, [*lines, *([Fact(NEXT, report.next.command)] if report.next else [])])

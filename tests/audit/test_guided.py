@@ -1,0 +1,160 @@
+"""One guided path: label what is missing, go on to the goal, report; interrupted, it goes on."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from reported_run import label, write_run
+
+from opacc_ray import Audit
+from opacc_ray.audit import verbs
+from opacc_ray.audit.guided import label_until, missing_labels
+from opacc_ray.cli.main import main
+from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.report.report_documents import RunReport
+from opacc_ray.runs.run import Run
+
+N = 400
+RNG = np.random.default_rng(5)
+SURE = RNG.uniform(0.5, 1, N).round(4)
+RIGHT = RNG.random(N) < SURE
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Predictions of two classes with a confidence; the example ``e7`` is right if RIGHT[7]."""
+    path = tmp_path / "answers.csv"
+    rows = [f"e{i},{'yes' if i % 2 else 'no'},{SURE[i]}" for i in range(N)]
+    path.write_text("id,prediction,confidence\n" + "\n".join(rows) + "\n")
+    return path
+
+
+def truth(id: str) -> str:
+    i = int(id[1:])
+    return "yes" if (i % 2 == 1) == RIGHT[i] else "no"
+
+
+def spec_of(table: Path) -> dict[str, Any]:
+    columns = {"id": "id", "prediction": "prediction", "confidence": "confidence"}
+    return {
+        "name": "guided",
+        "pool": {"uri": str(table), "format": "features", "columns": columns},
+        "model": {"classes": ["no", "yes"]},
+        "sample": {"method": "neyman", "budget": 30},
+        "goal": "60 %",
+        "output": str(table.parent / "audits"),
+    }
+
+
+def test_it_draws_and_asks_until_the_goal_is_reached(tmp_path: Path) -> None:
+    run, asked = write_run(tmp_path), list[int]()
+    verbs.select(run, "srs", 30, {})
+
+    def ask(waiting: Run) -> None:
+        asked.append(missing_labels(waiting))
+        label(waiting, [id for number in waiting.rounds() for id in waiting.read_selection(number).ids])
+
+    goal = label_until(run, ask, 0.06)
+    assert goal is not None
+    assert goal.reached
+    assert asked[0] == 30
+    assert len(asked) == len(run.rounds()) > 1
+    assert sum(asked) == goal.looks[-1].labels
+    assert (goal.high - goal.low) / 2 <= 0.06
+    assert label_until(run, ask, 0.06) == goal  # nothing is asked again
+    assert len(asked) == len(run.rounds())
+
+
+def test_whoever_stops_labelling_goes_on_later(tmp_path: Path) -> None:
+    run = write_run(tmp_path)
+    ids = verbs.select(run, "srs", 30, {}).ids
+    assert label_until(run, lambda waiting: label(waiting, ids[:10]), 0.2) is None
+    assert missing_labels(run) == 20
+    assert label_until(run, lambda waiting: label(waiting, ids)) is None  # no goal: one round
+    assert (missing_labels(run), run.rounds()) == (0, [1])
+
+
+def test_from_python_it_is_one_call(table: Path) -> None:
+    asked: list[int] = []
+
+    def people(needed: list[Any]) -> Mapping[str, str]:
+        asked.append(len(needed))
+        return {item.id: truth(item.id) for item in needed}
+
+    audit = Audit.run(spec_of(table), labels=people, until=0.05)
+    assert len(asked) == len(audit.selections()) > 1
+    stated = audit.estimate()
+    assert stated.goal == 0.05
+    assert stated.low <= RIGHT.mean() <= stated.high
+    report = RunReport.from_bytes((Path(audit.uri) / "report.json").read_bytes(), "report.json")
+    assert report.verdict is not None
+    assert report.verdict.met
+    assert Audit.run(spec_of(table), labels=people, until=0.05).uri == audit.uri
+    assert len(asked) == len(audit.selections())  # nobody is asked again
+
+
+def test_an_audit_in_python_corrects_withdraws_closes_and_compares(table: Path, tmp_path: Path) -> None:
+    audit = Audit.run(spec_of(table), labels=lambda needed: {item.id: truth(item.id) for item in needed[:-3]})
+    assert len(audit.labels_needed()) == 3
+    audit.close()
+    assert audit.labels_needed() == []
+    before = audit.estimate(partial=True)
+    first = audit.selections()[0].ids[0]
+    audit.correct(first, "no" if truth(first) == "yes" else "yes", annotator="boss")
+    assert audit.estimate(partial=True).value != before.value
+    other = spec_of(table)
+    flipped = tmp_path / "other.csv"
+    flipped.write_text(
+        table.read_text().replace(",yes,", ",maybe,").replace(",no,", ",yes,").replace(",maybe,", ",no,")
+    )
+    second = Audit.run(other | {"name": "flipped", "pool": other["pool"] | {"uri": str(flipped)}}, labels=lambda _: {})
+    assert audit.compare(second).difference.low > 0
+    with pytest.raises(SpecError):
+        audit.compare(second, metric="no_such_metric")
+    audit.withdraw(first)
+    assert [item.id for item in audit.labels_needed()] == [first]
+
+
+def test_labels_that_nobody_gives_are_no_goal(table: Path) -> None:
+    with pytest.raises(LabelError):
+        Audit.run(spec_of(table), labels=lambda needed: {item.id: "?" for item in needed}, until=0.05)
+
+
+def test_the_command_waits_for_labels_and_goes_on(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = table.parent / "audits"
+    command = ["audit", str(table), "--budget", "40", "--output", str(output), "--no-browser"]
+    assert main(command) == 7
+    out, err = capsys.readouterr()
+    run = re.search(r"^run +(\S+)$", out, re.MULTILINE)
+    assert run is not None
+    assert out.splitlines()[-1] == f"next: opacc labels import {run[1]} FILE"
+    assert "waits for 40 labels; then run the same command again" in err
+    ids = Run.open(run[1]).read_selection(1).ids
+    (table.parent / "back.csv").write_text("id,label\n" + "".join(f"{id},{truth(id)}\n" for id in ids))
+    assert main(["labels", "import", run[1], str(table.parent / "back.csv")]) == 0
+    capsys.readouterr()
+    assert main(command) == 0
+    out, _ = capsys.readouterr()
+    assert re.search(r"^answer +The model is right on about", out, re.MULTILINE)
+    assert out.splitlines()[-1].startswith("next: opacc report ")
+    assert (Path(run[1]) / "report.html").exists()
+
+
+def test_status_ends_with_the_command_to_type(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = write_run(tmp_path)
+
+    def last_line() -> str:
+        capsys.readouterr()
+        assert main(["status", run.uri]) == 0
+        return capsys.readouterr().out.splitlines()[-1]
+
+    assert last_line() == "next: opacc run SPEC.yaml"
+    ids = verbs.select(run, "srs", 30, {}).ids
+    assert last_line() == f"next: opacc label {run.uri}"
+    label(run, ids)
+    assert last_line() == f"next: opacc estimate {run.uri}"
+    assert main(["estimate", run.uri]) == 0
+    assert last_line() == f"next: opacc report {run.uri}"
