@@ -85,7 +85,8 @@ class Audit:
         ----------
         spec : path of a spec, or its content
         labels : called with the examples that need a label; returns what :meth:`add_labels` takes, of some or
-            all; nothing, to stop. Default: open the labelling page in a browser, until all labels are there or the call is interrupted
+            all; nothing, to stop. Default: open the labelling page in a browser, until all labels are there, or the
+            call is interrupted
         until, by : goal, as for :meth:`next`; default: only the round that the spec asks for
 
         Raises
