@@ -96,7 +96,7 @@ def served(uri: str, *options: str, token: str | None = None) -> Iterator[str]:
 
 
 @contextmanager
-def served_here(run: Run, overlap: float | None = None, token: str | None = None) -> Iterator[str]:
+def served_here(run: Run | str, overlap: float | None = None, token: str | None = None) -> Iterator[str]:
     """The address of the same page, served by a thread: the command takes a second of CPU to start."""
     servers: list[uvicorn.Server] = []
     faults: list[str] = []

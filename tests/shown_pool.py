@@ -10,6 +10,8 @@ from PIL import Image
 from tables import parquet
 
 from opacc_ray.audit import verbs
+from opacc_ray.labels.page.desk import Desk
+from opacc_ray.labels.page.web_app import Access, WebApp
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
@@ -64,6 +66,13 @@ def text_run(home: Path, show: list[str], **sections: Any) -> Run:
     return verbs.run(spec_of(home, show, **sections))
 
 
+def served_app(run: Run) -> WebApp:
+    """The page of a run for ann, with the token tttttttttttttttttttt."""
+    desk = Desk(run)
+    desk.prepare()
+    return WebApp(lambda: [desk], Access("t" * 20, annotator="ann"))
+
+
 def png(value: int) -> bytes:
     sink = io.BytesIO()
     Image.new("L", (30, 20), value).save(sink, "PNG")
@@ -89,7 +98,7 @@ def answers(num: int = 400) -> tuple[pa.Table, np.ndarray]:
     return table, right
 
 
-def graded_run(home: Path, grades: Any, budget: int = 40) -> Run:
+def graded_run(home: Path, grades: Any, budget: int = 40, **sections: Any) -> Run:
     """A run over the answers, to be graded."""
     open_store(str(home / "pool")).write("answers.parquet", parquet(answers()[0]))
     columns: dict[str, Any] = {"id": "id", "answer": "reply", "confidence": "sure"}
@@ -103,4 +112,4 @@ def graded_run(home: Path, grades: Any, budget: int = 40) -> Run:
         "manifest": {"show": ["question"]},
         "output": str(home / "out"),
     }
-    return verbs.run(parse_spec(content, "answers.yaml"))
+    return verbs.run(parse_spec(content | sections, "answers.yaml"))

@@ -48,7 +48,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: ZipFile) -> None:
     held = {name for name in wheel.namelist() if ".dist-info/" not in name}
     modules = {str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*.py")}
     templates = {str(path.relative_to(ROOT)) for path in PACKAGE.glob("*/templates/*")}
-    page = {f"opacc_ray/labels/page/page.{kind}" for kind in ("html", "css", "js")}
+    names = ("page.html", "page.css", "page.js", "inbox.html", "inbox.js")
+    page = {f"opacc_ray/labels/page/{name}" for name in names}
     data = {str(path.relative_to(ROOT)) for path in PACKAGE.glob("demo/*.npz")}
     assert templates
     assert held == modules | templates | page | {"opacc_ray/py.typed"} | data

@@ -74,5 +74,8 @@ def _labels(action: LabelAction) -> str:
         return f"label of {ids} corrected{by}"
     if action.action == "withdraw":
         return f"labels of {action.file or ids} withdrawn"
-    rules = action.model_dump(include={"conflict", "score", "overlap", "numbers_are_classes"}, exclude_none=True)
-    return "rule of labels set: " + ", ".join(f"{name} {value}" for name, value in rules.items())
+    rules = action.model_dump(
+        include={"conflict", "score", "overlap", "numbers_are_classes", "show"}, exclude_none=True
+    )
+    texts = [f"{name} {value}" for name, value in rules.items()] + ["guidance"] * (action.guidance is not None)
+    return f"rule of labels set: {', '.join(texts)}"

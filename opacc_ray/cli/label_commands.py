@@ -5,7 +5,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opacc_ray.cli.command import RULE, TOOL, Answer, Group, command, on_run, out_option, run_argument, track_option
+from opacc_ray.cli.command import (
+    RULE,
+    RUN,
+    TOOL,
+    Answer,
+    Group,
+    command,
+    on_run,
+    out_option,
+    run_argument,
+    track_option,
+)
 from opacc_ray.errors import LabelError
 
 if TYPE_CHECKING:
@@ -58,7 +69,7 @@ def manifest(
 
 
 @command("label")
-@on_run
+@click.argument("uri", metavar="RUN|OUTPUT", type=RUN)
 @track_option
 @click.option("--annotator", metavar="NAME", help="Annotator (default: the page asks).")
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="Port; 0: any free one.")
@@ -68,16 +79,34 @@ def manifest(
     show_default=True,
     help="Address; another one lets other machines in (docs/labelling.md).",
 )
+@click.option("--people", metavar="NAMES", default="", help="People who get an address each, such as ann,bob.")
+@click.option("--user-header", metavar="NAME", help="Header in which a proxy names who signed in.")
 @overlap_option
-def label(run: "Run", port: int, host: str, **options: Any) -> Answer:
-    """Label on a web page, until Ctrl-C; answers are saved at once."""
+def label(uri: str, track: str | None, port: int, host: str, people: str, **options: Any) -> Answer:
+    """Label on a web page, until Ctrl-C; answers are saved at once.
+
+    Of an OUTPUT, all runs that wait for labels are served, with an inbox and the team.
+    """
     from opacc_ray.cli import label_texts
-    from opacc_ray.labels.page.serve import serve
+    from opacc_ray.labels.page.serve import holds_runs, serve
+    from opacc_ray.runs.run import Run
+
+    is_output = track is None and holds_runs(uri)
 
     def announce(address: str) -> None:
-        click.echo(f"label at   {address}\nend with   Ctrl-C; anyone with this address can label", err=True)
+        who = "it shows the team, so keep it to yourself" if people else "anyone with this address can label"
+        plain = "; it is not encrypted, so use it in a trusted network alone" if host in ("0.0.0.0", "::") else ""
+        click.echo(f"label at   {address}\nend with   Ctrl-C; {who}{plain}", err=True)
 
-    session = serve(run, host, port, announce, **options)
+    def on_person(name: str, address: str) -> None:
+        click.echo(f"{name:<10} {address}", err=True)
+
+    def on_done(desk: Any) -> None:
+        click.echo(f"done       {desk.name}: all examples are answered; next: opacc estimate {desk.run.uri}", err=True)
+
+    names = [name.strip() for name in people.split(",") if name.strip()]
+    options |= {"people": names, "on_person": on_person, "on_done": on_done}
+    session = serve(uri if is_output else Run.open(uri, track), host, port, announce, **options)
     return Answer(session, label_texts.session(session))
 
 

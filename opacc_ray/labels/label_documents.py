@@ -8,7 +8,7 @@ from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.labels.label_rows import FormatName, Way
 from opacc_ray.runs.estimate_documents import ChangedObjects, RoundCounts
 from opacc_ray.runs.run_documents import UnusedRows
-from opacc_ray.spec import ConflictRule, ScoreSpec
+from opacc_ray.spec import ConflictRule, Guidance, ScoreSpec
 
 AnswerState = Literal["counts", "in conflict", "overruled", "withdrawn", "no label"]
 
@@ -55,6 +55,9 @@ class LabelAction(Document):
     )
     show: list[str] | None = Field(
         default=None, description="columns of rows that annotators see from then on; null: unchanged"
+    )
+    guidance: Guidance | None = Field(
+        default=None, description="what annotators are asked and told from then on; null: unchanged"
     )
     overruled: list[Overruling] = Field(default=[], description="labels overruled by it or in it, the first hundred")
     num_overruled: int = Field(default=0, ge=0, description="number of labels overruled by it or in it")

@@ -25,7 +25,7 @@ from opacc_ray.labels.label_rows import FormatName, Label, LabelFile, name_by_nu
 from opacc_ray.runs.commit_log import Commit, Happening
 from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.run import TRACKS, Run, name_of_labels
-from opacc_ray.spec import ConflictRule, ScoreSpec, Spec
+from opacc_ray.spec import ConflictRule, Guidance, ScoreSpec, Spec
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,7 @@ class LabelLog:
     overlap: float = 0.0  # share of the examples that two annotators label
     numbers_are_classes: bool = False  # whether numbers in the next file are indexes of classes that have names
     show: Sequence[str] = ()  # columns of rows that annotators see
+    guidance: Guidance = field(default_factory=Guidance)  # what annotators are asked and told
     lost: Mapping[str, str] = field(default_factory=dict)  # by the key of each file that is missing, an error message
 
     def labels(self) -> Iterator[Label]:
@@ -152,6 +153,7 @@ def read_log(run: Run) -> LabelLog:
         overlap=_last_set("overlap", actions, stated.overlap),
         numbers_are_classes=_last_set("numbers_are_classes", by_spec, stated.numbers_are_classes),
         show=_last_set("show", by_spec, run.spec.manifest.show),
+        guidance=_last_set("guidance", by_spec, stated.guidance),
         lost={
             key: f"{run.store.uri_of(key)} is lost, with {_content_of(action)}; restore it or import it again, or "
             f"`opacc labels withdraw {run.uri} {action.file}` to go on without it"
@@ -288,4 +290,4 @@ def _rules_of(spec: Spec) -> dict[str, Any]:
     """Return the label rules of a spec, by the names that they have in actions."""
     names = ("conflict", "overlap", "numbers_are_classes")
     rules = {name: getattr(spec.labels, name) for name in names}
-    return rules | {"score": stated_score(spec), "show": spec.manifest.show}
+    return rules | {"score": stated_score(spec), "show": spec.manifest.show, "guidance": spec.labels.guidance}

@@ -4,12 +4,12 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from opacc_ray.documents import Section
-from opacc_ray.errors import SpecError
+from opacc_ray.errors import SpecError, shortened
 from opacc_ray.lake.formats import FEATURE_COLUMNS, find_format
 from opacc_ray.samplers import find_method, parse_parameters
 from opacc_ray.spec.model_spec import (
@@ -143,8 +143,45 @@ class ManifestSpec(Section):
     )
 
 
-class LabelsSpec(Section):
+class ClassGuide(Section):
+    """What annotators are told about a class."""
+
+    text: str | None = Field(default=None, description="a sentence")
+    pictures: list[str] = Field(default=[], description="URIs of images that are examples of it")
+
+
+def _class_guides(value: Any) -> Any:
+    items = value.items() if isinstance(value, dict) else ()
+    return {str(name): {"text": own} if isinstance(own, str) else own for name, own in items} if items else value
+
+
+class Guidance(Section):
+    """What annotators are asked and told."""
+
+    question: str | None = Field(default=None, max_length=300, description="question to annotators, above each example")
+    guide: str | None = Field(default=None, description="instructions for annotators, in Markdown")
+    describe: Annotated[dict[str, ClassGuide], BeforeValidator(_class_guides)] = Field(
+        default={}, description="class or grade: a sentence, or {text: …, pictures: [URI, ...]}"
+    )
+    unit: str | None = Field(default=None, max_length=30, description="unit of numbers, such as years")
+    range: tuple[float, float] | None = Field(
+        default=None, description="usual numbers, lowest and highest: the page asks before it saves others"
+    )
+
+    @model_validator(mode="after")
+    def _has_a_range(self) -> Self:
+        if self.range and not self.range[0] < self.range[1]:
+            raise ValueError(f"range: {list(self.range)} is empty; give the lowest number and the highest")
+        return self
+
+
+class LabelsSpec(Guidance):
     """Rules for returned labels; `opacc labels rule` changes them for an existing run."""
+
+    @property
+    def guidance(self) -> Guidance:
+        """What annotators are asked and told."""
+        return Guidance(**{name: getattr(self, name) for name in Guidance.model_fields})
 
     conflict: ConflictRule = Field(
         default="error",
@@ -333,8 +370,19 @@ class Spec(Section):
             key = f"pool.columns.{unused}" if unused else "sample.models" if self.sample.models else "reference.labels"
             raise SpecError(f"{key} is not supported for task: grade, whose labels judge this answer alone; remove it")
 
+    def _check_guidance(self) -> None:
+        labels, model = self.labels, self.model
+        known = model.classes or list(model.outcomes or ())
+        unknown = next((name for name in labels.describe if name not in known), None)
+        if unknown is not None and known:
+            raise SpecError(f"labels.describe names {unknown!r}, which is none of {shortened(', '.join(known), 200)}")
+        if (labels.unit or labels.range) and not model.reads_numbers:
+            key = "unit" if labels.unit else "range"
+            raise SpecError(f"labels.{key} is only supported for labels that are numbers; remove it")
+
     def _check_task(self) -> None:
         self._check_grades()
+        self._check_guidance()
         if not self.is_regression and self.score != ScoreSpec():
             raise SpecError("score is only supported for regressions, and model.task is classification; remove it")
         digits = next((name for name in self.model.classes or () if name.strip().isdecimal()), None)

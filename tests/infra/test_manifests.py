@@ -20,7 +20,7 @@ from opacc_ray.fleet.fleet_spec import parse_fleet
 from opacc_ray.spec import parse_spec
 
 FILES = ["vms.yaml", *(str(path.relative_to(INFRA)) for path in sorted(INFRA.glob("kubernetes/*/*.yaml")))]
-BASE, RAY = "kubernetes/base", "kubernetes/ray"
+BASE, RAY, LABEL = "kubernetes/base", "kubernetes/ray", "kubernetes/label"
 
 # What KubeRay v1.7.0 takes, as far as these files have use for it: the keys of ray-operator/config/crd/bases/
 # ray.io_rayjobs.yaml and ray.io_raycronjobs.yaml, and what controllers/ray/utils/validation.go asks of their values.
@@ -74,6 +74,7 @@ def pods() -> list[dict[str, Any]]:
         *(group["template"]["spec"] for group in groups),
         *(item["spec"]["jobTemplate"]["spec"]["template"]["spec"] for item in schedules()),
         documents(f"{BASE}/metrics.yaml")[0]["spec"]["template"]["spec"],
+        documents(f"{LABEL}/page.yaml")[0]["spec"]["template"]["spec"],
     ]
 
 
@@ -88,7 +89,7 @@ def test_cluster_of_machines_fits_rays_schema() -> None:
     assert cluster["head_node_type"] in cluster["available_node_types"]
 
 
-@pytest.mark.parametrize("name", [f"{RAY}/cronjob", f"{BASE}/fleet", f"{BASE}/account", f"{BASE}/metrics"])
+@pytest.mark.parametrize("name", [f"{RAY}/cronjob", f"{BASE}/fleet", f"{BASE}/account", f"{BASE}/metrics", f"{LABEL}/page"])
 def test_objects_of_kubernetes_fit_its_schemas(name: str) -> None:
     for item in documents(f"{name}.yaml"):
         if "monitoring.coreos.com" not in item["apiVersion"]:
@@ -181,14 +182,30 @@ def calls(name: str, program: str) -> list[list[str]]:
     return commands([*documents(name), comments(name)], program)
 
 
+def test_nobody_gets_past_the_proxy_of_the_page() -> None:
+    pod, service, ingress = documents(f"{LABEL}/page.yaml")
+    page, proxy = pod["spec"]["template"]["spec"]["containers"]
+    assert "--host" not in page["args"][0]  # it listens to its pod alone
+    assert "ports" not in page
+    assert "--upstream=http://127.0.0.1:8765/" in proxy["args"]
+    assert "--pass-user-headers=true" in proxy["args"]  # X-Forwarded-Email, which the client cannot set
+    assert "--user-header X-Forwarded-Email" in page["args"][0]
+    [path] = ingress["spec"]["rules"][0]["http"]["paths"]
+    assert path["backend"]["service"]["name"] == service["metadata"]["name"]
+    assert service["spec"]["ports"][0]["targetPort"] == proxy["ports"][0]["name"]
+    assert service["spec"]["selector"] == pod["spec"]["template"]["metadata"]["labels"]
+    assert pod["spec"]["replicas"] == 1
+
+
 def test_commands_were_found() -> None:
     found = [call for name in FILES for call in calls(name, "opacc|ray")]
-    assert {call[0] for call in found} >= {"run", "submit", "fleet", "start", "up", "dashboard", "get-auth-token"}
+    assert {call[0] for call in found} >= {"run", "submit", "fleet", "label", "start", "up", "dashboard", "get-auth-token"}
 
 
 def test_spec_and_image_are_current() -> None:
     assert parse_spec(documents(f"{RAY}/spec.yaml")[0], "spec").name == "digits-weekly"
     assert parse_fleet(documents(f"{BASE}/digits-fleet.yaml")[0], "fleet").spec.name == "digits"
-    assert {container["image"] for spec in pods() for container in spec["containers"]} == {"opacc"}
+    images = {item["image"] for spec in pods() for item in spec["containers"] if item["name"] != "sign-in"}
+    assert images == {"opacc"}
     versions = (INFRA / "constraints.txt").read_text()
     assert f"ray=={ray_job()['rayClusterSpec']['rayVersion']}" in versions.splitlines()

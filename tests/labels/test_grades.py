@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from shown_pool import answers, graded_run
+from shown_pool import answers, graded_run, served_app
 from starlette.testclient import TestClient
 
 from opacc_ray.audit.accuracy import estimate
@@ -19,8 +19,6 @@ from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.labels.label_rows import as_shown, grade_of, is_swapped
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.labels.labelling_tasks import Wanted, write_tasks
-from opacc_ray.labels.page.label_queue import LabelQueue
-from opacc_ray.labels.page.web_app import WebApp
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.report.run_report import make_report
 from opacc_ray.runs.run import Run
@@ -144,8 +142,7 @@ def test_a_preference_is_blind_and_covers_the_truth(tmp_path: Path) -> None:
 
 def test_the_page_shows_the_answer_and_speaks_of_a_and_b(tmp_path: Path) -> None:
     run = graded_run(tmp_path, "preference", 12)
-    queue = LabelQueue(run)
-    client = TestClient(WebApp(run, queue, "t" * 20, "ann"), base_url="http://test/" + "t" * 20)
+    client = TestClient(served_app(run), base_url="http://test/" + "t" * 20)
     setup = client.get("setup").json()
     assert setup["classes"] == ["A", "tie", "B"]
     assert setup["long"] == ["answer A", "answer B"]

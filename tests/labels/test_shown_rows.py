@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pyarrow as pa
 import pytest
-from shown_pool import CLASSES, EVIL, png, spec_of, table, text_run, truth_of
+from shown_pool import CLASSES, EVIL, png, served_app, spec_of, table, text_run, truth_of
 from starlette.testclient import TestClient
 from tables import parquet
 
@@ -22,8 +22,6 @@ from opacc_ray.labels.example_files import ExampleFiles, has_pictures
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.labelling_tasks import Wanted, rows_to_show, write_tasks
-from opacc_ray.labels.page.label_queue import LabelQueue
-from opacc_ray.labels.page.web_app import WebApp
 from opacc_ray.labels.shown_rows import _texts, long_columns
 from opacc_ray.lake.store_uris import open_store
 
@@ -115,7 +113,7 @@ def test_ground_truth_gets_texts_and_cvat_refuses_them(tmp_path: Path) -> None:
 
 def test_the_page_gets_the_shown_columns_alone(tmp_path: Path) -> None:
     run = text_run(tmp_path, SHOW)
-    client = TestClient(WebApp(run, LabelQueue(run), "t" * 20, "ann"), base_url="http://test/" + "t" * 20)
+    client = TestClient(served_app(run), base_url="http://test/" + "t" * 20)
     assert client.get("setup").json()["long"] == ["text"]
     assert client.get("setup").json()["pictures"] is False
     state = client.post("next", json={}).json()
@@ -127,7 +125,7 @@ def test_without_columns_and_pictures_nothing_is_served_or_written(tmp_path: Pat
     run = text_run(tmp_path, [])
     assert list(cells(run.store.read("rounds/1/manifest.csv"))[0]) == ["id", "uri", "run", "round", "order", "label"]
     with pytest.raises(SpecError, match=r"annotators would see nothing: .* write manifest: \{show: \[COLUMN"):
-        WebApp(run, LabelQueue(run), "t" * 20)
+        served_app(run)
     with pytest.raises(SpecError, match="annotators would see nothing"):
         write_tasks(run, Wanted("label-studio", str(tmp_path / "ls")))
     write_tasks(run, Wanted("csv", str(tmp_path / "csv")))  # whoever gets ids may look them up

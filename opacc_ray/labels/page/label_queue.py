@@ -31,6 +31,7 @@ from opacc_ray.runs.run import Run, name_of_labels
 
 SOURCE = "opacc label"  # name of the page's files in the log
 RESERVED, LOOK = 900.0, 3.0  # seconds for which an example is reserved, and between looks at the run
+LAST = 10  # answers of an annotator that are listed
 FAR = 100  # factor over all predictions and labels above which a number must be confirmed
 
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
@@ -102,7 +103,8 @@ class LabelQueue:
         self._needed = [(id in needed) + (id in twice) for id in self.ids]  # answers
         self._given: list[dict[str, Given]] = [{} for _ in self.ids]
         self._settled: set[int] = set()
-        self._history: dict[str, list[tuple[int, str]]] = {}
+        self._history: dict[str, list[tuple[int, Given]]] = {}
+        self._guidance = log.guidance
         self._last = now_after(log)
         self._known = len(self._run.commits)
         self._looked = self._clock()
@@ -118,7 +120,7 @@ class LabelQueue:
                 if file.is_correction:
                     self._settled.add(number)
                 if file.source == SOURCE:
-                    self._history.setdefault(who, []).append((number, file.name))
+                    self._history.setdefault(who, []).append((number, Given(label, file.name)))
 
     def _largest_expected(self, score: Score) -> float:
         """Return the largest magnitude of predictions, and of errors that the score distinguishes."""
@@ -186,7 +188,7 @@ class LabelQueue:
             self._ask(own, as_shown(own.label, self._model, id) if own else None, label, text, over, sure)
             kept = Given(label, self._write(annotator, id, label))
             given[annotator] = kept
-            self._history.setdefault(annotator, []).append((number, kept.file))
+            self._history.setdefault(annotator, []).append((number, kept))
             self._reserved.pop(annotator, None)
             self.saved += 1
             return kept
@@ -211,13 +213,17 @@ class LabelQueue:
         if own is not None and own.file != over:
             answer = "can’t tell" if before is None else before
             raise UnsureError(f"You already answered this example on another page: {answer}.", over=own.file)
-        if not self._is_regression or label is None or text is None or text == sure:
+        if not self._model.reads_numbers or label is None or text is None or text == sure:
             return
+        low, high = self._guidance.range or (-math.inf, math.inf)
+        if not low <= float(label) <= high:
+            unit = f" {self._guidance.unit}" if self._guidance.unit else ""
+            raise UnsureError(f"{text} is outside {low:g} to {high:g}{unit}, which is usual here.", sure=text)
         if THOUSANDS.fullmatch(text):
             raise UnsureError(f"{text} means {label}: the comma is a decimal point here.", sure=text)
         known = (float(given.label) for answers in self._given for given in answers.values() if given.label is not None)
         largest = max([self._largest, *(abs(value) for value in known if math.isfinite(value))])
-        if abs(float(label)) > FAR * largest:
+        if self._is_regression and abs(float(label)) > FAR * largest:
             raise UnsureError(f"{text} is over {FAR} times larger than expected here.", sure=text)
 
     def _write(self, annotator: str, id: str, label: str | None) -> str:
@@ -250,19 +256,40 @@ class LabelQueue:
         self._known += 1
         return name
 
+    def last(self, annotator: str) -> list[tuple[int, Given]]:
+        """Return an annotator's last `LAST` answers on the page that count, newest first, by number."""
+        with self._lock:
+            found: dict[int, Given] = {}
+            for number, _ in reversed(self._history.get(annotator, [])):
+                given = self._given[number].get(annotator)
+                if given is not None and number not in found and len(found) < LAST:
+                    found[number] = given
+            return list(found.items())
+
+    def given(self, annotator: str, number: int) -> Given | None:
+        """Return an annotator's answer to an example; None without one."""
+        with self._lock:
+            return self._given[number].get(annotator)
+
     def undo(self, annotator: str) -> tuple[int, Given] | None:
-        """Withdraw an annotator's last answer on this page, and reserve its example; None if there is none."""
+        """Withdraw an annotator's last answer on this page, and reserve its example; None if there is none.
+
+        An earlier answer that it had corrected counts again.
+        """
         with self._lock:
             history = self._history.get(annotator, [])
             while history:
-                number, file = history[-1]
+                number, last = history[-1]
                 given = self._given[number].get(annotator)
-                if given is None or given.file != file:  # answered again, or withdrawn by somebody
+                if given is None or given.file != last.file:  # answered again, or withdrawn by somebody
                     history.pop()
                     continue
-                self._withdraw(file)
+                self._withdraw(last.file)
                 history.pop()
                 del self._given[number][annotator]
+                before = [own for at, own in history if at == number]
+                if before:
+                    self._given[number][annotator] = before[-1]
                 self._reserved[annotator] = (number, self._clock() + RESERVED)
                 return number, given
             return None

@@ -2,11 +2,12 @@
 // Labelling page: one example at a time. Every answer is sent at once, and the reply that it is saved has the next example.
 
 const $ = (id) => document.getElementById(id);
-const SHOWN = 9; // buttons for classes, each with a key; with more classes there is a search field
-const SOME = 50; // with at most so many classes, the first ones are offered before anything is typed
+const SHOWN = 9; // classes with a key; with more classes there is a search field
+const LISTED = 300; // classes in the list at a time
+const NEAREST = 5; // suggestions where no class matches
 
 const state = {
-  task: "classification", classes: null, annotator: null,
+  classes: null, numbers: false, pictures: true, long: new Set(), about: {}, annotator: null,
   number: null,      // number of the current example
   seen: false,       // whether its picture is visible: an example cannot be answered unseen
   busy: false,       // whether a request is running
@@ -15,6 +16,7 @@ const state = {
   recent: [],        // last answered classes
   keys: new Map(),   // key → class
   asked: null,       // answer to confirm
+  mine: null,        // my answer to this example that would be corrected, with its version
 };
 
 // -- the server --------------------------------------------------------------------------------------------
@@ -39,7 +41,10 @@ async function send(what, body) {
   try {
     const next = await ask(what, body);
     if (next.ask) question(next, body);
-    else show(next, body.label);
+    else {
+      show(next, body.label);
+      if (next.saved) tabs?.postMessage({ ...self, saved: body.number });
+    }
   } catch (error) {
     const offline = error instanceof TypeError;
     showMessage(offline ? "Not saved: the server does not respond. Try again when it is running." : error.message, true);
@@ -53,7 +58,7 @@ function answer(label) {
   if (label !== null && state.classes && state.classes.length > SHOWN) {
     state.recent = [label, ...state.recent.filter((name) => name !== label)].slice(0, SHOWN);
   }
-  send("answer", { number: state.number, label });
+  send("answer", { number: state.number, label, ...(state.mine ? { over: state.mine.version } : {}) });
 }
 
 const undo = () => send("undo", {});
@@ -91,11 +96,14 @@ function show(next, typed) {
   const finished = next.number === null;
   only(finished ? "end" : "work");
   state.number = next.number;
+  state.mine = next.mine ?? null;
+  showLast(next.last);
   $("stage").dataset.number = next.number;
   if (finished) return showEnd(next);
   if (next.note) showMessage(next.note, true);
+  else if (next.mine && !next.undone) showMessage(`You answered ${inWords(next.mine.label)}. Answer again to correct it, or press Esc to go on.`);
   else if (next.undone) showMessage(`Undone: ${inWords(next.undone.label)}`);
-  else if (next.saved) showMessage(`Saved: ${inWords(next.saved.label)}${typed?.includes(",") && state.task === "regression" ? ` (you wrote ${typed})` : ""}`);
+  else if (next.saved) showMessage(`Saved: ${inWords(next.saved.label)}${typed?.includes(",") && state.numbers ? ` (you wrote ${typed})` : ""}`);
   showRow(next.row);
   if (state.pictures) load(next.number);
   else { state.seen = true; $("picture").classList.add("away"); }
@@ -106,26 +114,54 @@ function show(next, typed) {
   else if (document.activeElement !== $("field") || !coarse()) $("stage").focus({ preventScroll: true });
 }
 
-// The shown columns of a row, as text alone: short ones as a table, long ones as paragraphs.
+const made = (kind, text, ...inside) => {
+  const element = Object.assign(document.createElement(kind), text === null ? {} : { textContent: text });
+  element.append(...inside);
+  return element;
+};
+
+// The shown columns of a row, as text alone: short ones as a table, long ones as paragraphs, answers side by side.
 function showRow(row) {
-  const list = document.createElement("dl");
-  const made = (kind, text) => Object.assign(document.createElement(kind), { textContent: text });
-  const long = [];
+  const pair = made("div", null), parts = [];
+  pair.className = "pair";
   for (const [name, text] of row) {
-    if (state.long.has(name)) long.push(made("h2", name), made("p", text || "—"));
-    else list.append(made("dt", name), made("dd", text || "—"));
+    if (state.graded && /^answer( [AB])?$/.test(name)) {
+      const given = made("div", null, made("h2", name), made("p", text || "—"));
+      given.className = "given";
+      pair.append(given);
+    } else if (state.long.has(name)) parts.push(made("div", null, made("h2", name), made("p", text || "—")));
+    else {
+      if (parts.at(-1)?.tagName !== "DL") parts.push(made("dl", null));
+      parts.at(-1).append(made("dt", name), made("dd", text || "—"));
+    }
   }
-  $("row").replaceChildren(...long, ...(list.children.length ? [list] : []));
+  $("row").replaceChildren(...parts, ...(pair.children.length ? [pair] : []));
   $("row").hidden = !row.length;
   $("row").scrollTop = 0;
   $("stage").classList.toggle("both", row.length > 0 && state.pictures);
 }
 
+// My last answers, newest first; a click shows the example again.
+function showLast(last) {
+  const items = last.map(({ number, label, title }) => {
+    const button = made("button", null);
+    button.type = "button";
+    if (state.pictures) button.append(Object.assign(document.createElement("img"), { src: `image/${number}`, alt: "" }));
+    button.append(made("span", null, made("b", inWords(label)), ...(title ? [made("small", title)] : [])));
+    if (number === state.number) button.setAttribute("aria-current", "true");
+    button.addEventListener("click", () => send("again", { number }));
+    return made("li", null, button);
+  });
+  $("last").replaceChildren(...items);
+  $("history").hidden = !last.length;
+}
+
 function showEnd({ progress, different }) {
   const rest = progress.total - progress.done;
   $("endtitle").textContent = rest ? "Nothing left for you" : "All labelled";
-  const lines = [`You labelled ${progress.mine}.`];
+  const lines = [`Thank you, ${state.annotator}: ${progress.mine} of ${progress.total} answers are yours.`];
   if (rest) lines.push(`${rest} more are waiting for other people.`);
+  else lines.push("The person who runs this page has been told. You can close it.");
   if (different) lines.push(`Answers differ on ${different}: see opacc labels list, and decide with opacc labels correct.`);
   $("endtext").textContent = lines.join(" ");
   $("endundo").disabled = !progress.mine;
@@ -160,57 +196,78 @@ const coarse = () => matchMedia("(pointer: coarse)").matches;
 
 // Classes that match the typed text: first names that start with it, then words that do, then all others with it.
 function search(text) {
-  const room = matchMedia("(max-width: 600px)").matches ? 6 : SHOWN;
-  const first = state.classes.length > SOME ? [] : state.classes.slice(0, SHOWN);
-  if (!text) return [...new Set([...state.recent, ...first])].slice(0, room);
+  if (!text) return [...new Set([...state.recent, ...state.classes.slice(0, LISTED)])];
   const wanted = text.toLowerCase();
   const ranked = [[], [], []];
   for (const [i, name] of state.folded.entries()) {
     const at = name.indexOf(wanted);
-    if (at < 0) continue;
-    ranked[at === 0 ? 0 : /[\s_\-/.,]/.test(name[at - 1]) ? 1 : 2].push(state.classes[i]);
-    if (ranked[0].length === SHOWN) break;
+    if (at >= 0) ranked[at === 0 ? 0 : /[\s_\-/.,]/.test(name[at - 1]) ? 1 : 2].push(state.classes[i]);
   }
   const exact = ranked[0].findIndex((name) => name.toLowerCase() === wanted);
   if (exact > 0) ranked[0].unshift(...ranked[0].splice(exact, 1));
-  return ranked.flat().slice(0, room);
+  return ranked.flat();
+}
+
+// Classes whose spelling is closest: those that share most pairs of letters.
+function nearest(text) {
+  const pairs = (name) => new Set([...` ${name}`].map((letter, i, all) => letter + (all[i + 1] ?? " ")));
+  const wanted = pairs(text.toLowerCase());
+  const alike = (name) => {
+    const own = pairs(name);
+    return (2 * [...own].filter((pair) => wanted.has(pair)).length) / (own.size + wanted.size);
+  };
+  const scored = state.folded.map((name, i) => [alike(name), state.classes[i]]).filter(([score]) => score > 0.2);
+  return scored.sort((a, b) => b[0] - a[0]).slice(0, NEAREST).map(([, name]) => name);
 }
 
 function offer() {
   state.keys = new Map();
   if (state.classes === null) { $("choices").replaceChildren(); return enable(); }
-  state.matches = state.single ? state.classes : search($("field").value.trim());
+  const text = $("field").value.trim();
+  state.matches = state.many ? search(text) : state.classes;
   state.marked = 0;
-  const buttons = state.matches.map((name, i) => {
-    const button = document.createElement("button");
-    button.type = "button";
-    if (!state.numbered) { // names with leading digits are typed, so digits are no keys
-      const key = state.single ? name.toLowerCase() : String(i + 1);
-      state.keys.set(key, name);
-      button.append(Object.assign(document.createElement("kbd"), { textContent: key }));
-      button.setAttribute("aria-keyshortcuts", key);
-    }
-    button.append(Object.assign(document.createElement("span"), { textContent: name }));
-    button.title = name;
-    button.addEventListener("click", () => answer(name));
-    return button;
-  });
-  $("choices").replaceChildren(...buttons);
-  $("choices").classList.toggle("single", state.single);
+  const near = text && !state.matches.length ? nearest(text) : [];
+  const listed = state.matches.slice(0, LISTED);
+  $("choices").replaceChildren(...listed.map((name, i) => choice(name, i)), ...near.map((name) => choice(name, SHOWN)));
+  $("choices").scrollTop = 0;
+  const left = state.many && !text ? state.classes.length - listed.length : state.matches.length - listed.length;
+  $("more").hidden = !(near.length || left > 0);
+  $("more").textContent = near.length ? `No class is called ${text}. The nearest are listed.` : `${left.toLocaleString("en")} more: type to search`;
   mark();
   enable();
 }
 
+function choice(name, i) {
+  const button = made("button", null);
+  button.type = "button";
+  if (i < SHOWN || !state.many) { // names with leading digits are typed, so digits are no keys
+    const key = state.single ? name.toLowerCase() : String(i + 1);
+    if (!state.numbered) {
+      state.keys.set(key, name);
+      button.append(made("kbd", key));
+      button.setAttribute("aria-keyshortcuts", key);
+    }
+  }
+  const text = state.many ? null : state.about[name]?.text;
+  button.append(made("span", name, ...(text ? [made("small", text)] : [])));
+  button.title = state.about[name]?.text ?? name;
+  button.addEventListener("click", () => answer(name));
+  return button;
+}
+
 function mark() {
-  const marking = !$("field").hidden && $("field").value.trim() !== "";
+  const marking = !$("entry").hidden && $("field").value.trim() !== "";
   $("choices").classList.toggle("typing", marking && state.digits);
-  [...$("choices").children].forEach((button, i) => button.classList.toggle("chosen", marking && i === state.marked));
+  [...$("choices").children].forEach((button, i) => {
+    button.classList.toggle("chosen", marking && i === state.marked && state.matches.length > 0);
+    if (marking && i === state.marked) button.scrollIntoView({ block: "nearest" });
+  });
 }
 
 function enter() {
   const text = $("field").value.trim();
   if (state.classes === null) {
-    if (text === "") return showMessage(state.task === "regression" ? "Type a number, or ? if you can’t tell." : "Type a label.", true);
+    if (text === "") return showMessage(state.numbers ? "Type a number, or ? if you can’t tell." : "Type a label.", true);
     return answer(text);
   }
   if (!text) return;
@@ -221,6 +278,7 @@ function enter() {
 // -- keys --------------------------------------------------------------------------------------------------
 
 function onKey(event) {
+  if ($("guide").open) return;
   if ($("work").hidden) {
     if (!$("end").hidden && event.key === "Backspace") { event.preventDefault(); undo(); }
     return;
@@ -231,7 +289,7 @@ function onKey(event) {
   const act = keyAction(event, typing, empty);
   if (act) { event.preventDefault(); act(); return; }
   // Other letters are typed into the search field.
-  if (!typing && !$("field").hidden && event.key.length === 1 && event.key !== " ") $("field").focus();
+  if (!typing && !$("entry").hidden && event.key.length === 1 && event.key !== " ") $("field").focus();
 }
 
 function keyAction(event, typing, empty) {
@@ -240,6 +298,7 @@ function keyAction(event, typing, empty) {
   if (event.repeat && !key.startsWith("Arrow") && !"+-".includes(key)) return () => {}; // a held key answers once
   if (key === "Backspace" && (!typing || empty)) return undo;
   if (key === "?" && (!typing || empty)) return unsure;
+  if (key === "Escape" && state.mine) return () => send("next", {});
   if (key === "Escape") return () => { $("field").value = ""; $("field").blur(); fit(); offer(); };
   if (typing && key === "Enter") return enter;
   if (typing && (key === "ArrowDown" || key === "ArrowUp")) return () => move(key === "ArrowDown" ? 1 : -1);
@@ -256,7 +315,7 @@ function keyAction(event, typing, empty) {
 }
 
 function move(by) {
-  const num = state.matches.length;
+  const num = Math.min(state.matches.length, LISTED);
   if (num) { state.marked = (state.marked + by + num) % num; mark(); }
 }
 
@@ -305,8 +364,14 @@ function load(number) {
   picture.src = `image/${number}`;
 }
 
+// The part of the stage that the picture has.
+function room() {
+  const { left, top, width, height } = $("stage").getBoundingClientRect();
+  return { left, top, width, height: $("stage").classList.contains("both") ? 0.62 * height : height };
+}
+
 function fit() {
-  const stage = $("stage").getBoundingClientRect();
+  const stage = room();
   const pad = Math.min(24, stage.width / 20);
   view.fit = Math.min((stage.width - 2 * pad) / view.width, (stage.height - 2 * pad) / view.height, 12);
   view.scale = view.fit;
@@ -328,7 +393,7 @@ function place() {
 }
 
 function zoomBy(factor, x, y) {
-  const stage = $("stage").getBoundingClientRect();
+  const stage = room();
   const [cx, cy] = x === undefined ? [stage.width / 2, stage.height / 2] : [x - stage.left, y - stage.top];
   const scale = Math.min(Math.max(view.scale * factor, view.fit), 40 * view.fit);
   if (scale <= view.fit * 1.001) return fit();
@@ -340,9 +405,9 @@ function zoomBy(factor, x, y) {
 
 function pan(dx, dy) {
   if (view.scale <= view.fit * 1.001) return;
-  const stage = $("stage").getBoundingClientRect();
+  const stage = room();
   const [width, height] = [view.width * view.scale, view.height * view.scale];
-  const kept = (at, room, size) => Math.min(Math.max(at, Math.min(room - size, room / 2 - size / 2)), Math.max(0, (room - size) / 2));
+  const kept = (at, space, size) => Math.min(Math.max(at, Math.min(space - size, space / 2 - size / 2)), Math.max(0, (space - size) / 2));
   view.x = kept(view.x + dx, stage.width, width);
   view.y = kept(view.y + dy, stage.height, height);
   place();
@@ -353,7 +418,7 @@ const toggle = () => (view.scale > view.fit * 1.01 ? fit() : zoomBy(4));
 const fingers = new Map();
 
 function onPointer(event) {
-  if (event.target.closest(".zoom")) return;
+  if (!state.pictures || event.target.closest(".zoom, #row")) return;
   const before = fingers.get(event.pointerId);
   if (event.type === "pointerdown") {
     fingers.set(event.pointerId, event);
@@ -379,41 +444,118 @@ async function start() {
   try {
     setup = await ask("setup");
   } catch (error) {
-    $("run").textContent = error.message;
+    $("question").textContent = error.message;
     return;
   }
-  Object.assign(state, { task: setup.task, classes: setup.classes, pictures: setup.pictures, long: new Set(setup.long) });
-  $("run").textContent = setup.run;
+  const { classes, numbers, pictures, about } = setup;
+  Object.assign(state, { classes, numbers, pictures, about, long: new Set(setup.long), graded: setup.task === "grade" });
+  $("question").textContent = setup.question ?? setup.run;
+  $("question").title = setup.run;
   document.title = `Label ${setup.run}`;
-  prepare();
+  $("inbox").hidden = !setup.inbox;
+  prepare(setup);
+  prepareGuide(setup);
   const name = setup.annotator ?? sessionStorage.getItem("annotator");
   if (name) return begin(name);
   only("name");
   $("namefield").focus();
 }
 
-function prepare() {
+function prepare({ unit, range }) {
   const { classes } = state;
-  const many = classes === null || classes.length > SHOWN;
   // Single digits or letters as classes: the key is the class itself.
   state.single = classes !== null && classes.length <= 26 && classes.every((name) => /^[0-9a-z]$/i.test(name)) &&
     new Set(classes.map((name) => name.toLowerCase())).size === classes.length;
+  state.many = classes !== null && !state.single && classes.length > SHOWN;
   state.digits = classes !== null && classes.some((name) => /\d/.test(name)); // typed digits are part of a name
-  state.numbered = !state.single && many && classes !== null && classes.some((name) => /^\d/.test(name));
+  state.numbered = state.many && classes.some((name) => /^\d/.test(name));
   state.folded = classes?.map((name) => name.toLowerCase());
-  $("field").hidden = state.single || !many;
-  $("field").placeholder = classes === null ? (state.task === "regression" ? "Type a number" : "Type a label")
-    : `Search ${classes.length.toLocaleString("en")} classes`;
-  $("field").setAttribute("aria-label", $("field").placeholder);
-  if (state.task === "regression") $("field").inputMode = "decimal";
-  if (!many && !state.single) $("unsurekey").textContent = "0";
+  $("entry").hidden = !(state.many || classes === null);
+  const kind = state.numbers ? `Type a number${range ? ` from ${range[0]} to ${range[1]}` : ""}` : "Type a label";
+  $("field").placeholder = classes === null ? kind : `Search ${classes.length.toLocaleString("en")} classes`;
+  $("field").setAttribute("aria-label", `${$("field").placeholder}${unit ? `, in ${unit}` : ""}`);
+  $("unit").textContent = unit ?? "";
+  if (state.numbers) $("field").inputMode = "decimal";
+  if (!state.many && !state.single && classes !== null) $("unsurekey").textContent = "0";
+  $("choices").classList.toggle("single", state.single);
+  $("choices").classList.toggle("many", state.many);
+  $("zoom").hidden = !state.pictures;
+  $("stage").classList.toggle("text", !state.pictures);
+  $("history").open = matchMedia("(min-width: 701px) and (min-height: 481px)").matches;
 }
+
+// -- the guide: Markdown as elements whose texts are text ------------------------------------------------------
+
+function prepareGuide({ question, guide }) {
+  const described = Object.entries(state.about);
+  if (!guide && !described.length) return;
+  $("help").hidden = false;
+  const parts = [...(question ? [made("h2", question)] : []), ...markdown(guide ?? "")];
+  described.forEach(([name, { text, pictures }], index) => {
+    const shown = Array.from({ length: pictures }, (_, i) =>
+      Object.assign(document.createElement("img"), { src: `example/${index}/${i}`, alt: `example of ${name}`, loading: "lazy" }));
+    const own = made("div", null, made("h3", name), ...(text ? [made("p", text)] : []), ...(shown.length ? [made("div", null, ...shown)] : []));
+    own.className = "class";
+    parts.push(own);
+  });
+  $("guidetext").replaceChildren(...parts);
+  $("guidetext").tabIndex = 0;
+}
+
+function markdown(text) {
+  const blocks = [];
+  let list = null, code = null;
+  for (const line of [...text.split("\n"), ""]) {
+    if (code) { if (line.startsWith("```")) code = null; else code.textContent += `${line}\n`; continue; }
+    const item = /^\s*(?:([-*])|\d+\.)\s+(.*)/.exec(line), title = /^(#{1,4})\s+(.*)/.exec(line);
+    if (item) {
+      const kind = item[1] ? "UL" : "OL";
+      if (list?.tagName !== kind) blocks.push(list = made(kind, null));
+      list.append(made("li", null, ...spans(item[2])));
+      continue;
+    }
+    list = null;
+    if (line.startsWith("```")) blocks.push(code = made("pre", ""));
+    else if (title) blocks.push(made(title[1].length === 1 ? "h2" : "h3", null, ...spans(title[2])));
+    else if (!line.trim()) blocks.push(null);
+    else if (blocks.at(-1)?.tagName === "P") blocks.at(-1).append(" ", ...spans(line));
+    else blocks.push(made("p", null, ...spans(line)));
+  }
+  return blocks.filter(Boolean);
+}
+
+const spans = (text) => text.split(/(\*\*[^*]+\*\*|\*[^*]+\*|`[^`]+`)/).filter(Boolean).map((part) => {
+  if (/^\*\*.+\*\*$/.test(part)) return made("strong", part.slice(2, -2));
+  if (/^\*.+\*$/.test(part)) return made("em", part.slice(1, -1));
+  return /^`.+`$/.test(part) ? made("code", part.slice(1, -1)) : part;
+});
+
+const showGuide = () => { if (!$("help").hidden && !$("guide").open) { $("guide").showModal(); $("close").focus(); } };
+
+// -- other tabs of the same person -----------------------------------------------------------------------------
+
+const self = { tab: Math.random(), name: null };
+const tabs = typeof BroadcastChannel === "function" ? new BroadcastChannel(`opacc ${location.pathname}`) : null;
+
+if (tabs) tabs.onmessage = ({ data }) => {
+  if (data.name !== state.annotator || data.tab === self.tab) return;
+  if (data.gone) { $("tabs").hidden = true; return; }
+  $("tabs").hidden = false;
+  if (data.hello) tabs.postMessage({ ...self });
+  if (data.saved === state.number && !state.busy && !state.mine) send("next", {}); // answered there: go on here
+};
+addEventListener("pagehide", () => tabs?.postMessage({ ...self, gone: true }));
 
 function begin(name) {
   state.annotator = name;
   sessionStorage.setItem("annotator", name);
-  $("who").textContent = name;
+  $("who").textContent = self.name = name;
   only("work");
+  tabs?.postMessage({ ...self, hello: true });
+  if (!$("help").hidden && !sessionStorage.getItem(`guided ${location.pathname}`)) {
+    sessionStorage.setItem(`guided ${location.pathname}`, "yes");
+    showGuide();
+  }
   send("next", {});
 }
 
@@ -422,6 +564,8 @@ $("nameform").addEventListener("submit", (event) => {
   const name = $("namefield").value.trim();
   if (name) begin(name);
 });
+$("help").addEventListener("click", showGuide);
+$("close").addEventListener("click", () => $("guide").close());
 $("unsure").addEventListener("click", unsure);
 $("yes").addEventListener("click", () => send("answer", state.asked));
 $("undo").addEventListener("click", undo);
@@ -433,9 +577,10 @@ $("field").addEventListener("input", offer);
 document.addEventListener("keydown", onKey);
 for (const kind of ["pointerdown", "pointermove", "pointerup", "pointercancel"]) $("stage").addEventListener(kind, onPointer);
 $("stage").addEventListener("wheel", (event) => {
+  if (!state.pictures || event.target.closest("#row")) return;
   event.preventDefault();
   zoomBy(Math.exp(-event.deltaY / 400), event.clientX, event.clientY);
 }, { passive: false });
-$("stage").addEventListener("dblclick", toggle);
+$("stage").addEventListener("dblclick", (event) => { if (state.pictures && !event.target.closest("#row")) toggle(); });
 new ResizeObserver(() => (view.scale > view.fit * 1.01 ? pan(0, 0) : fit())).observe($("stage"));
 start();

@@ -1,23 +1,33 @@
-"""Serve the labelling page at an address until it is interrupted."""
+"""Serve the labelling page of one run, or of all runs of an output, at an address until it is interrupted."""
 
+import hashlib
+import hmac
+import logging
 import os
+import re
 import secrets
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from opacc_ray.errors import SpecError
+from opacc_ray.errors import DataError, OpaccError, SpecError
 from opacc_ray.labels.label_documents import LabelSession
 from opacc_ray.labels.label_rows import checked_annotator
-from opacc_ray.labels.page.label_queue import LabelQueue
-from opacc_ray.runs.run import Run
+from opacc_ray.labels.page.desk import Desk
+from opacc_ray.lake.store_uris import Store, open_store
+from opacc_ray.runs.run import HEADER, Run
+
+log = logging.getLogger(__name__)
 
 TOKEN = "OPACC_LABEL_TOKEN"  # environment variable for a token that stays the same from one start to the next
 
 SHORTEST_TOKEN = 16
+
+RESCAN = 30.0  # seconds between searches for new runs of an output
 
 SETTINGS: dict[str, Any] = {
     "log_level": "warning",
@@ -31,7 +41,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def serve(
-    run: Run,
+    place: Run | str,
     host: str,
     port: int,
     announce: Callable[[str], None],
@@ -39,46 +49,135 @@ def serve(
     annotator: str | None = None,
     overlap: float | None = None,
     until_done: bool = False,
+    people: Sequence[str] = (),
+    user_header: str | None = None,
+    on_person: Callable[[str, str], None] = lambda name, address: None,
+    on_done: Callable[[Desk], None] = lambda desk: None,
 ) -> LabelSession:
-    """Serve the page until SIGINT; ``announce`` is called with its URL once it can be opened. Port 0: any free one.
+    """Serve the page until SIGINT; ``announce`` is called with its URL once it can be opened.
 
-    With ``until_done`` it ends once no answer is missing.
+    Parameters
+    ----------
+    place : a run, or the URI of an output, whose runs with something to label have an inbox
+    port : 0: any free one
+    until_done : whether it ends once no answer is missing
+    people : annotators who get an address of their own, which ``on_person`` is called with
+    user_header : header in which a proxy that signs people in gives their name
+    on_done : called once all examples of a run are answered
 
-    Raises SpecError if packages are missing, the address cannot be used, or the token is too short; LabelError if the
-    run has no selection, or the annotator's name is invalid; and DataError if the rows of the pool cannot be shown.
+    Raises SpecError if packages are missing, the address cannot be used, the token is too short, or annotators would
+    see nothing of the examples; LabelError if the run has no selection, or a name is invalid; and DataError if the rows
+    of the pool cannot be shown, or an output has no run that waits for labels.
     """
     try:
         import uvicorn
 
-        from opacc_ray.labels.page.web_app import WebApp
+        from opacc_ray.labels.page.web_app import Access, WebApp
     except ImportError as error:
         raise SpecError(f"opacc label needs {error.name}: pip install 'opacc_ray[page]'") from None
-    run.drawn_rounds()
-    queue, token = LabelQueue(run, overlap), _token()
-    page = WebApp(run, queue, token, None if annotator is None else checked_annotator(annotator))
+    desks = WaitingRuns(place, overlap) if isinstance(place, str) else _only(place, overlap)
+    token, names = _token(), [checked_annotator(name) for name in people]
+    own = {_token_of(name, token): name for name in names}
+    access = Access(token, own, None if annotator is None else checked_annotator(annotator), user_header)
+    page = WebApp(desks, access, several=isinstance(place, str), on_done=on_done)
     with _bound(host, port) as opened:
-        shown = f"[{host}]" if ":" in host else host
-        announce(f"http://{shown}:{opened.getsockname()[1]}/{token}/")
+        address = f"http://{_shown(host)}:{opened.getsockname()[1]}"
+        for key, name in own.items():
+            on_person(name, f"{address}/{key}/")
+        announce(f"{address}/{token}/")
         server = uvicorn.Server(uvicorn.Config(page, **SETTINGS))
         if until_done:
-            threading.Thread(target=_end_when_done, args=(server, queue), daemon=True).start()
+            threading.Thread(target=_end_when_done, args=(server, desks), daemon=True).start()
         try:
             server.run(sockets=[opened])
         except KeyboardInterrupt as end:
             if signal.SIGTERM in end.args:  # SIGTERM has its own exit code
                 raise
-    progress = queue.progress("")
+    queues = [desk.queue for desk in desks()]
+    progress = [queue.progress("") for queue in queues]
     return LabelSession(
-        run=run.uri, saved=queue.saved, done=progress.done, total=progress.total, different=queue.num_different()
+        run=place if isinstance(place, str) else place.uri,
+        saved=sum(queue.saved for queue in queues),
+        done=sum(own.done for own in progress),
+        total=sum(own.total for own in progress),
+        different=sum(queue.num_different() for queue in queues),
     )
 
 
-def _end_when_done(server: Any, queue: LabelQueue) -> None:
+def _end_when_done(server: Any, desks: Callable[[], list[Desk]]) -> None:
     """End a server a moment after the last answer, so that the browser has shown it as saved."""
-    while (progress := queue.progress("")).done < progress.total:
+    while any((progress := desk.queue.progress("")).done < progress.total for desk in desks()):
         time.sleep(0.5)
     time.sleep(1)
     server.should_exit = True
+
+
+def _only(run: Run, overlap: float | None) -> Callable[[], list[Desk]]:
+    run.drawn_rounds()
+    desk = Desk(run, overlap)
+    desk.prepare()
+    return lambda: [desk]
+
+
+def holds_runs(uri: str) -> bool:
+    """Return whether a URI is that of an output with runs, and not of a run."""
+    store = open_store(uri)
+    return not store.exists(HEADER) and bool(runs_of(store))
+
+
+def runs_of(output: Store) -> list[str]:
+    """Return the names of the runs of an output."""
+    keys = (entry.key for entry in output.list())
+    return sorted(key.partition("/")[0] for key in keys if re.fullmatch(rf"[^/]+/{HEADER}", key))
+
+
+class WaitingRuns:
+    """The runs of an output that wait for labels, searched again every `RESCAN` seconds; each keeps its place.
+
+    Raises DataError if there is none when it starts.
+    """
+
+    def __init__(self, output: str, overlap: float | None) -> None:
+        self._store, self._overlap = open_store(output), overlap
+        self._lock = threading.Lock()
+        self._desks: dict[tuple[str, str | None], Desk] = {}
+        self._complete: dict[str, int] = {}  # name of a run that waits for nothing -> entries of its log
+        self._searched = 0.0
+        if not self():
+            raise DataError(f"no run under {self._store.uri} waits for labels; draw some with `opacc run`")
+
+    def __call__(self) -> list[Desk]:
+        with self._lock:
+            if not self._desks or time.monotonic() - self._searched > RESCAN:
+                self._search()
+                self._searched = time.monotonic()
+            return list(self._desks.values())
+
+    def _search(self) -> None:
+        """Add runs that have something to label; a run that cannot be served is left out with a warning."""
+        for name in runs_of(self._store):
+            try:
+                self._add(name)
+            except OpaccError as error:
+                if self._complete.get(name) != -1:
+                    log.warning("%s cannot be labelled here: %s", name, error)
+                self._complete[name] = -1
+
+    def _add(self, name: str) -> None:
+        run = Run.open(self._store.store(name).uri)
+        entries = len(run.commits)
+        if self._complete.get(name) == entries:
+            return
+        for track in run.tracks():
+            key = (name, track.track)
+            if key in self._desks or not track.rounds():
+                continue
+            desk = Desk(track, self._overlap)
+            progress = desk.queue.progress("")
+            if progress.done < progress.total:
+                desk.prepare()
+                self._desks[key] = desk
+        self._complete[name] = entries
 
 
 def _token() -> str:
@@ -88,6 +187,18 @@ def _token() -> str:
     if len(given) < SHORTEST_TOKEN or not given.replace("-", "").replace("_", "").isalnum() or not given.isascii():
         raise SpecError(f"{TOKEN} must be at least {SHORTEST_TOKEN} random letters, digits, '-' and '_'")
     return given
+
+
+def _token_of(name: str, token: str) -> str:
+    """Return the token of a person, which follows from the main one, and from which that does not follow."""
+    return urlsafe_b64encode(hmac.digest(token.encode(), name.encode(), hashlib.sha256)[:24]).decode()
+
+
+def _shown(host: str) -> str:
+    """Return the host of an address that others can open."""
+    if host in ("0.0.0.0", "::"):
+        return socket.getfqdn()
+    return f"[{host}]" if ":" in host else host
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -1,19 +1,23 @@
 """Web server of the labelling page: whoever has its address may label, and can reach nothing else of the machine.
 
-The address has a random token, without which every request is answered alike: not found. A browser can only name
-an example, by its number in the order of choice, and a file of the page by its fixed name: never a path, an id or a
-run. The page gets neither ids, which may reveal labels, nor paths, nor predictions; of a row, the columns that
-``manifest.show`` names, as text. Reasons why a picture cannot be
-shown, or the run cannot be read, go to the log. Pictures are encoded anew, and nothing is loaded from elsewhere.
+The address has a random token, without which every request is answered alike: not found. Each person may have a token
+of their own, which fixes their name; the main token is that of whoever runs the page, and shows the team. A browser
+can only name an example, by its number in the order of choice, and a file of the page by its fixed name: never a path,
+an id or a run. The page gets neither ids, which may reveal labels, nor paths, nor predictions; of a row, the columns
+that ``manifest.show`` names, as text. Reasons why a picture cannot be shown, or the run cannot be read, go to the log.
+Pictures are encoded anew, and nothing is loaded from elsewhere.
 
 | request | answer |
 |---|---|
-| ``GET /TOKEN/`` | the page, with ``page.js`` and ``page.css`` |
-| ``GET /TOKEN/setup`` | classes, kind of label, whether examples are pictures, the annotator if it is fixed |
-| ``POST /TOKEN/next`` | ``{annotator}`` → the example to label now, and the progress |
+| ``GET /TOKEN/`` | the page, with ``page.js`` and ``page.css``; of several runs the inbox, with a page at ``K/`` |
+| ``GET /TOKEN/inbox``, ``inbox.json`` | all runs with their progress, and for the main token the team |
+| ``GET /TOKEN/setup`` | classes, question and guide, whether examples are pictures, the annotator if it is fixed |
+| ``POST /TOKEN/next`` | ``{annotator}`` → the example to label now, the progress, and the last answers |
 | ``POST /TOKEN/answer`` | ``{annotator, number, label}`` (null: can't tell) → the same, once the answer is saved |
+| ``POST /TOKEN/again`` | ``{annotator, number}`` → an example that they answered, to correct it |
 | ``POST /TOKEN/undo`` | ``{annotator}`` → the last example again, with the answer that was withdrawn |
 | ``GET /TOKEN/image/N`` | a picture of example N; ``/whole`` with all its pixels |
+| ``GET /TOKEN/example/C/N`` | a picture of the guide: the N-th of the C-th described class |
 
 Some answers are not saved at first: those that would replace one that the annotator gave on another page, and unlikely
 numbers. Their status is 409, with a question ``{ask, over, sure}``. Sent again with them, they are saved.
@@ -21,8 +25,10 @@ numbers. Their status is 409, with a question ``{ask, over, sure}``. Sent again 
 
 import json
 import logging
+import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.resources import files
 from typing import Any
@@ -35,11 +41,10 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from opacc_ray.errors import DataError, LabelError, OpaccError, StorageError
-from opacc_ray.labels.example_files import PictureCache
-from opacc_ray.labels.label_rows import as_shown, checked_annotator
-from opacc_ray.labels.labelling_tasks import refuse_invisible, rows_to_show
-from opacc_ray.labels.page.label_queue import Given, LabelQueue, TakenError, UnsureError
-from opacc_ray.runs.run import Run
+from opacc_ray.labels.example_files import Picture
+from opacc_ray.labels.label_rows import checked_annotator
+from opacc_ray.labels.page.desk import Desk
+from opacc_ray.labels.page.label_queue import TakenError, UnsureError
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +54,10 @@ FILES = {
     "": ("page.html", "text/html"),
     "page.js": ("page.js", "text/javascript"),
     "page.css": ("page.css", "text/css"),
+}
+INBOX_FILES = {
+    "inbox": ("inbox.html", "text/html"),
+    "inbox.js": ("inbox.js", "text/javascript"),
 }
 
 NOT_SHOWN = (
@@ -66,27 +75,62 @@ HEADERS = {
 }
 
 
-class WebApp:
-    """ASGI application of the page, which checks the token before anything else."""
+@dataclass(frozen=True)
+class Access:
+    """Who may use the page, and by which name."""
 
-    def __init__(self, run: Run, queue: LabelQueue, token: str, annotator: str | None = None) -> None:
-        self._run, self._queue, self._token, self._annotator = run, queue, token, annotator
-        self._pictures = PictureCache(run)
-        self._rows, self._context = rows_to_show(run, run.rounds())
-        refuse_invisible(run, self._context)
+    token: str  # of whoever runs the page
+    people: Mapping[str, str] = field(default_factory=dict)  # token -> name of an annotator
+    annotator: str | None = None  # the only name, if it is fixed
+    header: str | None = None  # header in which a proxy gives the name of who signed in
+
+    def knows(self, token: str) -> bool:
+        """Return whether a token is valid, in a time that does not depend on it."""
+        given = token.encode(errors="replace")
+        same = [secrets.compare_digest(given, known.encode()) for known in (self.token, *self.people)]
+        return any(same)
+
+    def name(self, token: str, request: Request) -> str | None:
+        """Return the name that is fixed for a request; None if its annotator gives it."""
+        signed_in = request.headers.get(self.header) if self.header else None
+        if self.header and not signed_in:
+            raise LabelError("you are not signed in: open the address through the proxy")
+        return signed_in or self.people.get(token) or self.annotator
+
+
+class WebApp:
+    """ASGI application of the page, which checks the token before anything else.
+
+    ``desks`` returns the runs to label, each always at the same place; of a single run there is no inbox in front.
+    """
+
+    def __init__(
+        self,
+        desks: Callable[[], list[Desk]],
+        access: Access,
+        *,
+        several: bool = False,
+        on_done: Callable[[Desk], None] = lambda desk: None,
+    ) -> None:
+        self._desks, self._access, self._several, self._on_done = desks, access, several, on_done
         self._logged: set[str] = set()
+        self._finished: set[str] = set()
         folder = files(__package__)
+
+        def page(path: str, name: str, kind: str) -> Route:
+            return Route(f"/{path}", partial(_page_file, folder.joinpath(name).read_bytes(), kind), methods=["GET"])
+
         routes = [
-            *(
-                Route(f"/{path}", partial(_page_file, folder.joinpath(name).read_bytes(), kind), methods=["GET"])
-                for path, (name, kind) in FILES.items()
-            ),
+            *(page(path, *file) for path, file in (FILES | INBOX_FILES).items()),
+            Route("/inbox.json", self._inbox, methods=["GET"]),
             Route("/setup", self._setup, methods=["GET"]),
-            Route("/next", partial(self._do, lambda name, asked: self._state(name)), methods=["POST"]),
-            Route("/answer", partial(self._do, self._save), methods=["POST"]),
-            Route("/undo", partial(self._do, self._undo), methods=["POST"]),
-            Route("/image/{number:int}", self._picture, methods=["GET"]),
-            Route("/image/{number:int}/whole", self._picture, methods=["GET"]),
+            Route("/next", partial(self._do, lambda desk, name, asked: desk.state(name)), methods=["POST"]),
+            Route("/answer", partial(self._do, lambda desk, name, asked: desk.save(name, asked)), methods=["POST"]),
+            Route("/again", partial(self._do, lambda desk, name, asked: desk.again(name, asked)), methods=["POST"]),
+            Route("/undo", partial(self._do, lambda desk, name, asked: desk.undo(name)), methods=["POST"]),
+            Route("/image/{number:int}", self._image, methods=["GET"]),
+            Route("/image/{number:int}/whole", self._image, methods=["GET"]),
+            Route("/example/{index:int}/{place:int}", self._example, methods=["GET"]),
         ]
         self._app = Starlette(routes=routes)
         self._app.router.redirect_slashes = False
@@ -103,64 +147,65 @@ class WebApp:
                 message["headers"] = [*own, *((name, text) for name, text in HEADERS.items() if name not in named)]
             await send(message)
 
-        known = secrets.compare_digest(given.encode(errors="replace"), self._token.encode())
-        if not known or len(rest) > LONGEST_PATH:
+        place = re.match(r"(\d{1,6})/", rest) if self._several else None
+        inside = rest[place.end() :] if place else rest
+        if self._several and not place:
+            inside = {"": "inbox"}.get(rest, rest)
+        known = self._access.knows(given) and len(rest) <= LONGEST_PATH
+        if not known or (self._several and not place and inside not in (*INBOX_FILES, "inbox.json", "page.css")):
             await PlainTextResponse("not found", 404)(scope, receive, send_guarded)
             return
-        await self._app(dict(scope, path=f"/{rest}", raw_path=None, root_path=""), receive, send_guarded)
+        own = {"path": f"/{inside}", "raw_path": None, "root_path": "", "token": given}
+        own["place"] = int(place[1]) if place else 0
+        await self._app({**scope, **own}, receive, send_guarded)
+
+    def _desk(self, request: Request) -> Desk | None:
+        desks, place = self._desks(), request.scope["place"]
+        return desks[place] if place < len(desks) else None
+
+    def _name(self, request: Request) -> str | None:
+        return self._access.name(request.scope["token"], request)
 
     async def _setup(self, request: Request) -> Response:
-        context = self._context
-        setup: dict[str, Any] = {"run": self._run.name, "task": context.task, "classes": context.classes}
-        setup |= {"pictures": context.has_pictures, "long": sorted(context.long)}
-        return JSONResponse(setup | {"annotator": self._annotator})
+        desk = await run_in_threadpool(self._desk, request)
+        if desk is None:
+            return PlainTextResponse("not found", 404)
+        try:
+            return JSONResponse(desk.setup() | {"annotator": self._name(request), "inbox": self._several})
+        except LabelError as error:
+            return JSONResponse({"error": str(error)}, 403)
 
-    def _undo(self, name: str, asked: dict[str, Any]) -> dict[str, Any]:
-        undone = self._queue.undo(name)
-        return self._state(name) | {"undone": undone and {"label": self._as_shown(*undone)}}
+    async def _inbox(self, request: Request) -> Response:
+        """Return all runs with their progress; to whoever runs the page the people, too."""
+        may_see_team = request.scope["token"] == self._access.token and not self._access.header
 
-    def _save(self, name: str, asked: dict[str, Any]) -> dict[str, Any]:
-        number, label = asked.get("number"), asked.get("label")
-        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < len(self._queue.ids):
-            raise LabelError("there is no such example")
-        if label is not None and not (isinstance(label, str) and label.strip()):
-            raise LabelError("give a label")
-        text = None if label is None else label.strip()
-        kept = self._queue.save(name, number, text, over=asked.get("over"), sure=asked.get("sure"))
-        return self._state(name) | {"saved": {"label": self._as_shown(number, kept)}}
+        def found() -> dict[str, Any]:
+            name, desks = self._name(request), self._desks()
+            entries = [
+                desk.entry(name) | {"place": place if self._several else None} for place, desk in enumerate(desks)
+            ]
+            team = [{"run": desk.name} | desk.team() for desk in desks] if may_see_team else None
+            return {"name": name, "runs": entries, "team": team}
 
-    def _as_shown(self, number: int, given: Given) -> str | None:
-        return as_shown(given.label, self._run.spec.model, self._queue.ids[number])
+        try:
+            return JSONResponse(await run_in_threadpool(found))
+        except OpaccError as error:
+            self._log(error)
+            return JSONResponse({"error": NOT_READ}, 503)
 
-    def _state(self, name: str) -> dict[str, Any]:
-        self._queue.look()
-        number = self._queue.next(name)
-        if number is None:
-            self._queue.look(now=True)
-            number = self._queue.next(name)
-        return {
-            "number": number,
-            "row": [] if number is None else self._row(self._queue.ids[number]),
-            "upcoming": None if number is None else self._queue.after(name, number),
-            "progress": self._queue.progress(name)._asdict(),
-            "different": self._queue.num_different() if number is None else 0,
-            "undone": None,
-        }
-
-    def _row(self, id: str) -> list[tuple[str, str]]:
-        """Return the shown columns of an example with their texts."""
-        if self._context.columns and id not in self._rows:  # chosen by a round drawn since
-            self._rows, self._context = rows_to_show(self._run, self._run.rounds())
-        return list(self._rows.get(id, {}).items())
-
-    async def _do(self, work: Callable[[str, dict[str, Any]], dict[str, Any]], request: Request) -> Response:
+    async def _do(self, work: Callable[[Desk, str, dict[str, Any]], dict[str, Any]], request: Request) -> Response:
         """Answer a request of the page; an error has one sentence, and a status for who can fix it."""
+        desk = await run_in_threadpool(self._desk, request)
+        if desk is None:
+            return PlainTextResponse("not found", 404)
         try:
             asked = await _body(request)
-            name = self._annotator or checked_annotator(asked.get("annotator"))
-            return JSONResponse(await run_in_threadpool(work, name, asked))
+            name = checked_annotator(self._name(request) or asked.get("annotator"))
+            state = await run_in_threadpool(work, desk, name, asked)
+            self._tell_if_done(desk, state)
+            return JSONResponse(state)
         except TakenError as error:
-            state = await run_in_threadpool(self._state, name)
+            state = await run_in_threadpool(desk.state, name)
             return JSONResponse(state | {"note": str(error)})
         except UnsureError as error:
             return JSONResponse({"ask": str(error), "over": error.over, "sure": error.sure}, 409)
@@ -170,18 +215,35 @@ class WebApp:
             self._log(error)
             return JSONResponse({"error": NOT_READ}, 503 if isinstance(error, StorageError) else 500)
 
+    def _tell_if_done(self, desk: Desk, state: Mapping[str, Any]) -> None:
+        """Tell whoever runs the page, once, that all examples of a run are answered."""
+        progress, key = state["progress"], f"{desk.name} {state['progress']['total']}"
+        if "saved" in state and progress["done"] == progress["total"] and key not in self._finished:
+            self._finished.add(key)
+            self._on_done(desk)
+
     def _log(self, error: OpaccError) -> None:
         """Log an error once, for the person who runs the page; it may name ids and paths."""
         if str(error) not in self._logged:
             self._logged.add(str(error))
             log.warning("%s", error)
 
-    async def _picture(self, request: Request) -> Response:
-        number, whole = request.path_params["number"], request.scope["path"].endswith("/whole")
-        if number >= len(self._queue.ids):
+    async def _image(self, request: Request) -> Response:
+        desk, number = await run_in_threadpool(self._desk, request), request.path_params["number"]
+        whole = request.scope["path"].endswith("/whole")
+        if desk is None or number >= len(desk.queue.ids):
             return PlainTextResponse("not found", 404)
+        return await self._picture(partial(desk.picture, number, whole=whole))
+
+    async def _example(self, request: Request) -> Response:
+        desk = await run_in_threadpool(self._desk, request)
+        if desk is None:
+            return PlainTextResponse("not found", 404)
+        return await self._picture(partial(desk.example_of_class, *request.path_params.values()))
+
+    async def _picture(self, read: Callable[[], Picture]) -> Response:
         try:
-            picture = await run_in_threadpool(self._pictures.picture, self._queue.ids[number], whole=whole)
+            picture = await run_in_threadpool(read)
         except (DataError, StorageError) as error:
             self._log(error)
             return PlainTextResponse(NOT_SHOWN, 503 if isinstance(error, StorageError) else 422)

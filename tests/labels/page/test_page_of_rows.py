@@ -1,0 +1,272 @@
+"""The page in a real browser with texts, tables and answers: audits whose truth is known, and every screen."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from labelled_pages import run_to_label, served_here
+from real_browser import assert_accessible, needs_browser
+from shown_pool import EVIL, answers, graded_run, text_run, truth_of
+
+from opacc_ray.audit.accuracy import estimate
+from opacc_ray.labels.labelled_rounds import read_rounds
+
+SIZES = {"desktop": (1280, 800), "phone": (390, 844), "zoomed": (640, 400), "turned": (844, 390)}
+"""Windows in pixels of CSS; a window of 1280 × 800 at 200 % is the third."""
+
+GUIDE = "# How\n\nRead **all** of it.\n\n- `spam` sells\n- ham <script>alert(1)</script>"
+
+pytestmark = [pytest.mark.slow, needs_browser]
+
+
+@contextmanager
+def page_of(
+    browser: Any, address: str, size: str = "desktop", scheme: str = "light", name: str = "ann"
+) -> Iterator[Any]:
+    """The page, opened by somebody who gave a name."""
+    width, height = SIZES[size]
+    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, bypass_csp=True)
+    page = context.new_page()
+    page.set_default_timeout(20_000)
+    faults: list[str] = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("dialog", lambda dialog: faults.append(dialog.message))
+    page.goto(address)
+    page.wait_for_selector("#namefield:focus")
+    page.keyboard.type(name)
+    page.keyboard.press("Enter")
+    yield page
+    assert faults == []
+    context.close()
+
+
+def wait(page: Any, other_than: str | None = None) -> str | None:
+    """Wait for an example, another one than that; returns its number, or None at the end."""
+    shown = "#stage[aria-busy=false]" + (f":not([data-number='{other_than}'])" if other_than is not None else "")
+    page.wait_for_selector(f"#work:not([hidden]) {shown}, #end:not([hidden])")
+    return None if page.locator("#end").is_visible() else str(page.get_attribute("#stage", "data-number"))
+
+
+def label_all(page: Any, key_of: Any) -> int:
+    """Answer by the keys that ``key_of`` returns for what stands on the page; returns how many."""
+    number, done = wait(page), 0
+    while number is not None:
+        for key in key_of(page):
+            page.keyboard.press(key)
+        number, done = wait(page, other_than=number), done + 1
+    return done
+
+
+def cells(page: Any) -> dict[str, str]:
+    """Short columns on the page."""
+    names, texts = (page.locator(f"#row {kind}").all_text_contents() for kind in ("dt", "dd"))
+    return dict(zip(names, texts, strict=True))
+
+
+def test_a_text_classifier_is_audited_by_what_is_read(browser: Any, tmp_path: Path) -> None:
+    run = text_run(tmp_path, ["subject", "text", "age"], sample={"method": "srs", "budget": 30})
+    seen: list[str] = []
+
+    def key(page: Any) -> str:
+        seen.append(cells(page)["subject"])
+        return "1" if page.locator("#row p").first.text_content().startswith("ham:") else "2"
+
+    with served_here(run) as address, page_of(browser, address) as page:
+        assert label_all(page, key) == 30
+        assert "Thank you, ann" in page.text_content("#endtext")
+        assert "has been told" in page.text_content("#endtext")
+    assert EVIL in seen  # its HTML is text, and ran nothing
+    [found] = read_rounds(run)
+    assert found.truth == tuple(truth_of(id) for id in found.known.ids)
+    stated = estimate(run)
+    assert stated.low <= 0.8 <= stated.high
+
+
+def test_a_table_of_numbers_is_audited_by_what_is_read(browser: Any, tmp_path: Path) -> None:
+    run = text_run(tmp_path, ["age", "score"], sample={"method": "srs", "budget": 10})
+    with served_here(run) as address, page_of(browser, address, "phone") as page:
+        wait(page)
+        assert list(cells(page)) == ["age", "score"]
+        assert label_all(page, lambda page: "1" if int(cells(page)["age"]) > 40 else "2") == 10
+
+
+@pytest.mark.parametrize("grades", [None, "score"])
+def test_answers_are_graded_by_what_is_read(browser: Any, tmp_path: Path, grades: str | None) -> None:
+    run = graded_run(tmp_path, grades, 40)
+
+    def key(page: Any) -> list[str]:
+        asked = cells(page)["question"].split()[2]
+        is_right = page.text_content("#row .given p") == f"It is {asked}."
+        return (["1"] if is_right else ["3"]) if grades is None else [*("1.0" if is_right else "0"), "Enter"]
+
+    with served_here(run) as address, page_of(browser, address) as page:
+        assert label_all(page, key) == 40
+    stated = estimate(run)
+    assert stated.low <= answers()[1].mean() <= stated.high
+
+
+def test_a_preference_is_given_side_by_side(browser: Any, tmp_path: Path) -> None:
+    run = graded_run(tmp_path, "preference", 30)
+
+    def key(page: Any) -> str:
+        asked = cells(page)["question"].split()[2]
+        first, second = (text == f"It is {asked}." for text in page.locator("#row .given p").all_text_contents())
+        return "2" if first == second else "1" if first else "3"
+
+    with served_here(run) as address, page_of(browser, address) as page:
+        wait(page)
+        one, other = (page.locator("#row .given").nth(place).bounding_box() for place in (0, 1))
+        assert one["y"] == other["y"]
+        assert label_all(page, key) == 30
+    stated = estimate(run)
+    assert stated.low <= answers()[1].mean() / 2 <= stated.high
+
+
+def assert_stays(page: Any, size: str, before: dict[str, float]) -> None:
+    """The stage has not moved or changed its size, and nothing is wider or higher than the window."""
+    assert page.locator("#stage").bounding_box() == before
+    extent = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.scrollHeight]")
+    assert extent == list(SIZES[size])
+
+
+@pytest.mark.parametrize("size", list(SIZES))
+def test_the_stage_never_resizes_and_120_classes_are_listed(browser: Any, tmp_path: Path, size: str) -> None:
+    names = [f"{colour} {thing}" for colour in ("red", "blue", "pale", "dark") for thing in map(str, range(30))]
+    run = run_to_label(str(tmp_path), 4, names)
+    with served_here(run) as address, page_of(browser, address, size) as page:
+        wait(page)
+        stage = page.locator("#stage").bounding_box()
+        least = 0.5 if size != "phone" else 0.4
+        assert stage["width"] * stage["height"] >= least * SIZES[size][0] * SIZES[size][1] * 0.8
+        assert page.locator("#choices button").count() == 120
+        page.locator("#choices button").last.scroll_into_view_if_needed()
+        assert_stays(page, size, stage)
+        page.keyboard.type("blu 7")
+        assert_stays(page, size, stage)
+        page.keyboard.type("zzz")
+        assert "No class is called blu 7zzz" in page.text_content("#more")
+        assert_stays(page, size, stage)
+        page.keyboard.press("Escape")
+        page.keyboard.type("dark 11")
+        page.keyboard.press("Enter")
+        assert wait(page, other_than="0") == "1"
+        assert_stays(page, size, stage)
+        assert page.text_content("#message") == "Saved: dark 11"
+        assert_accessible(page, 10)
+
+
+def test_the_nearest_classes_are_suggested(browser: Any, tmp_path: Path) -> None:
+    run = run_to_label(
+        str(tmp_path), 2, [f"{a} {b}" for a in ("zebra", "lizard", "wizard", "buzzard") for b in "abcde"]
+    )
+    with served_here(run) as address, page_of(browser, address) as page:
+        wait(page)
+        page.keyboard.type("lizzard b")
+        page.locator("#choices button", has_text="lizard b").click()
+        wait(page, other_than="0")
+    assert read_rounds(run)[0].truth == ("lizard b",)
+
+
+def test_an_answer_of_a_while_ago_is_clicked_and_corrected(browser: Any, tmp_path: Path) -> None:
+    run = run_to_label(str(tmp_path), 5, ["cat", "dog", "owl"])
+    with served_here(run) as address, page_of(browser, address) as page:
+        for number in range(3):
+            wait(page, other_than=str(number - 1))
+            page.keyboard.press("1")
+        wait(page, other_than="2")
+        page.locator("#last button").last.click()
+        page.wait_for_selector("#stage[data-number='0'][aria-busy=false]")
+        assert page.text_content("#message").startswith("You answered cat. Answer again to correct it")
+        page.keyboard.press("Escape")
+        page.wait_for_selector("#stage[data-number='3'][aria-busy=false]")
+        page.locator("#last button").last.click()
+        page.wait_for_selector("#stage[data-number='0'][aria-busy=false]")
+        page.keyboard.press("3")
+        page.wait_for_selector("#stage[data-number='3'][aria-busy=false]")
+        assert page.locator("#last b").all_text_contents() == ["owl", "cat", "cat"]
+    assert sorted(read_rounds(run)[0].truth) == ["cat", "cat", "owl"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_guide_is_shown_first_as_text(browser: Any, tmp_path: Path, scheme: str) -> None:
+    labels = {"question": "Is it spam?", "guide": GUIDE, "describe": {"spam": "Sells something."}}
+    run = text_run(tmp_path, ["text"], labels=labels)
+    with served_here(run) as address, page_of(browser, address, scheme=scheme) as page:
+        page.wait_for_selector("#guide[open]")
+        assert page.locator("#guidetext strong").text_content() == "all"
+        assert page.locator("#guidetext li").all_text_contents() == ["spam sells", "ham <script>alert(1)</script>"]
+        assert page.locator("#guidetext script").count() == 0
+        assert_accessible(page, 10)
+        page.keyboard.press("1")  # answers nothing behind it
+        page.keyboard.press("Enter")
+        wait(page)
+        assert not page.locator("#guide").is_visible()
+        assert page.text_content("#question") == "Is it spam?"
+        assert "Sells something." in page.text_content("#choices")
+        assert_accessible(page, 10)
+        page.reload()
+        wait(page)
+        assert not page.locator("#guide").is_visible()
+    assert not read_rounds(run)[0].labelled.any()
+
+
+def test_a_second_tab_of_one_browser_notices(browser: Any, tmp_path: Path) -> None:
+    run = run_to_label(str(tmp_path), 4, ["cat", "dog"])
+    with served_here(run) as address, page_of(browser, address) as first:
+        wait(first)
+        second = first.context.new_page()
+        second.goto(address)
+        second.wait_for_selector("#namefield:focus")
+        second.keyboard.type("ann")
+        second.keyboard.press("Enter")
+        assert wait(second) == "0"
+        for page in (first, second):
+            page.wait_for_selector("#tabs:not([hidden])")
+        first.keyboard.press("1")
+        assert wait(second, other_than="0") == "1"  # it goes on as well
+        second.close()
+        first.wait_for_selector("#tabs", state="hidden")
+    assert read_rounds(run)[0].labelled.sum() == 1
+
+
+def test_the_inbox_leads_to_each_run_and_shows_the_team(browser: Any, tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        labels = {"question": f"Is the {name} mail spam?"}
+        text_run(tmp_path / name, ["text"], output=str(tmp_path / "out"), name=name, labels=labels)
+    with served_here(str(tmp_path / "out")) as address:
+        context = browser.new_context(viewport={"width": 390, "height": 844}, bypass_csp=True)
+        page = context.new_page()
+        page.goto(address)
+        page.get_by_text("Is the second mail spam?").click()
+        page.wait_for_selector("#namefield:focus")
+        page.keyboard.type("ann")
+        page.keyboard.press("Enter")
+        wait(page)
+        page.keyboard.press("1")
+        wait(page, other_than="0")
+        page.click("#inbox")
+        page.wait_for_selector("#team:not([hidden])")
+        assert page.locator("#people td").all_text_contents()[1:3] == ["ann", "1"]
+        assert "1 of 12 answered" in page.locator("#runs li").nth(1).text_content()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert_accessible(page, 10)
+        context.close()
+
+
+def test_a_number_has_its_unit(browser: Any, tmp_path: Path) -> None:
+    labels = {"unit": "points", "range": [0.2, 0.9]}
+    run = graded_run(tmp_path, "score", 10, labels=labels)
+    with served_here(run) as address, page_of(browser, address) as page:
+        wait(page)
+        assert page.text_content("#unit") == "points"
+        page.keyboard.type("0.95")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#ask:not([hidden])")
+        assert page.text_content("#message") == "0.95 is outside 0.2 to 0.9 points, which is usual here."
+        page.click("#yes")
+        wait(page, other_than="0")
+    assert np.isclose(read_rounds(run)[0].outcome, 0.95).all()
