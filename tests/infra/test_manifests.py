@@ -89,7 +89,9 @@ def test_cluster_of_machines_fits_rays_schema() -> None:
     assert cluster["head_node_type"] in cluster["available_node_types"]
 
 
-@pytest.mark.parametrize("name", [f"{RAY}/cronjob", f"{BASE}/fleet", f"{BASE}/account", f"{BASE}/metrics", f"{LABEL}/page"])
+@pytest.mark.parametrize(
+    "name", [f"{RAY}/cronjob", f"{BASE}/fleet", f"{BASE}/account", f"{BASE}/metrics", f"{LABEL}/page"]
+)
 def test_objects_of_kubernetes_fit_its_schemas(name: str) -> None:
     for item in documents(f"{name}.yaml"):
         if "monitoring.coreos.com" not in item["apiVersion"]:
@@ -199,7 +201,16 @@ def test_nobody_gets_past_the_proxy_of_the_page() -> None:
 
 def test_commands_were_found() -> None:
     found = [call for name in FILES for call in calls(name, "opacc|ray")]
-    assert {call[0] for call in found} >= {"run", "submit", "fleet", "label", "start", "up", "dashboard", "get-auth-token"}
+    assert {call[0] for call in found} >= {
+        "run",
+        "submit",
+        "fleet",
+        "label",
+        "start",
+        "up",
+        "dashboard",
+        "get-auth-token",
+    }
 
 
 def test_spec_and_image_are_current() -> None:
