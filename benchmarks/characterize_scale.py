@@ -92,9 +92,9 @@ def write_run(home: str, files: int, rows: int, width: int) -> str:
 
 def measured(uri: str, num_actors: int) -> dict[str, float | int | str]:
     """Seconds, memory in MB, and a digest of the numbers."""
-    from opacc_ray.characterize.class_coverage import Regions, measure
-    from opacc_ray.characterize.classes import Grouped
     from opacc_ray.cluster.session import connected
+    from opacc_ray.datasets.class_coverage import Regions, measure
+    from opacc_ray.datasets.classes import Grouped
     from opacc_ray.parts.view import View
 
     there = Run.open(uri).read_features()

@@ -30,11 +30,11 @@ from sklearn.datasets import load_digits
 from sklearn.metrics.pairwise import pairwise_distances, rbf_kernel
 from sklearn.neural_network import MLPClassifier
 
-from opacc_ray.characterize.class_coverage import Metrics, Regions, measure
-from opacc_ray.characterize.classes import Clusters, Grouped, find_clusters
-from opacc_ray.characterize.covariate_shift import Mixtures, measure_shift
-from opacc_ray.characterize.generation import find_sources, generate
-from opacc_ray.characterize.head import find_head
+from opacc_ray.datasets.class_coverage import Metrics, Regions, measure
+from opacc_ray.datasets.classes import Clusters, Grouped, find_clusters
+from opacc_ray.datasets.covariate_shift import Mixtures, measure_shift
+from opacc_ray.datasets.generation import find_sources, generate
+from opacc_ray.datasets.head import find_head
 from opacc_ray.parts.view import view_of
 from opacc_ray.pool import Pool
 

@@ -30,7 +30,7 @@ PLACES = {
         "#f3e8fd",
         (
             "samplers",
-            "characterize",
+            "datasets",
             "neurons",
             "estimators",
             "selection",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from opacc_ray.labelled import compare, discover, estimate, outcomes, select
     from opacc_ray.notebook import Audit
     from opacc_ray.pool import Pool
+    from opacc_ray.report.characterized import characterize
     from opacc_ray.samplers.discovery import Discovery
     from opacc_ray.selection import Selection
 
@@ -35,6 +36,7 @@ __all__ = [
     "Pool",
     "Selection",
     "SeveralModels",
+    "characterize",
     "compare",
     "discover",
     "estimate",
@@ -52,6 +54,7 @@ _HOME = {
     "Pool": "pool",
     "Selection": "selection",
     "SeveralModels": "estimators.model_comparison",
+    "characterize": "report.characterized",
     "compare": "labelled",
     "discover": "labelled",
     "estimate": "labelled",

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.audit.characterization_documents import ClassCoverage, ModelCoverage, Moved, SetCoverage
-from opacc_ray.characterize.class_coverage import Metrics, Regions, measure
-from opacc_ray.characterize.classes import Clusters, Grouped, find_clusters
-from opacc_ray.characterize.covariate_shift import LEAST, Mixtures, Shift, measure_shift
-from opacc_ray.characterize.exchange import LEAST as LEAST_TESTED
+from opacc_ray.datasets.class_coverage import Metrics, Regions, measure
+from opacc_ray.datasets.classes import Clusters, Grouped, find_clusters
+from opacc_ray.datasets.covariate_shift import LEAST, Mixtures, Shift, measure_shift
+from opacc_ray.datasets.exchange import LEAST as LEAST_TESTED
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract import reference as training
 from opacc_ray.extract.features import Features, StoredParts
@@ -24,7 +24,10 @@ from opacc_ray.parts.view import View
 from opacc_ray.runs.feature_store import open_view, predicted_classes
 from opacc_ray.runs.run import Run
 
-Name = Literal["pool", "selection", "test", "reference"]
+Name = Literal["pool", "selection", "test", "set", "reference"]
+
+By = Literal["label", "prediction"]
+"""What assigns examples to classes."""
 
 FEATURES = ("hidden", "output", "confidence")
 """Features that the measures use, in addition to predictions."""
@@ -94,6 +97,42 @@ def characterize_run(
     return ModelCoverage(run=run.uri, name=run.spec.name, reference=known.uri if known else None, sets=measured)
 
 
+def characterize_set(
+    data: ReferenceSet,
+    reference: ReferenceSet | None,
+    names: Sequence[str],
+    name: str,
+    regions: Regions,
+    mixtures: Mixtures | None = None,
+    by: By | None = None,
+    own_clusters: bool = False,
+) -> ModelCoverage:
+    """Measure EP, CP, BC and PBC of a set without a run, and its shift from the reference.
+
+    Parameters
+    ----------
+    data, reference : the set, and what it is compared with; both with features of the same model
+    names : classes of the model, in its order
+    name : name of the set in the answer
+    regions, mixtures : as for :func:`characterize_run`
+    by : what groups both sets; None: the label, if both have labels
+    own_clusters : whether centroids and distances are those of the set, not of the reference
+
+    Raises DataError if labels are asked for and missing, or features do not fit.
+    """
+    given: list[tuple[Name, ReferenceSet]] = [("set", data)]
+    given += [("reference", reference)] if reference else []
+    by = by or ("label" if all(one.label is not None for _, one in given) else "prediction")
+    sets = [
+        _Set(kind, one.by_label(len(names)), [*one.remarks, *one.left_out()])
+        if by == "label"
+        else _Set(kind, Grouped(one.view, len(names)), one.remarks)
+        for kind, one in given
+    ]
+    measured = _measured(sets, names, regions, mixtures, own_clusters=own_clusters)
+    return ModelCoverage(run=data.uri, name=name, reference=reference.uri if reference else None, sets=measured)
+
+
 def _labelled_sets(test: ReferenceSet, known: ReferenceSet | None, num_classes: int) -> list[_Set]:
     given: list[tuple[Name, ReferenceSet | None]] = [("test", test), ("reference", known)]
     return [_Set(name, one.by_label(num_classes), [*one.remarks, *one.left_out()]) for name, one in given if one]
@@ -110,13 +149,21 @@ def _predicted_sets(view: View, chosen: NDArray[np.int64], known: ReferenceSet |
 
 
 def _measured(
-    sets: Sequence[_Set], names: Sequence[str], regions: Regions, mixtures: Mixtures | None
+    sets: Sequence[_Set],
+    names: Sequence[str],
+    regions: Regions,
+    mixtures: Mixtures | None,
+    *,
+    own_clusters: bool = False,
 ) -> list[SetCoverage]:
-    """Measure the sets by the clusters of the reference, which is last; without a reference by those of the first."""
+    """Measure the sets by the clusters of the reference, which is last.
+
+    Without a reference, or with ``own_clusters``, they are those of the first set.
+    """
     first, last = sets[0].data, sets[-1]
     base = last.data if last.name == "reference" and "hidden" in last.data.view.fields else None
     has_hidden = "hidden" in first.view.fields
-    clusters = find_clusters(base or first) if has_hidden else None
+    clusters = find_clusters(first if own_clusters or base is None else base) if has_hidden else None
     shifts = measure_shift(base, first, mixtures) if base and has_hidden and mixtures else None
     found = []
     for one in sets:

@@ -43,9 +43,9 @@ class ClassCoverage(Part):
 class SetCoverage(Part):
     """Coverage of one data set: classes, centres and boundaries."""
 
-    name: Literal["pool", "selection", "test", "reference"] = Field(
-        description="the pool; the examples of all rounds of the track; a labelled test set instead of both; or what "
-        "these are compared with"
+    name: Literal["pool", "selection", "test", "set", "reference"] = Field(
+        description="the pool; the examples of all rounds of the track; a labelled test set instead of both; a set "
+        "without a run; or what these are compared with"
     )
     examples: int = Field(ge=1, description="examples in it")
     grouped_by: Literal["prediction", "label"] = Field(description="how examples are assigned to classes")
@@ -54,10 +54,10 @@ class SetCoverage(Part):
 
 
 class ModelCoverage(Part):
-    """Coverage of the data sets of one run."""
+    """Coverage of the data sets of one run, or of one set without a run."""
 
-    run: str = Field(description="URI of the run")
-    name: str = Field(description="name of its audit")
+    run: str = Field(description="URI of the run or of the set; empty: a set in memory")
+    name: str = Field(description="name of its audit, or of the set")
     reference: str | None = Field(
         description="URI of the reference, whose centroids and distances measure all sets; null: those of the pool do"
     )

@@ -10,7 +10,7 @@ from opacc_ray.errors import SpecError
 
 if TYPE_CHECKING:
     from opacc_ray.audit.characterization_documents import Generation
-    from opacc_ray.characterize.class_coverage import Regions
+    from opacc_ray.datasets.class_coverage import Regions
     from opacc_ray.report.facts import Line
     from opacc_ray.report.report_documents import WrittenCharacterization
     from opacc_ray.runs.run import Run
@@ -40,17 +40,25 @@ def seed_option(text: str) -> Callable[[Any], Any]:
 
 
 @command("characterize")
-@click.argument("uris", metavar="RUN...", nargs=-1, required=True, type=RUN)
+@click.argument("uris", metavar="RUN|FILE...", nargs=-1, required=True, type=RUN)
 @track_option
 @click.option(
     "--reference",
     "references",
     metavar="URI",
     multiple=True,
-    help="Run, or labelled case (.npz, .parquet, .csv), to compare with; one per RUN.",
+    help="Run, or labelled case (.npz, .parquet, .csv), to compare with; one per RUN, or one for all FILEs.",
 )
 @click.option(
     "--test", "tests", metavar="URI", multiple=True, help="Labelled case to measure instead of the pool; one per RUN."
+)
+@click.option("--by", type=click.Choice(["label", "prediction"]), help="FILE: what groups examples by class.")
+@click.option(
+    "--clusters",
+    type=click.Choice(["reference", "own"]),
+    default="reference",
+    show_default=True,
+    help="FILE: whose centroids distances are measured from.",
 )
 @radius_option
 @boundary_option
@@ -66,23 +74,42 @@ def characterize(
     out: str | None,
     **given: Any,
 ) -> Answer:
-    """Measure how pool, selection and reference cover classes and boundaries.
+    """Measure how a pool or a data set covers classes and boundaries.
 
-    Several RUNs compare several models.
+    Several RUNs compare several models, and several FILEs (.npz, .parquet, .csv) several sets of one model.
     """
-    from opacc_ray.characterize.covariate_shift import Mixtures
-    from opacc_ray.report.characterized import characterize, write_characterization
+    from opacc_ray.datasets.covariate_shift import Mixtures
+    from opacc_ray.report.characterized import characterize_files, characterize_runs, write_characterization
     from opacc_ray.runs.run import Run
 
-    runs = [Run.open(uri, track) for uri in uris]
     mixtures = None if no_shift else Mixtures(seed=given["seed"])
-    found = characterize(runs, regions=_regions(radius, boundary), mixtures=mixtures, **given)
-    written = write_characterization(found, runs[0], out)
+    options: dict[str, Any] = {"regions": _regions(radius, boundary), "mixtures": mixtures, "seed": given.pop("seed")}
+    of_files = {"by": given.pop("by"), "own_clusters": given.pop("clusters") == "own"}
+    if all(_is_file(uri) for uri in uris):
+        if given.pop("tests"):
+            raise SpecError("--test replaces the pool of a RUN; give the labelled case as FILE, with --by label")
+        found, run = characterize_files(uris, **given, **of_files, **options), None
+    elif any(_is_file(uri) for uri in uris):
+        raise SpecError(
+            f"{', '.join(uris)}: give either RUNs or FILEs, not both; a FILE can be the --reference of a RUN"
+        )
+    elif of_files["by"] or of_files["own_clusters"]:
+        raise SpecError("--by and --clusters are for FILEs; a RUN is grouped by prediction, and --test by label")
+    else:
+        runs = [Run.open(uri, track) for uri in uris]
+        found, run = characterize_runs(runs, **given, **options), runs[0]
+    written = write_characterization(found, run, out)
     return Answer(written, coverage_text(written))
 
 
+def _is_file(uri: str) -> bool:
+    from opacc_ray.study.case_files import READERS, suffix_of
+
+    return suffix_of(uri) in READERS
+
+
 def _regions(radius: float, boundary: str) -> "Regions":
-    from opacc_ray.characterize.class_coverage import Regions
+    from opacc_ray.datasets.class_coverage import Regions
 
     return Regions(radius, *pair_of(boundary, "--boundary", "0-0.7"))
 

@@ -1,28 +1,154 @@
-"""Characterise runs and write a document, a page and a summary."""
+"""Characterise runs, files and pools in memory; write a document, a page and a summary."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from opacc_ray.audit.characterization import ReferenceSet, characterize_run, class_names, open_reference_run
-from opacc_ray.audit.characterization_documents import Characterization
-from opacc_ray.characterize.class_coverage import Regions
-from opacc_ray.characterize.covariate_shift import Mixtures
-from opacc_ray.errors import SpecError
+import numpy as np
+from numpy.typing import ArrayLike
+
+from opacc_ray.audit.characterization import (
+    By,
+    ReferenceSet,
+    characterize_run,
+    characterize_set,
+    class_names,
+    open_reference_run,
+)
+from opacc_ray.audit.characterization_documents import Characterization, ModelCoverage
+from opacc_ray.datasets.class_coverage import Regions
+from opacc_ray.datasets.covariate_shift import Mixtures
+from opacc_ray.errors import DataError, SpecError
 from opacc_ray.lake.store import write_files
+from opacc_ray.lake.store_uris import open_store
+from opacc_ray.parts.view import view_of
+from opacc_ray.pool import Pool
 from opacc_ray.report.coverage_page import page, summary
 from opacc_ray.report.report_documents import WrittenCharacterization
 from opacc_ray.runs.identity import versions
 from opacc_ray.runs.run import Run
 from opacc_ray.study.case_files import READERS
-from opacc_ray.study.reference_examples import ClassList, read_labelled
+from opacc_ray.study.reference_examples import ClassList, class_list, numbers_of, read_labelled
 
 OF_TEST = "characterized-test"
 """Folder next to the estimate for the characterisation of a test set."""
+
+OF_SETS = "characterized"
+"""Folder in the current one for the characterisation of sets without a run."""
 
 DOCUMENT, PAGE, SUMMARY = "characterization.json", "characterization.html", "characterization.md"
 
 
 def characterize(
+    data: Pool,
+    reference: Pool | None = None,
+    *,
+    labels: ArrayLike | None = None,
+    reference_labels: ArrayLike | None = None,
+    by: By | None = None,
+    own_clusters: bool = False,
+    radius: float = 0.5,
+    boundary: tuple[float, float] = (0.0, 0.7),
+    shift: bool = True,
+    seed: int = 0,
+) -> ModelCoverage:
+    """Measure how a data set covers the classes of a model, their centres and their boundaries.
+
+    Parameters
+    ----------
+    data : examples with predictions; `hidden` (N, m) is needed for CP, `confidence` for BC, `output` too for PBC
+    reference : examples of the same model to compare with, usually its training data
+    labels, reference_labels : (N,) names or indexes of the true classes; None, NaN or "?" where there is none
+    by : "label" or "prediction", which groups both sets; default: label, if both have labels
+    own_clusters : measure distances from the centroids of the data themselves instead of the reference's
+    radius, boundary : near a centroid is within this share of the largest distance, near a boundary a confidence in
+        this range
+    shift : also test whether features have moved from the reference; needs scikit-learn
+    seed : of that test
+
+    Returns
+    -------
+    ModelCoverage
+        ``sets[0]`` has the measures of the data by class, ``sets[1]`` those of the reference
+
+    Raises
+    ------
+    DataError
+        Predictions or labels that are missing or unknown, or features that do not fit.
+    SpecError
+        A radius or a boundary out of range.
+
+    Source: S. Mani et al. 2019, https://arxiv.org/abs/1911.07309.
+    """
+    pools = [data] if reference is None else [data, reference]
+    names, named = _classes_of(pools)
+    sets = [
+        _in_memory(pool, given, ClassList(names, named), what)
+        for pool, given, what in zip(pools, (labels, reference_labels), ("the data", "the reference"), strict=False)
+    ]
+    other, regions = sets[1] if reference is not None else None, Regions(radius, *boundary)
+    mixtures = Mixtures(seed=seed) if shift else None
+    return characterize_set(sets[0], other, names, "data", regions, mixtures, by, own_clusters)
+
+
+def _classes_of(pools: Sequence[Pool]) -> tuple[list[str], bool]:
+    """Return the classes of the pools' predictions, and whether they have names; raises DataError if they differ."""
+    if any(pool.prediction is None for pool in pools):
+        raise DataError("a pool has no predictions; give prediction for every example")
+    given = {pool.classes for pool in pools}
+    if len(given) > 1:
+        raise DataError("data and reference have other classes; give both pools the same classes=")
+    names = given.pop()
+    if names is not None:
+        return list(names), True
+    last = max(int(pool.prediction.max()) for pool in pools if pool.prediction is not None)
+    return [str(number) for number in range(1 + last)], False
+
+
+def _in_memory(pool: Pool, labels: ArrayLike | None, classes: ClassList, what: str) -> ReferenceSet:
+    known = None if labels is None else numbers_of(f"label of {what}", np.asarray(labels), classes)
+    if known is not None and len(known) != pool.size:
+        raise DataError(f"there are {len(known)} labels and {pool.size} examples of {what}; give one per example")
+    return ReferenceSet("", view_of(pool), known)
+
+
+def characterize_files(
+    uris: Sequence[str],
+    references: Sequence[str] = (),
+    *,
+    by: By | None = None,
+    own_clusters: bool = False,
+    regions: Regions | None = None,
+    mixtures: Mixtures | None = None,
+    seed: int = 0,
+) -> Characterization:
+    """Measure labelled cases (.npz, .parquet, .csv) without a run, each next to the others.
+
+    Parameters
+    ----------
+    uris : the sets, all of one model
+    references : one for all sets, or one for each
+    by, own_clusters : as for :func:`characterize`
+    regions, mixtures, seed : as for :func:`characterize_runs`
+
+    Raises SpecError for another number of references; DataError if a file cannot be read or does not fit.
+    """
+    if len(references) not in (0, 1, len(uris)):
+        raise SpecError(
+            f"there are {len(references)} references and {len(uris)} sets; give one for all, or one for each in order"
+        )
+    regions = regions or Regions()
+    classes = class_list([*uris, *references])
+    compared: Sequence[str | None] = references if len(references) == len(uris) else [*references, None][:1] * len(uris)
+    found = []
+    for uri, other in zip(uris, compared, strict=True):
+        data = ReferenceSet(uri, *read_labelled(uri, classes))
+        reference = None if other is None else ReferenceSet(other, *read_labelled(other, classes))
+        name = uri.rpartition("/")[2].rpartition(".")[0]
+        found.append(characterize_set(data, reference, classes.names, name, regions, mixtures, by, own_clusters))
+    return _document(found, regions, mixtures, seed)
+
+
+def characterize_runs(
     runs: Sequence[Run],
     references: Sequence[str] = (),
     *,
@@ -62,6 +188,10 @@ def characterize(
                 open_reference(given[place], run, stack) if given else None for given in (references, tests)
             )
             found.append(characterize_run(run, reference, regions, mixtures, test))
+    return _document(found, regions, mixtures, seed)
+
+
+def _document(found: list[ModelCoverage], regions: Regions, mixtures: Mixtures | None, seed: int) -> Characterization:
     return Characterization(
         radius=regions.radius,
         boundary=[regions.low, regions.high],
@@ -71,14 +201,20 @@ def characterize(
     )
 
 
-def write_characterization(found: Characterization, run: Run, out: str | None = None) -> WrittenCharacterization:
+def write_characterization(
+    found: Characterization, run: Run | None = None, out: str | None = None
+) -> WrittenCharacterization:
     """Write the document, the page and the summary to ``out``, or next to the estimate of ``run``.
 
-    The characterisation of a test set goes to a folder of its own there.
+    The characterisation of a test set goes to a folder of its own there, and that of sets without a run to
+    characterized/ in the current folder.
     """
     files = {DOCUMENT: found.to_bytes(), PAGE: page(found).encode(), SUMMARY: summary(found).encode()}
-    folder = run.results().store(OF_TEST) if out is None and found.models[0].sets[0].name == "test" else None
-    return WrittenCharacterization(characterization=found, files=write_files(folder or run.results(out), files))
+    if run is None or out is not None:
+        folder = open_store(out or OF_SETS)
+    else:
+        folder = run.results().store(OF_TEST) if found.models[0].sets[0].name == "test" else run.results()
+    return WrittenCharacterization(characterization=found, files=write_files(folder, files))
 
 
 def read_characterization(run: Run) -> Characterization | None:

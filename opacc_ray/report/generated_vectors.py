@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from opacc_ray.audit.characterization import FEATURES, ReferenceSet, class_names
 from opacc_ray.audit.characterization_documents import GeneratedSet, Generation, Pictures
 from opacc_ray.audit.progress import Progress
-from opacc_ray.characterize.class_coverage import Regions
-from opacc_ray.characterize.classes import Grouped, find_clusters, width_of
-from opacc_ray.characterize.generation import Sources, Vectors, find_sources, generate, in_region
-from opacc_ray.characterize.head import Head, find_head
+from opacc_ray.datasets.class_coverage import Regions
+from opacc_ray.datasets.classes import Grouped, find_clusters, width_of
+from opacc_ray.datasets.generation import Sources, Vectors, find_sources, generate, in_region
+from opacc_ray.datasets.head import Head, find_head
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.lake.examples import Example
 from opacc_ray.lake.pools import read_examples
@@ -188,7 +188,7 @@ def draw_pictures(run: Run, made: Made, names: Sequence[str], seed: int = 0) -> 
     DataError
         The pool holds no images, or they changed since the run was made.
     """
-    from opacc_ray.characterize.decoder import train_decoder
+    from opacc_ray.datasets.decoder import train_decoder
 
     hidden, images = read_images(run)
     with Progress("decode", "epochs") as progress:

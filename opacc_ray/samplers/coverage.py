@@ -40,8 +40,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.characterize.class_coverage import Regions, is_near, strongest_other
-from opacc_ray.characterize.classes import Grouped, blocks, centroid_distances, find_clusters
+from opacc_ray.datasets.class_coverage import Regions, is_near, strongest_other
+from opacc_ray.datasets.classes import Grouped, blocks, centroid_distances, find_clusters
 from opacc_ray.designs.drawing import draw_along
 from opacc_ray.designs.inclusion_probability import SURE, InclusionProbability, inclusion_probabilities
 from opacc_ray.errors import SpecError

@@ -37,6 +37,34 @@ class ClassList(NamedTuple):
     named: bool  # whether the user gave names
 
 
+def class_list(uris: Sequence[str]) -> ClassList:
+    """Return the classes of files without a run: all names in them in alphabetical order, or numbers from 0.
+
+    Raises DataError if a file cannot be read, lacks predictions, or has names where another has numbers.
+    """
+    names, last, kinds = set[str](), 0, dict[bool, str]()
+    for uri in uris:
+        try:
+            table, _ = open_table(Source("set", uri))
+            if table.get("prediction") is None:
+                raise DataError("it has no predictions; give prediction for every example")
+        except DataError as error:
+            raise DataError(f"{uri}: {error}") from None
+        for values in (values for field in ("prediction", "label") if (values := table.get(field)) is not None):
+            known = [one for one in values.ravel().tolist() if one is not None and one == one]
+            texts = {str(one).strip() for one in known} - {"", *UNKNOWN}
+            kinds.setdefault(are_numbers(values), uri)
+            if are_numbers(values):
+                last = max([last, *(int(one) for one in known)])
+            else:
+                names |= texts
+    if len(kinds) > 1:
+        raise DataError(f"{kinds[False]} has names of classes and {kinds[True]} numbers; give both in one form")
+    if names:
+        return ClassList(sorted(names), True)
+    return ClassList([str(number) for number in range(last + 1)], False)
+
+
 def read_labelled(uri: str, classes: ClassList) -> Labelled:
     """Read one file; raises DataError if it is not readable, lacks predictions, or has a class that the model lacks."""
     try:

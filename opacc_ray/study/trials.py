@@ -31,7 +31,7 @@ SECTIONS = 20  # of each neuron of the output layer, for its divergence
 BLOCK_SIZE = 100  # repetitions per block: the unit of parallel work and of resume
 
 DECISIVE = (
-    *("characterize", "designs", "estimators", "neurons", "parts", "samplers", "study"),
+    *("datasets", "designs", "estimators", "neurons", "parts", "samplers", "study"),
     *("history.py", "pool.py", "selection.py", "slices.py"),
 )
 """The packages and modules whose code decides the result of a repetition."""

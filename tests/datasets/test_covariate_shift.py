@@ -8,9 +8,9 @@ from scipy.integrate import quad
 from scipy.stats import norm
 from sklearn.mixture import GaussianMixture
 
-from opacc_ray.characterize import covariate_shift
-from opacc_ray.characterize.classes import Grouped
-from opacc_ray.characterize.covariate_shift import Mixtures, divergence, measure_shift
+from opacc_ray.datasets import covariate_shift
+from opacc_ray.datasets.classes import Grouped
+from opacc_ray.datasets.covariate_shift import Mixtures, divergence, measure_shift
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.parts.view import view_of
 from opacc_ray.pool import Pool

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from opacc_ray.characterize.class_coverage import Metrics, Regions, measure
-from opacc_ray.characterize.classes import Grouped, centroid_distances, find_clusters
+from opacc_ray.datasets.class_coverage import Metrics, Regions, measure
+from opacc_ray.datasets.classes import Grouped, centroid_distances, find_clusters
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.parts.view import LocalParts, View, view_of
 from opacc_ray.pool import Pool

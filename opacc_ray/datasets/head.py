@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.characterize.classes import Grouped, blocks
-from opacc_ray.characterize.covariate_shift import part_hidden
+from opacc_ray.datasets.classes import Grouped, blocks
+from opacc_ray.datasets.covariate_shift import part_hidden
 from opacc_ray.errors import DataError
 from opacc_ray.pool import Pool
 

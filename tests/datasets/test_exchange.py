@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from opacc_ray.characterize.classes import Grouped
-from opacc_ray.characterize.covariate_shift import Mixtures, measure_shift
-from opacc_ray.characterize.exchange import MAIN, Move, exchange, judge, variables
+from opacc_ray.datasets.classes import Grouped
+from opacc_ray.datasets.covariate_shift import Mixtures, measure_shift
+from opacc_ray.datasets.exchange import MAIN, Move, exchange, judge, variables
 from opacc_ray.parts.view import view_of
 from opacc_ray.pool import Pool
 

@@ -8,11 +8,11 @@ import pytest
 from features_run import write_features
 from PIL import Image
 
-from opacc_ray.characterize.class_coverage import Regions
-from opacc_ray.characterize.classes import Clusters, Grouped, find_clusters
-from opacc_ray.characterize.generation import Sources, find_sources, generate, in_region
-from opacc_ray.characterize.head import Head, find_head
 from opacc_ray.cli.main import main
+from opacc_ray.datasets.class_coverage import Regions
+from opacc_ray.datasets.classes import Clusters, Grouped, find_clusters
+from opacc_ray.datasets.generation import Sources, find_sources, generate, in_region
+from opacc_ray.datasets.head import Head, find_head
 from opacc_ray.errors import SpecError
 from opacc_ray.parts.view import LocalParts, View, view_of
 from opacc_ray.pool import Pool

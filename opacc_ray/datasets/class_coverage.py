@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.characterize.classes import Clusters, Grouped, centroid_distances, find_clusters
+from opacc_ray.datasets.classes import Clusters, Grouped, centroid_distances, find_clusters
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.pool import Pool
 

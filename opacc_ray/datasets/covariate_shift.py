@@ -13,7 +13,7 @@ Deviations. (1) A mixture of 10 components in a hidden layer of 84 neurons has m
 examples: two halves of one set then seem to share nothing. So mixtures with diagonal covariances are fitted along the
 first principal directions of the class in the reference, each scaled to unit variance there. (2) Even then two samples
 of one distribution differ. The *floor* is the mean divergence between random splits of the pooled samples, of the same
-sizes. (3) The divergence ignores other directions and has no test. So :mod:`opacc_ray.characterize.exchange` decides
+sizes. (3) The divergence ignores other directions and has no test. So :mod:`opacc_ray.datasets.exchange` decides
 whether a class has moved. (4) A class with few examples is reported, not measured. (5) Of more than 2 · MOST examples a
 random subset is used, the same for the same seed.
 
@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.characterize.classes import Grouped, check_width, width_of
-from opacc_ray.characterize.exchange import Move, exchange, judge
+from opacc_ray.datasets.classes import Grouped, check_width, width_of
+from opacc_ray.datasets.exchange import Move, exchange, judge
 from opacc_ray.errors import SpecError
 from opacc_ray.pool import Pool
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from opacc_ray.characterize.decoder import train_decoder
+from opacc_ray.datasets.decoder import train_decoder
 from opacc_ray.errors import DataError
 from opacc_ray.report.generated_vectors import Decoded, find_nearest, sheet
 

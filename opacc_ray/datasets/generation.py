@@ -21,7 +21,7 @@ with x' in its region. (2) Every class gets equally many vectors (EP = 1). (3) A
 starts from the examples of least confidence, which are counted. (4) Near a boundary the true class of a vector is
 uncertain, and the label of x may be wrong for it: accuracy there is a stress test, not an estimate.
 
-Legend: N examples, m neurons, C classes, n vectors, r, θ₁, θ₂ as in :mod:`opacc_ray.characterize.class_coverage`.
+Legend: N examples, m neurons, C classes, n vectors, r, θ₁, θ₂ as in :mod:`opacc_ray.datasets.class_coverage`.
 """
 
 from typing import NamedTuple
@@ -29,10 +29,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.characterize.class_coverage import Regions, is_near
-from opacc_ray.characterize.classes import Clusters, Grouped, blocks
-from opacc_ray.characterize.covariate_shift import part_hidden
-from opacc_ray.characterize.head import Head
+from opacc_ray.datasets.class_coverage import Regions, is_near
+from opacc_ray.datasets.classes import Clusters, Grouped, blocks
+from opacc_ray.datasets.covariate_shift import part_hidden
+from opacc_ray.datasets.head import Head
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.pool import Pool
 

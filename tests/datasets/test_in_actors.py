@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from synthetic_run import write_synthetic
 
-from opacc_ray.characterize.class_coverage import Metrics, Regions, measure
-from opacc_ray.characterize.classes import Grouped
 from opacc_ray.cluster.parts import ActorParts
+from opacc_ray.datasets.class_coverage import Metrics, Regions, measure
+from opacc_ray.datasets.classes import Grouped
 from opacc_ray.extract.features import Features, StoredParts
 from opacc_ray.parts.view import Parts, View
 
