@@ -94,7 +94,9 @@ def _parts(job: Extraction, shard: Shard) -> Iterator[FeatureShard]:
         yield FeatureShard(ids, [uris[row] for row in sound], columns, bad)
 
 
-def _named(batch: Batch, column: str | None, features: dict[str, tuple[str, ...]]) -> list[str | BadItem]:
+def _named(
+    batch: Batch, column: str | tuple[str, ...] | None, features: dict[str, tuple[str, ...]]
+) -> list[str | BadItem]:
     """Return the id of each row, or a bad item if its id or a feature is null."""
     found = ids_of(batch, column)
     for feature, names in features.items():

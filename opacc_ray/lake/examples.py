@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.lake.decode import Alpha
+from opacc_ray.lake.filters import Bounds
+from opacc_ray.lake.logical_schema import Layout
 from opacc_ray.lake.store import Entry
 
 Constants = tuple[tuple[str, Any], ...]
@@ -21,7 +23,9 @@ class Piece(NamedTuple):
     start: int  # the first unit
     stop: int  # the one after the last
     constants: Constants = ()
-    names: tuple[tuple[str, str | None], ...] = ()  # names in the file, where they differ; None: it lacks the column
+    layout: Layout = ()  # the columns that are read, in a Parquet file
+    first_row: int = 0  # number in the file of the first row
+    deleted: bytes = b""  # numbers in the file of the rows that its table has deleted, as int64 in their order
 
 
 class Shard(NamedTuple):
@@ -80,9 +84,10 @@ class Found(NamedTuple):
     ignored: tuple[Ignored, ...] = ()
     constants: Mapping[str, Constants] = {}  # by key of the file
     version: str | None = None  # of a table
-    optional: frozenset[str] = frozenset()  # columns that older files of a table may lack
-    field_ids: Mapping[str, int] = {}  # of a table's columns, if it identifies them by number
-    imported: Mapping[str, int] = {}  # these numbers by name, for files without numbers
+    schema: Any = None  # pyarrow.Schema of a table that has one; None: the common one of the files
+    imported: Mapping[str, int] = {}  # numbers of a table's columns by name, for files without numbers
+    bounds: Mapping[str, Bounds] = {}  # what the table's log states of columns in each of the entries
+    deleted: Mapping[str, bytes] = {}  # rows that the table has deleted, by key of the file: see Piece
     data_as_of: datetime | None = None  # when the version, or the newest of the files, was written
 
 
@@ -134,16 +139,21 @@ Items = Iterator[Example | BadItem]
 class Columns(NamedTuple):
     """Columns of a table by their meaning. Several columns of numbers make one array."""
 
-    id: str | None = None
+    id: str | tuple[str, ...] | None = None  # several make one id
     uri: str | None = None
     image: str | None = None
     array: tuple[str, ...] = ()
     features: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (name, columns) of each feature
 
     @property
+    def ids(self) -> tuple[str, ...]:
+        """Return the columns that make the id."""
+        return (self.id,) if isinstance(self.id, str) else self.id or ()
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Return all columns that are read, each once."""
-        single = (self.id, self.uri, self.image)
+        single = (*self.ids, self.uri, self.image)
         several = (name for _, columns in self.features for name in columns)
         return tuple(dict.fromkeys(name for name in (*single, *self.array, *several) if name is not None))
 
@@ -156,7 +166,7 @@ class Rules(NamedTuple):
     max_bytes: int = 8 << 30
     columns: Columns = Columns()
     filter: str | None = None
-    version: int | None = None  # None: the newest
+    version: int | str | None = None  # number, or name of a branch or tag; None: the newest
     timestamp: str | None = None  # or the newest at that time
     file: str | None = None  # URI of the file that the pool's URI names, if it names one
     catalog: tuple[str, str] | None = None  # of an Iceberg table: catalog and name

@@ -12,6 +12,8 @@ Columns come from NumPy arrays or texts, and become arrays, without Arrow's own 
 """
 
 import io
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
@@ -20,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError, shortened
-from opacc_ray.lake.store import ObjectFile, Range, Store
+from opacc_ray.lake.store import Entry, ObjectFile, Range, Store
 
 TAIL = 64 << 10  # bytes read at the end of a file with a footer of unknown size: most footers are smaller
 WHOLE = 64 << 10  # bytes of the largest file that is read whole: a second request would take longer
@@ -28,6 +30,8 @@ HELD_BYTES = 64 << 20  # most bytes of a row group in memory; a larger one is fe
 BATCH_BYTES = 8 << 20  # approximate bytes of the rows that are decoded at a time, and of a request for a piece
 MOST_ROWS = 1 << 16  # that are decoded at a time
 FEW_ROWS = 32  # the same if a dictionary may hold one image for many rows: each row copies its bytes
+
+KEPT_BYTES = 8 << 20  # of footers that a process keeps; parsed, they take some times as much
 
 _MOST_BYTES = 2**31 - 1  # most bytes of text in one Arrow array of the type ``string``
 
@@ -88,6 +92,42 @@ def read_footer(store: Store, key: str, *, size: int | None = None) -> Footer:
         return footer_at(file)
 
 
+class _Kept:
+    """The metadata of the files that a process read last, whose footers have ``KEPT_BYTES`` together."""
+
+    def __init__(self) -> None:
+        self._footers: OrderedDict[tuple[str, Entry], tuple[Any, int]] = OrderedDict()  # metadata, bytes of the footer
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: tuple[str, Entry]) -> Any:
+        with self._lock:
+            if key not in self._footers:
+                return None
+            self._footers.move_to_end(key)
+            return self._footers[key][0]
+
+    def put(self, key: tuple[str, Entry], footer: Footer) -> None:
+        with self._lock:
+            self._footers[key] = footer.metadata, len(footer.data)
+            self._bytes += len(footer.data)
+            while len(self._footers) > 1 and self._bytes > KEPT_BYTES:
+                self._bytes -= self._footers.popitem(last=False)[1][1]
+
+
+_kept = _Kept()
+
+
+def metadata_of(store: Store, entry: Entry, file: ObjectFile) -> Any:
+    """Return the metadata of an open file, from memory if this process has read it; raises as :func:`read_columns`."""
+    found = _kept.get((store.uri, entry))
+    if found is None:
+        footer = footer_at(file)
+        _kept.put((store.uri, entry), footer)
+        found = footer.metadata
+    return found
+
+
 def footer_at(file: ObjectFile, footer_size: int | None = None) -> Footer:
     """Return the footer of an open file, which keeps the bytes read with it; raises as :func:`read_columns`."""
     import pyarrow as pa
@@ -111,16 +151,18 @@ def footer_at(file: ObjectFile, footer_size: int | None = None) -> Footer:
 def read_group(file: ObjectFile, metadata: Any, group: int, names: Sequence[str]) -> Iterator[Any]:
     """Yield columns of a row group as record batches of about ``BATCH_BYTES``; raises as :func:`read_columns`.
 
-    Up to ``HELD_BYTES`` are fetched in few requests; more are fetched during decoding.
+    A name is that of a column or ``struct.field``; a batch has the structs with these fields. Up to ``HELD_BYTES`` are
+    fetched in few requests, without those that the file still holds; more are fetched during decoding.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     ranges = [_range(chunk) for chunk, _ in chunks_of(metadata, names, group)]
     whole = sum(stop - start for start, stop in ranges) <= HELD_BYTES
-    file.forget()
     if whole:
         file.load(ranges)
+    else:
+        file.forget()
     reader = pq.ParquetFile(
         pa.PythonFile(file, mode="r"),
         metadata=metadata,
@@ -175,12 +217,20 @@ def _decode(source: Any, names: Sequence[str] | None, metadata: Any = None) -> A
 
 
 def chunks_of(metadata: Any, names: Sequence[str], group: int) -> Iterator[tuple[Any, Any]]:
-    """Yield the chunks of the named columns in a row group, each with its column of the schema."""
+    """Yield the chunks of columns in a row group, each with its column of the schema.
+
+    A name is that of a column or ``struct.field``.
+    """
     row_group = metadata.row_group(group)
-    for place in range(metadata.num_columns):
-        chunk = row_group.column(place)
-        if chunk.path_in_schema.partition(".")[0] in names:
-            yield chunk, metadata.schema.column(place)
+    for place in leaves_of(metadata, names):
+        yield row_group.column(place), metadata.schema.column(place)
+
+
+def leaves_of(metadata: Any, names: Sequence[str]) -> list[int]:
+    """Return the numbers of the columns without fields that are, or belong to, the named ones."""
+    paths = (metadata.schema.column(place).path for place in range(metadata.num_columns))
+    beginnings = tuple(f"{name}." for name in names)
+    return [place for place, path in enumerate(paths) if f"{path}.".startswith(beginnings)]
 
 
 def _range(chunk: Any) -> Range:
@@ -266,6 +316,8 @@ def unless_valid(fault: str, remedy: str = "", reason: Callable[[Exception], str
 def numbers_of(column: Any, name: str) -> NDArray[Any] | None:
     """Return the numbers of a column without nulls: (k,), or (k, ...) for lists, nested to any depth.
 
+    The fields of a struct are numbers side by side, in their order, as its last axis.
+
     Returns None if the lists differ in length; raises DataError if they do not hold numbers.
     """
     import pyarrow as pa
@@ -282,6 +334,10 @@ def numbers_of(column: Any, name: str) -> NDArray[Any] | None:
             return None
         return inner.reshape(len(column), -1 if len(inner) else 0, *inner.shape[1:])
     types = pa.types
+    if types.is_struct(kind):
+        fields = [own for inner in column.flatten() if (own := numbers_of(inner, name)) is not None]
+        same = len(fields) == kind.num_fields and len({own.shape for own in fields}) == 1
+        return np.stack(fields, axis=-1) if same else None
     if types.is_null(kind):  # no rows, since there are no nulls
         return np.empty(0)
     if types.is_decimal(kind):

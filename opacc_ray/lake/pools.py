@@ -50,7 +50,7 @@ def plan_shards(
         entries = tuple(dict.fromkeys(part.entry if isinstance(part, Piece) else part for part in parts))
         shards.append(Shard(number, entries, pieces))
     plan = Plan(tuple(shards), "", found.ignored, cut.num_examples, found.version, found.data_as_of)
-    return plan._replace(digest=digest_of(plan.entries))
+    return plan._replace(digest=_digest_of(plan))
 
 
 def newest_version(store: Store, kind: str, rules: Rules) -> str | None:
@@ -88,6 +88,23 @@ def planned_ids(kind: str, shard: Shard) -> tuple[str, ...] | None:
     """Return the ids of a shard's examples in their order if the listing determines them, else None."""
     planned = getattr(find_format(kind), "planned_ids", None)
     return (planned(shard) or None) if planned else None
+
+
+def _digest_of(plan: Plan) -> str:
+    """Return the digest of a pool's listing, and of what its table says of the files beyond their content."""
+    digest = digest_of(plan.entries)
+    pieces = [piece for shard in plan.shards for piece in shard.pieces]
+    deleted = [[piece.entry.key, piece.deleted.hex()] for piece in pieces if piece.deleted]
+    layouts = {piece.entry.key: piece.layout for piece in pieces}
+    renamed = [
+        [key, column.name, column.path]
+        for key, layout in layouts.items()
+        for column in layout
+        if ".".join(column.path) != column.name
+    ]
+    if not deleted and not renamed:
+        return digest
+    return hashlib.sha256(json.dumps([digest, deleted, renamed]).encode()).hexdigest()
 
 
 def digest_of(entries: Sequence[Entry]) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError, StorageError
+from opacc_ray.lake.columns import id_texts
 from opacc_ray.lake.decode import ImageError, decode_image
 from opacc_ray.lake.examples import BadItem, Batch, Example, Items, Rules, fault_of_id
 from opacc_ray.lake.parquet_io import is_list, numbers, numbers_of, to_numpy
@@ -31,22 +32,37 @@ def examples_of(store: Store, batch: Batch, rules: Rules) -> Items:
             yield Example(name, place, value, own)
 
 
-def ids_of(batch: Batch, column: str | None) -> list[str | BadItem]:
-    """Return the id of each row; a null, empty or too long id is a bad item, named by the row's place."""
+def ids_of(batch: Batch, column: str | Sequence[str] | None) -> list[str | BadItem]:
+    """Return the id of each row; a null, empty or too long id is a bad item, named by the row's place.
+
+    Several columns make one id, ``door-3/2026-01-31``; a slash or a percent sign in one of them is written as in URLs.
+    """
     places = [f"{batch.entry.key}#{row}" for row in batch.rows.tolist()]
-    if column is None:
+    if not column:
         return [*places]
-    found = batch.columns[column].to_pylist()
-    unfit = next((value for value in found if not (value is None or isinstance(value, str | int))), None)
-    if unfit is not None or any(isinstance(value, bool) for value in found):
+    names = [column] if isinstance(column, str) else column
+    rows = zip(*(_id_texts(batch.columns[name], name) for name in names), strict=True)
+    return [_id_of(place, names, row) for place, row in zip(places, rows, strict=True)]
+
+
+def _id_of(place: str, names: Sequence[str], parts: Sequence[str | None]) -> str | BadItem:
+    given = [part for part in parts if part is not None]
+    if len(given) < len(parts):
+        return BadItem(place, f"its {names[parts.index(None)]} is null")
+    several = len(given) > 1
+    found = "/".join(part.replace("%", "%25").replace("/", "%2F") for part in given) if several else given[0]
+    fault = fault_of_id(found)
+    return BadItem(place, fault) if fault else found
+
+
+def _id_texts(column: Any, name: str) -> list[str | None]:
+    found = id_texts(column)
+    if found is None:
         raise DataError(
-            f"pool.columns.id: {column!r} is {batch.columns[column].type}; choose a column of text or whole numbers"
+            f"pool.columns.id: {name!r} is {column.type}; choose a column of text, whole numbers, decimals, dates, "
+            "times, bytes or UUIDs"
         )
-    faults = [f"its {column} is null" if value is None else fault_of_id(str(value)) for value in found]
-    return [
-        BadItem(place, fault) if fault else str(value)
-        for place, value, fault in zip(places, found, faults, strict=True)
-    ]
+    return list(found.to_pylist())
 
 
 def uris_of(store: Store, batch: Batch, column: str | None) -> list[str]:

@@ -25,6 +25,7 @@ Range = tuple[int, int]
 """First byte, and the one after the last."""
 
 NEAR = 64 << 10  # largest gap in bytes between two ranges that are fetched in one request
+CLOSE = 8 << 10  # largest gap that costs less than a request, whatever else is fetched
 READ_AHEAD = 64 << 10  # bytes that a read fetches at least, for the reads after it
 
 TEMPORARY_PREFIX = ".opacc-tmp-"  # a local file being written; no listing shows it
@@ -125,10 +126,17 @@ class ObjectFile(io.RawIOBase):
 
 
 def merged(ranges: Iterable[Range]) -> list[Range]:
-    """Return sorted ranges that cover ``ranges``, merged across gaps of up to ``NEAR`` bytes."""
+    """Return sorted ranges that cover ``ranges``, merged across gaps.
+
+    Gaps have up to ``NEAR`` bytes, and together, but for those up to ``CLOSE``, a quarter of the bytes of the ranges.
+    """
     found: list[Range] = []
-    for start, stop in sorted(ranges):
-        if found and start <= found[-1][1] + NEAR:
+    given = sorted(ranges)
+    left = sum(stop - start for start, stop in given) // 4
+    for start, stop in given:
+        gap = start - found[-1][1] if found else NEAR + 1
+        if gap <= CLOSE or gap <= min(NEAR, left):
+            left -= gap if gap > CLOSE else 0
             found[-1] = found[-1][0], max(found[-1][1], stop)
         elif start < stop:
             found.append((start, stop))

@@ -61,7 +61,9 @@ def _as_list(value: Any) -> Any:
 class ColumnsSpec(Section):
     """The columns of a table, by their meaning."""
 
-    id: str | None = Field(default=None, description="unique ids; default: the file's key and the row")
+    id: str | list[str] | None = Field(
+        default=None, description="unique ids, or several columns that make one; default: the file's key and the row"
+    )
     uri: str | None = Field(
         default=None,
         description="location of each example, for annotators; without image and array: image files to read",
@@ -132,10 +134,10 @@ class PoolSpec(Section):
     split: str | None = Field(
         default=None, description="split of a dataset, such as test or train+test; required if there are several"
     )
-    version: int | None = Field(
+    version: Annotated[int, Field(ge=0)] | str | None = Field(
         default=None,
-        ge=0,
-        description="tables with versions: number of the version, or id of the snapshot; default: the newest",
+        description="tables with versions: number of the version, id of the snapshot, or name of a branch or tag; "
+        "default: the newest",
     )
     timestamp: Annotated[str, BeforeValidator(time_text)] | None = Field(
         default=None, description="tables with versions: the newest version at that time, such as 2026-01-31T12:00:00Z"
@@ -254,7 +256,8 @@ def open_pool(source: PoolSpec) -> Store:
 def rules_of(source: PoolSpec) -> Rules:
     """Return the rules by which a pool is read."""
     columns, arrays = source.columns, _several(source.columns.array)
-    named = Columns(columns.id, columns.uri, columns.image, arrays, tuple(columns.features.items()))
+    ids = columns.id if isinstance(columns.id, str | None) else tuple(columns.id)
+    named = Columns(ids, columns.uri, columns.image, arrays, tuple(columns.features.items()))
     return Rules(
         source.alpha,
         source.max_pixels,

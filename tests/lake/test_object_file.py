@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from opacc_ray.lake.store import NEAR, READ_AHEAD, ObjectFile, merged
+from opacc_ray.lake.store import CLOSE, NEAR, READ_AHEAD, ObjectFile, merged
 
 DATA = bytes(i * i % 251 for i in range(400_000))
 
@@ -73,8 +73,11 @@ def test_announced_ranges_cost_nothing_more(file: ObjectFile, asked: Asked) -> N
         ([(0, 10), (10, 20)], [(0, 20)]),
         ([(20, 30), (0, 25)], [(0, 30)]),
         ([(0, 100), (20, 30)], [(0, 100)]),
-        ([(0, 1), (1 + NEAR, 2 + NEAR)], [(0, 2 + NEAR)]),
-        ([(0, 1), (2 + NEAR, 3 + NEAR)], [(0, 1), (2 + NEAR, 3 + NEAR)]),
+        ([(0, 1), (1 + CLOSE, 2 + CLOSE)], [(0, 2 + CLOSE)]),
+        ([(0, 1), (2 + CLOSE, 3 + CLOSE)], [(0, 1), (2 + CLOSE, 3 + CLOSE)]),
+        ([(0, 4 * NEAR), (5 * NEAR, 6 * NEAR)], [(0, 6 * NEAR)]),
+        ([(0, 8 * NEAR), (9 * NEAR + 1, 10 * NEAR)], [(0, 8 * NEAR), (9 * NEAR + 1, 10 * NEAR)]),
+        ([(0, 2 * NEAR), (3 * NEAR, 4 * NEAR)], [(0, 2 * NEAR), (3 * NEAR, 4 * NEAR)]),
     ],
 )
 def test_near_ranges_become_one(ranges: Sequence[tuple[int, int]], expected: list[tuple[int, int]]) -> None:

@@ -203,9 +203,10 @@ def test_what_does_not_fit_is_one_sentence(folder: Store) -> None:
     )
     with pytest.raises(DataError, match=r"pool.columns.uri: 'score' is .*; choose a column of text"):
         read_pool(folder, "parquet", X._replace(columns=Columns(uri="score", array=("x",))))
-    folder.write("b.parquet", parquet(numbers(0, 10).set_column(0, "x", pa.array([[1.0]] * 10))))
-    assert "b.parquet has 'x' as list" in refusal(folder, "parquet", X)
-    assert refusal(folder, "parquet", X).endswith("; write the files with one schema")
+    folder.write("b.parquet", parquet(numbers(0, 10).set_column(0, "x", pa.array([{"a": 1.0}] * 10))))
+    said = refusal(folder, "parquet", X)
+    assert "b.parquet has 'x' as struct<a: double>, and other files, such as a.parquet, as fixed_size_list<" in said
+    assert said.endswith("no type holds both; write the files with one schema")
     folder.write("b.parquet", parquet(numbers(0, 10))[:-50])
     assert "b.parquet is not valid Parquet" in refusal(folder, "parquet", X)
     folder.delete("b.parquet")

@@ -17,11 +17,14 @@ from typing import Any
 import numpy as np
 
 from opacc_ray.errors import DataError
+from opacc_ray.lake.columns import selected
 from opacc_ray.lake.examples import Batch, Cut, Found, Limits, Rules, Shard
-from opacc_ray.lake.filters import parse_filter, rows_kept
+from opacc_ray.lake.file_footers import readable
+from opacc_ray.lake.filter_parser import parse_filter
+from opacc_ray.lake.filters import rows_kept
 from opacc_ray.lake.formats import FEATURE_COLUMNS, Traits, parquet
-from opacc_ray.lake.formats.parquet import check_columns, readable_footer
-from opacc_ray.lake.parquet_io import arrow_owned, read_columns, taken, unless_valid
+from opacc_ray.lake.formats.parquet import check_columns
+from opacc_ray.lake.parquet_io import arrow_owned, metadata_of, read_columns, taken, unless_valid
 from opacc_ray.lake.store import Entry, Store
 from opacc_ray.lake.store_uris import open_store, split
 
@@ -76,7 +79,7 @@ def batches(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
         table = _read_text(store, entry, rules)
         rows = np.flatnonzero(rows_kept(parse_filter(rules.filter), table))
         if len(rows):
-            yield Batch(entry, rows, taken(table.select(rules.columns.names), rows))
+            yield Batch(entry, rows, taken(selected(table, rules.columns.names), rows))
 
 
 def read_file(uri: str, text_columns: Sequence[str] = ()) -> Any:
@@ -91,8 +94,8 @@ def read_file(uri: str, text_columns: Sequence[str] = ()) -> Any:
         raise DataError(f"there is no file {uri}; check the path")
     if _is_text(key):
         return _parse(store.read_entry(entry), uri, text_columns)
-    with store.open_entry(entry) as file:
-        schema = readable_footer(file, uri).metadata.schema.to_arrow_schema()
+    with store.open_entry(entry) as file, readable(uri):
+        schema = metadata_of(store, entry, file).schema.to_arrow_schema()
     names = [field.name for field in schema if not field.type.num_fields]
     return read_columns(store, key, names, size=entry.size)
 
@@ -106,7 +109,7 @@ def _read_text(store: Store, entry: Entry, rules: Rules) -> Any:
     source, most = store.uri_of(entry.key), min(rules.max_bytes, MAX_BYTES)
     if entry.size > most:
         raise DataError(f"{source} has {entry.size} bytes, and at most {most} are read; convert it to Parquet")
-    text_columns = [name for name in (rules.columns.id, rules.columns.uri) if name is not None]
+    text_columns = [name for name in (*rules.columns.ids, rules.columns.uri) if name is not None]
     return _parse(store.read_entry(entry), source, text_columns)
 
 

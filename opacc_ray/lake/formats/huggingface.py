@@ -18,8 +18,10 @@ from typing import Any
 import numpy as np
 
 from opacc_ray.errors import DataError, OpaccError, shortened
+from opacc_ray.lake.columns import selected
 from opacc_ray.lake.examples import BadItem, Batch, Cut, Found, Items, Limits, Rules, Shard
-from opacc_ray.lake.filters import parse_filter, rows_kept
+from opacc_ray.lake.filter_parser import parse_filter
+from opacc_ray.lake.filters import rows_kept
 from opacc_ray.lake.formats import parquet
 from opacc_ray.lake.formats.parquet import check_columns, wanted_columns
 from opacc_ray.lake.listing import find_files
@@ -130,8 +132,6 @@ def _opened(store: Store, entry: Entry) -> Any:
 
 def _rows(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
     """Yield the rows of a shard that the filter keeps; raises _Truncated if an Arrow file is cut short."""
-    import pyarrow as pa
-
     if shard.pieces:
         yield from parquet.batches(store, shard, rules)
         return
@@ -141,7 +141,7 @@ def _rows(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
     with _opened(store, entry) as reader:
         check_columns(reader.schema, rules, store.uri_of(entry.key), "pool")
         for batch in _sound(reader):
-            table = pa.table({name: batch[name] for name in wanted_columns(rules, condition)})
+            table = selected(batch, wanted_columns(rules, condition))
             kept = np.flatnonzero(rows_kept(condition, table))
             if len(kept):
                 yield Batch(entry, start + kept, taken(table.select(rules.columns.names), kept))

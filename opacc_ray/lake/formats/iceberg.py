@@ -3,21 +3,25 @@
 The package ``pyiceberg`` (extra ``iceberg``) reads the metadata, on the driver only. Data files are read as in the
 format ``parquet``. ``pool.uri`` is the table's location, of which the newest metadata file counts, or a metadata file.
 With ``pool.catalog`` and ``pool.table``, the catalog's address is in pyiceberg's configuration. The snapshot is
-``pool.version``, the newest at ``pool.timestamp``, or the newest when the run is made; the run keeps its number.
+``pool.version``, which may name a branch or a tag, the newest at ``pool.timestamp``, or the newest when the run is
+made; the run keeps its number.
 
 Columns are identified by field id: a renamed column has its new name, and a reused name has no old values. Imported
-files without field ids need the table's property schema.name-mapping.default. Snapshots with delete files are refused.
+files without field ids need the table's property schema.name-mapping.default. Manifests and data files are skipped by
+the filter, also by hidden partitions. Rows that delete files name are left out.
 """
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from opacc_ray.errors import DataError, shortened
 from opacc_ray.lake.examples import Constants, Found, Rules
-from opacc_ray.lake.filters import parse_filter
+from opacc_ray.lake.filter_parser import parse_filter
 from opacc_ray.lake.formats import FEATURE_COLUMNS, ROW_COLUMNS, Traits, parquet
-from opacc_ray.lake.formats.parquet import wanted_columns
+from opacc_ray.lake.iceberg_deletes import deleted_rows
+from opacc_ray.lake.iceberg_filter import iceberg_filter
 from opacc_ray.lake.parquet_io import unless_valid
 from opacc_ray.lake.store import Store
 from opacc_ray.lake.store_uris import split
@@ -39,28 +43,36 @@ _METADATA = re.compile(r"metadata/v?(\d+)(-[^/]*)?\.metadata\.json")
 
 
 def find(store: Store, rules: Rules, what: str) -> Found:
-    """Return the data files of a snapshot, with the values of identity partitions."""
+    """Return the data files of a snapshot that may have rows which the filter keeps."""
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+
     table = _open(store, rules, what)
     snapshot = _snapshot(table, store, rules, what)
     version = f"snapshot {snapshot.snapshot_id}"
-    is_chosen = rules.version is not None or rules.timestamp is not None
-    schema = table.schemas()[snapshot.schema_id] if is_chosen and snapshot.schema_id is not None else table.schema()
-    tasks = list(table.scan(snapshot_id=snapshot.snapshot_id).plan_files())
-    if not tasks:
-        raise DataError(f"{version} of the table {store.uri} has no file; check {what}.version")
-    _refuse_unfit(tasks, store, version)
-    _refuse_defaults(schema, store, rules)
-    mapping = table.name_mapping() or ()  # for files without field ids
-    entries = entries_of(store, (task.file.file_path for task in tasks), version)
-    return Found(
-        tuple(sorted(entries.values())),
-        constants={entries[task.file.file_path].key: _constants(table, schema, task.file) for task in tasks},
+    schema = _schema_of(table, snapshot, rules)
+    condition = iceberg_filter(parse_filter(rules.filter, f"{what}.filter"), schema, table.schema())
+    manifests = snapshot.manifests(table.io)
+    data = _entries_in(table, [each for each in manifests if each.content.name == "DATA"], condition)
+    if not data:
+        why = (
+            f"{what}.filter {shortened(rules.filter or '', 80)!r} excludes all of its files"
+            if rules.filter
+            else "no file"
+        )
+        raise DataError(f"{version} of the table {store.uri} is empty: {why}; check {what}.version and {what}.filter")
+    deletes = _entries_in(table, [each for each in manifests if each.content.name == "DELETES"])
+    files = [entry.data_file for entry in data]
+    _refuse_formats(files, store)
+    entries = entries_of(store, [file.file_path for file in (*files, *(each.data_file for each in deletes))], version)
+    found = Found(
+        tuple(sorted(entries[file.file_path] for file in files)),
+        constants={entries[file.file_path].key: _constants(table, schema, file) for file in files},
         version=version,
-        optional=frozenset(column.name for column in schema.fields),
-        field_ids={column.name: column.field_id for column in schema.fields},
-        imported={name: field.field_id for field in mapping if field.field_id is not None for name in field.names},
+        schema=schema_to_pyarrow(schema),
+        imported=_names(table.name_mapping() or ()),
         data_as_of=datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC),
     )
+    return found._replace(deleted=deleted_rows(store, found, schema, data, deletes, entries) if deletes else {})
 
 
 def place_of_file(uri: str) -> str:
@@ -69,8 +81,9 @@ def place_of_file(uri: str) -> str:
 
 
 def newest(store: Store, rules: Rules, what: str) -> str:
-    """Return the snapshot that the table has now."""
-    plain = rules._replace(version=None, timestamp=None)
+    """Return the snapshot that the table, or the branch in the rules, has now."""
+    version = rules.version if isinstance(rules.version, str) else None
+    plain = rules._replace(version=version, timestamp=None)
     return f"snapshot {_snapshot(_open(store, plain, what), store, plain, what).snapshot_id}"
 
 
@@ -109,7 +122,12 @@ def _newest_metadata(store: Store, what: str) -> str:
 
 def _snapshot(table: Any, store: Store, rules: Rules, what: str) -> Any:
     there = table.metadata.snapshots
-    if rules.version is not None:
+    if isinstance(rules.version, str):
+        found, wanted = table.snapshot_by_name(rules.version), f"branch or tag {rules.version!r}"
+        if found is None:
+            names = shortened(", ".join(sorted(table.metadata.refs)) or "none", 200)
+            raise DataError(f"the table {store.uri} has no {wanted}; its branches and tags are {names}")
+    elif rules.version is not None:
         found = table.snapshot_by_id(rules.version)
         wanted = f"snapshot {rules.version}"
     elif rules.timestamp is not None:
@@ -127,43 +145,65 @@ def _snapshot(table: Any, store: Store, rules: Rules, what: str) -> Any:
     return found
 
 
+def _schema_of(table: Any, snapshot: Any, rules: Rules) -> Any:
+    """Return the table's schema: that of the snapshot if one is chosen, and the newest for a branch."""
+    reference = table.metadata.refs.get(rules.version) if isinstance(rules.version, str) else None
+    is_chosen = rules.version is not None or rules.timestamp is not None
+    is_branch = reference is not None and str(reference.snapshot_ref_type) == "branch"
+    if is_chosen and not is_branch and snapshot.schema_id is not None:
+        return table.schemas()[snapshot.schema_id]
+    return table.schema()
+
+
+def _entries_in(table: Any, manifests: Sequence[Any], condition: Any = None) -> list[Any]:
+    """Return the entries of manifests for files that may have rows of a condition of pyiceberg."""
+    from pyiceberg.expressions import AlwaysTrue
+    from pyiceberg.table import ManifestGroupPlanner
+
+    planner = ManifestGroupPlanner(table.metadata, table.io, AlwaysTrue() if condition is None else condition)
+    return [entry for entries in planner.plan_manifest_entries(manifests) for entry in entries]
+
+
 def _text(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000).astimezone().isoformat(timespec="seconds")
 
 
-def _refuse_unfit(tasks: list[Any], store: Store, version: str) -> None:
-    deleted = next((task.file.file_path for task in tasks if task.delete_files), None)
-    if deleted is not None:
-        raise DataError(
-            f"{version} of the table {store.uri} has delete files, such as one for {deleted}; "
-            "rewrite its data files and choose the snapshot after that"
-        )
-    files = (task.file for task in tasks)
+def _refuse_formats(files: Sequence[Any], store: Store) -> None:
     other = next((file for file in files if not str(file.file_format).upper().endswith("PARQUET")), None)
     if other is not None:
         raise DataError(f"the table {store.uri} has {other.file_path}, which is not Parquet; only Parquet is supported")
 
 
-def _refuse_defaults(schema: Any, store: Store, rules: Rules) -> None:
-    wanted = wanted_columns(rules, parse_filter(rules.filter))
-    given = [column.name for column in schema.fields if column.initial_default is not None and column.name in wanted]
-    if given:
-        raise DataError(
-            f"the table {store.uri} gives {given[0]!r} an initial default for older files, which is not supported; "
-            "rewrite its data files"
-        )
+def _names(mapping: Any, prefix: str = "") -> dict[str, int]:
+    """Return the field ids that a name mapping gives to names in files, ``struct.field`` for nested ones."""
+    found: dict[str, int] = {}
+    for field in mapping:
+        for name in field.names:
+            if field.field_id is not None:
+                found[prefix + name] = field.field_id
+            found |= _names(field.fields, f"{prefix}{name}.")
+    return found
 
 
 def _constants(table: Any, schema: Any, file: Any) -> Constants:
-    """Return the values of a file's identity partitions; other columns, such as of days, are in the file."""
+    """Return the values of a file's identity partitions, and the initial defaults of columns that it may lack.
+
+    Other columns, such as of days, are in the file.
+    """
     import pyarrow as pa
     from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-    found = []
     columns = {column.field_id: column for column in schema.fields}
+    found = {column.name: column.initial_default for column in schema.fields if column.initial_default is not None}
     for place, field in enumerate(table.specs()[file.spec_id].fields):
         column = columns.get(field.source_id)
         if column is not None and str(field.transform) == "identity":
-            kind = pa.string() if str(column.field_type) == "string" else schema_to_pyarrow(column.field_type)
-            found.append((column.name, pa.scalar(file.partition[place], kind)))
-    return tuple(found)
+            found[column.name] = file.partition[place]
+    kinds = {column.name: column.field_type for column in schema.fields}
+    return tuple((name, pa.scalar(value, _arrow_type(kinds[name], schema_to_pyarrow))) for name, value in found.items())
+
+
+def _arrow_type(kind: Any, convert: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.string() if str(kind) == "string" else convert(kind)

@@ -19,8 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError, shortened
+from opacc_ray.lake.columns import roots_of, selected
 from opacc_ray.lake.examples import Batch, Cut, Found, Items, Limits, Piece, Rules, Shard, in_shards
-from opacc_ray.lake.filters import ALL, columns_of, parse_filter, rows_kept
+from opacc_ray.lake.filter_parser import ALL, columns_of, parse_filter
+from opacc_ray.lake.filters import rows_kept
 from opacc_ray.lake.formats import FEATURE_COLUMNS, ROW_COLUMNS, Traits, parquet
 from opacc_ray.lake.formats.parquet import check_columns
 from opacc_ray.lake.parquet_io import unless_valid
@@ -89,7 +91,7 @@ def read_chosen(store: Store, shard: Shard, rules: Rules, ids: Collection[str]) 
     """Yield the examples of a shard with these ids, in their order; of other rows, only the ids are read."""
     column = rules.columns.id
     for part in _parts(store, shard, rules):
-        names = [name for batch in part.scanned([column] if column else []) for name in ids_of(batch, column)]
+        names = [name for batch in part.scanned(rules.columns.ids) for name in ids_of(batch, column)]
         places = np.flatnonzero([name in ids for name in names])
         for batch in part.taken(places, rules):
             yield from examples_of(store, batch, rules)
@@ -151,8 +153,8 @@ class _Part:
     def scanned(self, columns: Sequence[str]) -> Iterator[Batch]:
         """Yield some columns of all rows, in their order."""
         start = 0
-        for table in self._scan(columns):
-            yield Batch(self._piece.entry, self.rows[start : start + len(table)], table)
+        for table in self._scan(roots_of(self._fragment.schema, columns)):
+            yield Batch(self._piece.entry, self.rows[start : start + len(table)], selected(table, columns))
             start += len(table)
 
     def taken(self, places: NDArray[np.int64], rules: Rules) -> Iterator[Batch]:
@@ -162,9 +164,10 @@ class _Part:
         for start in range(0, len(places), step):
             own = places[start : start + step]
             with _lance(self._source):
-                table = self._fragment.take((self._piece.start + own).tolist(), columns=list(rules.columns.names))
+                roots = roots_of(self._fragment.schema, rules.columns.names)
+                table = self._fragment.take((self._piece.start + own).tolist(), columns=roots)
                 table.validate(full=True)
-            yield Batch(self._piece.entry, self.rows[own], table)
+            yield Batch(self._piece.entry, self.rows[own], selected(table, rules.columns.names))
 
     def _scan(self, columns: Sequence[str]) -> Iterator[Any]:
         import pyarrow as pa

@@ -1,55 +1,42 @@
 """Pools of Parquet files: one example per row.
 
 ``pool.columns`` names the example: ``image``, a column of image files (bytes, or a struct with ``bytes``, as Hugging
-Face writes them); ``array``, a column of lists of numbers, nested to any depth, or several columns of one number each;
-or ``uri`` alone, a column of image files at s3:// or below the pool's prefix. ``id`` is a column of unique ids. Without
-it, an id is the file's key and the row's number in it, ``part-0.parquet#7``, regardless of the filter. A shard is some
-row groups of one or more files. Folders named ``column=value`` are columns, as Hive writes them.
+Face writes them); ``array``, a column of numbers in lists and structs, nested to any depth, or several columns of one
+number each; or ``uri`` alone, a column of image files at s3:// or below the pool's prefix. ``id`` is a column of unique
+ids, or several that make one. Without it, an id is the file's key and the row's number in it, ``part-0.parquet#7``,
+regardless of the filter. ``struct.field`` is a column. A shard is some row groups of one or more files. Folders named
+``column=value`` are columns, as Hive writes them.
 
-A plan reads the footer of every file, and no row. All files must have the required columns, of one type. In a table
-that numbers its columns, the number identifies a column, whatever its name in a file. Conditions on columns from
-folders skip whole files. Rows are read by row group: first the columns of the filter, then the others if any row
-remains.
+A plan reads the footer of every file, and no row. Each column has one type for the whole pool, to which the batches of
+all files are converted. Conditions on columns from folders, or in a table's log, skip whole files, and the statistics
+in footers skip row groups. Of the others, the columns of the filter are read first, and the rest if any row remains.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from difflib import get_close_matches
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
-from urllib.parse import unquote
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, shortened
-from opacc_ray.lake.examples import Batch, Constants, Cut, Found, Limits, Piece, Rules, Shard, in_shards
-from opacc_ray.lake.filters import ALL, Condition, check_filter, columns_of, keeps, needed_of, parse_filter, rows_kept
+from opacc_ray.lake.bounds import constant_bounds
+from opacc_ray.lake.examples import Batch, Cut, Found, Limits, Piece, Rules, Shard, in_shards
+from opacc_ray.lake.file_footers import FooterReader, chains_in, common_chains, pieces_of, readable
+from opacc_ray.lake.filter_parser import ALL, Condition, columns_of, needed_of, parse_filter
+from opacc_ray.lake.filters import may_keep, rows_kept
 from opacc_ray.lake.formats import ROW_COLUMNS, Traits
+from opacc_ray.lake.hive_folders import partitions_of
 from opacc_ray.lake.listing import find_files
-from opacc_ray.lake.parquet_io import Footer, chunks_of, footer_at, read_group, taken, unless_valid
-from opacc_ray.lake.store import Entry, ObjectFile, Store, in_order
+from opacc_ray.lake.logical_schema import Placed, column_along, conformed, nulls
+from opacc_ray.lake.parquet_io import metadata_of, read_group, taken
+from opacc_ray.lake.store import ObjectFile, Store, in_order
 
 TRAITS = Traits(columns=ROW_COLUMNS, needs=("image", "array", "uri"), keys=("filter",))
 
 SUFFIXES = (".parquet", ".parq")
 
-NULL = "__HIVE_DEFAULT_PARTITION__"
-
 THREADS = 16  # footers that are read at a time
-
-_FIELD_ID = b"PARQUET:field_id"
-
-
-class _File(NamedTuple):
-    """A file's columns and row groups, according to its footer and its constants."""
-
-    entry: Entry
-    source: str  # its URI
-    types: dict[str, Any]  # of the wanted columns that it has
-    every: list[str]  # names of all columns
-    names: tuple[tuple[str, str | None], ...]  # wanted columns with another name in the file: see Piece
-    groups: list[tuple[int, int]]  # rows and bytes of each row group
 
 
 def find(store: Store, rules: Rules, what: str) -> Found:
@@ -61,28 +48,32 @@ def find(store: Store, rules: Rules, what: str) -> Found:
 def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> Cut:
     """Return the row groups of each shard.
 
-    Raises DataError if a file is not Parquet, lacks a column or has it with another type, or no row remains; SpecError
-    if the filter is not valid.
+    Raises DataError if a file is not Parquet, no file has a column, its types have no common one, or no row remains;
+    SpecError if the filter is not valid.
     """
     condition = parse_filter(rules.filter, f"{what}.filter")
     wanted = wanted_columns(rules, condition)
     every = tuple(dict.fromkeys([*wanted, *rules.slices]))
-    entries = [entry for entry in found.entries if _may_keep(condition, found.constants.get(entry.key, ()))]
-    files = list(in_order(lambda entry: _describe(store, entry, wanted, every, found), entries, THREADS))
-    _check_schema(files, found, every, condition)
-    pieces, sizes = [], []
-    for file in files:
-        constants = found.constants.get(file.entry.key, ())
-        for group, size in enumerate(file.groups):
-            if size[0]:
-                pieces.append(Piece(file.entry, group, group + 1, constants, file.names))
-                sizes.append(size)
+    chains = None if found.schema is None else chains_in(found.schema, every, condition, store.uri)
+    kept, is_known = _files_kept(condition, found)
+    entries = [found.entries[number] for number in np.flatnonzero(kept)]
+    footers = FooterReader(store, found, wanted, columns_of(condition))
+    files = list(in_order(footers.read, entries, THREADS))
+    if chains is None:
+        chains = common_chains(files, every, condition, what)
+    pieces, sizes = pieces_of(files, chains, condition)
     if not pieces:
-        filtered = f"{what}.filter {shortened(rules.filter or '', 80)!r} excludes all of its files"
-        why = filtered if rules.filter else "it has no row"
+        left = "rows" if files else "files"
+        excluded = f"{what}.filter {shortened(rules.filter or '', 80)!r} excludes all of its {left}"
+        why = excluded if rules.filter else "it has no row"
         raise DataError(f"the {what} {store.uri} is empty: {why}; check {what}.uri and {what}.filter")
-    is_known = all(_is_constant(part, pieces[0].constants) for part in needed_of(condition))
-    return Cut(in_shards(pieces, sizes, limits), sum(rows for rows, _ in sizes) if is_known else None)
+    rows_of = {file.entry.key: file.rows for file in files}
+    shards = [
+        tuple(_with_deleted(piece, found.deleted, rows_of) for piece in shard)
+        for shard in in_shards(pieces, sizes, limits)
+    ]
+    num_rows = sum(rows for rows, _ in sizes) - sum(len(piece.deleted) // 8 for shard in shards for piece in shard)
+    return Cut(shards, num_rows if is_known else None)
 
 
 def batches(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
@@ -92,14 +83,24 @@ def batches(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
     """
     condition = parse_filter(rules.filter)
     for piece in shard.pieces:
-        source = store.uri_of(piece.entry.key)
-        with store.open_entry(piece.entry) as file:
-            metadata = readable_footer(file, source).metadata
-            lengths = [metadata.row_group(group).num_rows for group in range(piece.stop)]
-            for group in range(piece.start, piece.stop):
-                tables = partial(_tables, file, metadata, group, piece, source)
-                for rows, columns in _filtered(tables, lengths[group], rules.columns.names, condition):
-                    yield Batch(piece.entry, sum(lengths[:group]) + rows, columns)
+        yield from batches_of(store, piece, rules.columns.names, condition)
+
+
+def batches_of(store: Store, piece: Piece, names: Sequence[str], condition: Condition = ALL) -> Iterator[Batch]:
+    """Yield the rows of a piece that a condition keeps, with some columns; raises as :func:`batches`."""
+    source, first = store.uri_of(piece.entry.key), piece.first_row
+    deleted = np.frombuffer(piece.deleted, np.int64)
+    with store.open_entry(piece.entry) as file:
+        with readable(source):
+            metadata = metadata_of(store, piece.entry, file)
+        for group in range(piece.start, piece.stop):
+            stop = first + metadata.row_group(group).num_rows
+            gone = deleted[np.searchsorted(deleted, first) : np.searchsorted(deleted, stop)] - first
+            tables = partial(_tables, file, metadata, group, piece, source)
+            for rows, columns in _filtered(tables, np.delete(np.arange(stop - first), gone), names, condition):
+                yield Batch(piece.entry, first + rows, columns)
+            first = stop
+            file.forget()
 
 
 def wanted_columns(rules: Rules, condition: Condition) -> tuple[str, ...]:
@@ -110,36 +111,20 @@ def wanted_columns(rules: Rules, condition: Condition) -> tuple[str, ...]:
 def check_columns(schema: Any, rules: Rules, source: str, what: str) -> None:
     """Raise DataError unless a schema has the columns that are read; SpecError if the filter is not valid."""
     condition = parse_filter(rules.filter, f"{what}.filter")
-    every = (*wanted_columns(rules, condition), *rules.slices)
-    missing = next((name for name in every if name not in schema.names), None)
-    if missing is not None:
-        raise _lacking(source, missing, schema.names)
-    check_filter(condition, schema)
-
-
-def _lacking(source: str, name: str, there: Sequence[str]) -> DataError:
-    near = get_close_matches(name, there, 1)
-    guess = f" (did you mean {near[0]!r}?)" if near else ""
-    return DataError(f"{source} has no column {name!r}{guess}; it has {shortened(', '.join(there), 200)}")
-
-
-def readable_footer(file: ObjectFile, source: str) -> Footer:
-    """Return the footer of a file; raises DataError if there is none."""
-    with _parquet(source):
-        return footer_at(file)
-
-
-def _parquet(source: str) -> AbstractContextManager[None]:
-    return unless_valid(f"{source} is not valid Parquet", "; write it again, or remove it")
+    chains_in(schema, (*wanted_columns(rules, condition), *rules.slices), condition, source)
 
 
 def _filtered(
-    tables: Callable[[Sequence[str]], Iterator[Any]], num_rows: int, names: Sequence[str], condition: Condition
+    tables: Callable[[Sequence[str]], Iterator[Any]],
+    rows: NDArray[np.int64],
+    names: Sequence[str],
+    condition: Condition,
 ) -> Iterator[tuple[NDArray[np.int64], Any]]:
-    """Yield the rows of a group that the filter keeps, numbered from its first, and their columns; in batches."""
-    kept = np.arange(num_rows)
-    if condition != ALL:
-        kept = np.flatnonzero(np.concatenate([rows_kept(condition, part) for part in tables(columns_of(condition))]))
+    """Yield those of some rows of a group that the filter keeps, numbered from its first, and their columns."""
+    kept = rows
+    if condition != ALL and len(rows):
+        mask = np.concatenate([rows_kept(condition, part) for part in tables(columns_of(condition))])
+        kept = rows[mask[rows]]
     start = 0
     for table in tables(names) if len(kept) else ():
         own = kept[np.searchsorted(kept, start) : np.searchsorted(kept, start + len(table))]
@@ -151,121 +136,64 @@ def _filtered(
 def _tables(
     file: ObjectFile, metadata: Any, group: int, piece: Piece, source: str, names: Sequence[str]
 ) -> Iterator[Any]:
-    """Yield some columns of a row group in batches, with constants for those that the file lacks."""
+    """Yield some columns of a row group in batches, by the table's types, with constants for those that it lacks."""
     import pyarrow as pa
 
-    constant, called = dict(piece.constants), dict(piece.names)
-    with _parquet(source):
-        there = metadata.schema.to_arrow_schema().names
-        own = {name: each for name in names if (each := called.get(name, name)) is not None and each in there}
+    constants, layout = dict(piece.constants), {column.name: column for column in piece.layout}
+    paths = list(dict.fromkeys(".".join(layout[name].path) for name in names if layout[name].path))
+    with readable(source):
         none = pa.RecordBatch.from_arrays([pa.nulls(metadata.row_group(group).num_rows)], ["no column"])
-        for batch in read_group(file, metadata, group, [*own.values()]) if own else [none]:
+        for batch in read_group(file, metadata, group, paths) if paths else [none]:
             batch.validate(full=True)  # lengths and texts are unchecked so far
-            columns = {}
-            for name in names:
-                value, rows = constant.get(name), len(batch)
-                lacked = pa.nulls(rows) if value is None else pa.repeat(value, rows)
-                columns[name] = batch[own[name]] if name in own else lacked
-            yield pa.table(columns)
+            yield pa.table({name: _column(batch, layout[name], constants.get(name), source) for name in names})
 
 
-def _describe(store: Store, entry: Entry, wanted: Sequence[str], every: Sequence[str], found: Found) -> _File:
-    """Return what a footer states of ``every`` column; the size of a row group is that of the ``wanted`` ones."""
-    source, constants = store.uri_of(entry.key), found.constants.get(entry.key, ())
-    with store.open_entry(entry) as file, _parquet(source):
-        metadata = footer_at(file).metadata
-        schema = metadata.schema.to_arrow_schema()
-        called = _names_in(schema, every, found, source)
-        own = [called[name] for name in wanted if name in called]
-        types = {name: value.type for name, value in constants}
-        types |= {name: schema.field(each).type for name, each in called.items()}
-        renamed = (name for name in every if called.get(name) != name and name in (*called, *schema.names))
-        chunks = [list(chunks_of(metadata, own, group)) for group in range(metadata.num_row_groups)]
-        num_bytes = [sum(chunk.total_compressed_size for chunk, _ in held) for held in chunks]
-        return _File(
-            entry,
-            source,
-            types,
-            [*schema.names, *(name for name, _ in constants)],
-            tuple((name, called.get(name)) for name in renamed),
-            [(metadata.row_group(group).num_rows, num) for group, num in enumerate(num_bytes)],
-        )
+def _column(batch: Any, column: Placed, constant: Any, source: str) -> Any:
+    """Return a column of a batch by the table's type."""
+    import pyarrow as pa
 
-
-def _names_in(schema: Any, wanted: Sequence[str], found: Found, source: str) -> dict[str, str]:
-    """Return the name in a file of each wanted column that it has, by number if the table numbers its columns.
-
-    Raises DataError if the file has no numbers and the table does not map names to them.
-    """
-    if not found.field_ids:
-        return {name: name for name in wanted if name in schema.names}
-    numbered = {int(item.metadata[_FIELD_ID]): item.name for item in schema if _FIELD_ID in (item.metadata or {})}
-    if not numbered and not found.imported:
+    kind = column.wanted.type
+    try:
+        if column.path:
+            return conformed(column_along(batch, column.path), column.own, column.wanted)
+        return nulls(len(batch), kind) if constant is None else pa.repeat(constant.cast(kind), len(batch))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        own = column.own.type if column.path else constant.type
         raise DataError(
-            f"{source} has no field ids, and its table has no schema.name-mapping.default for the file's names; "
-            "set that property, or rewrite the table's data files"
-        )
-    if not numbered:
-        numbered = {found.imported[name]: name for name in schema.names if name in found.imported}
-    ids = {name: found.field_ids[name] for name in wanted if name in found.field_ids}
-    return {name: numbered[number] for name, number in ids.items() if number in numbered}
+            f"{source} has {column.name!r} as {own}, which does not fit {kind}, its type in the whole pool "
+            f"({shortened(str(error), 120)}); write the file again"
+        ) from None
 
 
-def _check_schema(files: Sequence[_File], found: Found, wanted: Sequence[str], condition: Condition) -> None:
-    """Raise DataError unless all files have the wanted columns, with one type each."""
-    import pyarrow as pa
+def _files_kept(condition: Condition, found: Found) -> tuple[NDArray[np.bool_], bool]:
+    """Return which files may have rows that the filter keeps, and whether it keeps all rows of those.
 
-    first: dict[str, tuple[Any, str]] = {}  # type of each column in the first file with it, and the file's key
-    for file in files:
-        for name in wanted:
-            kind = file.types.get(name)
-            if kind is None and name not in found.optional:
-                every = dict.fromkeys([*(found.field_ids or file.every), *sorted(found.optional)])
-                raise _lacking(file.source, name, [*every])
-            if kind is None or pa.types.is_null(kind):
-                continue
-            known, key = first.setdefault(name, (kind, file.entry.key))
-            if kind != known:
-                raise DataError(
-                    f"{file.source} has {name!r} as {kind}, and {key} as {known}; write the files with one schema"
-                )
-    if files:
-        check_filter(condition, pa.schema({name: first[name][0] if name in first else pa.null() for name in wanted}))
-
-
-def _is_constant(condition: Condition, constants: Constants) -> bool:
-    return set(columns_of(condition)) <= {name for name, _ in constants}
-
-
-def _may_keep(condition: Condition, constants: Constants) -> bool:
-    """Return whether a file may have rows that the filter keeps, according to its constants."""
-    return all(keeps(part, dict(constants)) for part in needed_of(condition) if _is_constant(part, constants))
-
-
-def partitions_of(entries: Sequence[Entry]) -> dict[str, Constants]:
-    """Return what the folders of each file say, by its key: numbers where all values of a column are, else text.
-
-    A null has the type of its column.
+    The evidence is what folders and the table's log state.
     """
     import pyarrow as pa
 
-    texts = {entry.key: _texts(entry.key) for entry in entries}
-    pairs = [pair for found in texts.values() for pair in found.items()]
-    words = {name for name, text in pairs if text is not None and not _is_whole(text)}
-    whole = {name for name, text in pairs if text is not None} - words
-    numbers = {pair: pa.scalar(pair[1] and int(pair[1]), pa.int64()) for pair in pairs if pair[0] in whole}
-    return {
-        key: tuple((name, numbers.get((name, text), pa.scalar(text, pa.string()))) for name, text in found.items())
-        for key, found in texts.items()
-        if found
-    }
+    bounds, exact = dict(found.bounds), {}
+    values = [dict(found.constants.get(entry.key, ())) for entry in found.entries]
+    for name in columns_of(condition):
+        kind = next((own[name].type for own in values if name in own), None)
+        if kind is not None:
+            bounds[name] = constant_bounds([own.get(name) for own in values], kind)
+            if all(name in own for own in values):
+                exact[name] = bounds[name].least
+    kept, is_known = np.ones(len(values), dtype=bool), True
+    for part in needed_of(condition):
+        if set(columns_of(part)) <= exact.keys():
+            kept &= rows_kept(part, pa.table(exact))
+        else:
+            kept, is_known = kept & may_keep(part, bounds, len(values)), False
+    return kept, is_known
 
 
-def _texts(key: str) -> dict[str, str | None]:
-    parts = (part.partition("=") for part in key.split("/")[:-1] if "=" in part)
-    return {unquote(name): None if value == NULL else unquote(value) for name, _, value in parts}
-
-
-def _is_whole(text: str) -> bool:
-    """Whether a text is a number that reads the same when it is written again: 7, but not 007."""
-    return text.removeprefix("-").isdecimal() and len(text) < 19 and str(int(text)) == text
+def _with_deleted(piece: Piece, deleted: Mapping[str, bytes], rows: Mapping[str, NDArray[np.int64]]) -> Piece:
+    """Return a piece with those of the deleted rows of its file that are its own."""
+    if piece.entry.key not in deleted:
+        return piece
+    found = np.frombuffer(deleted[piece.entry.key], np.int64)
+    stop = piece.first_row + rows[piece.entry.key][piece.start : piece.stop].sum()
+    own = found[np.searchsorted(found, piece.first_row) : np.searchsorted(found, stop)]
+    return piece._replace(deleted=own.tobytes())

@@ -1,0 +1,204 @@
+"""Columns and row groups of Parquet files, as their footers state them: one schema of a pool, bounds of row groups."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.errors import DataError, shortened
+from opacc_ray.lake.bounds import Statistics, bounds_of, constant_bounds, lacking_bounds, statistics_of
+from opacc_ray.lake.examples import Constants, Found, Piece
+from opacc_ray.lake.filter_parser import Condition, columns_of
+from opacc_ray.lake.filters import check_filter, may_keep
+from opacc_ray.lake.logical_schema import FIELD_ID, Layout, chain_of, common_type, numbered, place, plain
+from opacc_ray.lake.parquet_io import leaves_of, metadata_of, unless_valid
+from opacc_ray.lake.store import Entry, Store
+
+log = logging.getLogger(__name__)
+
+Chains = dict[str, list[Any]]
+"""The fields of each column of a table, from the top level down to the column itself."""
+
+
+class FileFooter(NamedTuple):
+    """A file's columns and row groups, according to its footer and its constants."""
+
+    entry: Entry
+    source: str  # its URI
+    schema: Any  # pyarrow.Schema, with the numbers of its columns if the table has them
+    constants: Constants
+    rows: NDArray[np.int64]  # (G,) of each row group
+    sizes: NDArray[np.int64]  # (G,) bytes of the columns that are read
+    statistics: Mapping[str, list[Statistics]]  # (G,) of each column of the filter that has some
+
+
+class FooterReader:
+    """Reads the footers of a pool's files.
+
+    Parameters
+    ----------
+    wanted : columns that are read, with those of the filter
+    filtered : the latter
+    """
+
+    def __init__(self, store: Store, found: Found, wanted: Sequence[str], filtered: Sequence[str]) -> None:
+        self._store, self._found = store, found
+        self._wanted, self._filtered = wanted, filtered
+        self._schemas: dict[bytes, Any] = {}  # most files have the same
+
+    def read(self, entry: Entry) -> FileFooter:
+        """Return what the footer of a file states; raises DataError if there is none."""
+        source = self._store.uri_of(entry.key)
+        with self._store.open_entry(entry) as file, readable(source):
+            metadata = metadata_of(self._store, entry, file)
+            schema = self._schema_in(metadata, source)
+            paths = {name: self._path_in(schema, name) for name in self._wanted}
+            leaves = leaves_of(metadata, [path for path in paths.values() if path])
+            columns = {metadata.schema.column(leaf).path: leaf for leaf in leaves}
+            flat = {path for path, leaf in columns.items() if not metadata.schema.column(leaf).max_repetition_level}
+            groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
+            sizes = [sum(group.column(leaf).total_compressed_size for leaf in leaves) for group in groups]
+            return FileFooter(
+                entry,
+                source,
+                schema,
+                self._found.constants.get(entry.key, ()),
+                np.array([group.num_rows for group in groups], dtype=np.int64),
+                np.array(sizes, dtype=np.int64),
+                {
+                    name: [statistics_of(group.column(columns[paths[name]])) for group in groups]
+                    for name in self._filtered
+                    if paths[name] in flat
+                },
+            )
+
+    def _schema_in(self, metadata: Any, source: str) -> Any:
+        """Return the schema of a file; raises DataError if it has no numbers, and the table none for its names."""
+        import pyarrow as pa
+
+        schema = metadata.schema.to_arrow_schema().remove_metadata()
+        schema = self._schemas.setdefault(schema.serialize().to_pybytes(), schema)
+        if not _is_numbered(self._found.schema) or _is_numbered(schema):
+            return schema
+        if not self._found.imported:
+            raise DataError(
+                f"{source} has no field ids, and its table has no schema.name-mapping.default for the file's names; "
+                "set that property, or rewrite the table's data files"
+            )
+        return pa.schema(numbered(schema, self._found.imported))
+
+    def _path_in(self, schema: Any, name: str) -> str:
+        """Return the path of a column in a file, with dots; empty if the file lacks it."""
+        if self._found.schema is None:
+            return ".".join(field.name for field in chain_of(schema, name))
+        return ".".join(place(name, chain_of(self._found.schema, name), schema).path)
+
+
+def _is_numbered(schema: Any) -> bool:
+    return schema is not None and any(FIELD_ID in (field.metadata or {}) for field in schema)
+
+
+def readable(source: str) -> AbstractContextManager[None]:
+    """Raise any error of Arrow as DataError, which names the file."""
+    return unless_valid(f"{source} is not valid Parquet", "; write it again, or remove it")
+
+
+def chains_in(schema: Any, names: Sequence[str], condition: Condition, source: str) -> Chains:
+    """Return the fields of each column in a schema; raises DataError if it lacks one, or the filter does not fit."""
+    chains = {name: chain_of(schema, name) for name in names}
+    missing = next((name for name, chain in chains.items() if not chain), None)
+    if missing is not None:
+        raise _lacking(source, missing, schema)
+    _check_types(condition, chains)
+    return chains
+
+
+def common_chains(files: Sequence[FileFooter], names: Sequence[str], condition: Condition, what: str) -> Chains:
+    """Return the fields of each column of plain files, with a type for all files; warns of files that lack one.
+
+    Raises DataError if all files lack a column, its types have no common one, or the filter does not fit.
+    """
+    chains = {name: _common_chain(files, name, what) for name in names} if files else {}
+    if files:
+        _check_types(condition, chains)
+    return chains
+
+
+def _common_chain(files: Sequence[FileFooter], name: str, what: str) -> list[Any]:
+    import pyarrow as pa
+
+    own = [(file, chain_of(file.schema, name), dict(file.constants).get(name)) for file in files]
+    there = [(file, chain, constant) for file, chain, constant in own if chain or constant is not None]
+    if not there:
+        constants = [pa.field(key, value.type) for key, value in files[0].constants]
+        raise _lacking(files[0].source, name, pa.schema([*files[0].schema, *constants]))
+    common: Any = pa.null()
+    for file, chain, constant in there:
+        kind: Any = plain(chain[-1].type) if chain else getattr(constant, "type", None)
+        wider = common_type(common, kind)
+        if wider is None:
+            raise DataError(
+                f"{file.source} has {name!r} as {kind}, and other files, such as {there[0][0].entry.key}, as {common}: "
+                "no type holds both; write the files with one schema"
+            )
+        common = wider
+    if len(there) < len(files):
+        lacking = [file.entry.key for file, chain, constant in own if not chain and constant is None]
+        named = shortened(", ".join(lacking[:3]), 200)
+        log.warning(
+            "%s of %s files of the %s lack the column %r, which is null there: %s",
+            *(len(lacking), len(files), what, name, named),
+        )
+    fields = next((chain for _, chain, _ in there if chain), [pa.field(name, common)])
+    return [*(pa.field(field.name, pa.null()) for field in fields[:-1]), pa.field(fields[-1].name, common)]
+
+
+def _check_types(condition: Condition, chains: Mapping[str, Sequence[Any]]) -> None:
+    import pyarrow as pa
+
+    check_filter(condition, pa.schema({name: chains[name][-1].type for name in columns_of(condition)}))
+
+
+def _lacking(source: str, name: str, schema: Any) -> DataError:
+    outer, _, last = name.rpartition(".")
+    inner = chain_of(schema, outer) if outer else []
+    there = getattr(inner[-1].type, "names", schema.names) if inner else schema.names
+    near = get_close_matches(last if inner else name, there, 1)
+    guess = f" (did you mean {near[0]!r}?)" if near else ""
+    return DataError(f"{source} has no column {name!r}{guess}; it has {shortened(', '.join(there), 200)}")
+
+
+def pieces_of(
+    files: Sequence[FileFooter], chains: Chains, condition: Condition
+) -> tuple[list[Piece], list[tuple[int, int]]]:
+    """Return the row groups that may have rows which the filter keeps, and the rows and bytes of each."""
+    layouts: dict[int, Layout] = {}  # by schema, of which there are few
+    pieces, sizes = [], []
+    for file in files:
+        if id(file.schema) not in layouts:
+            layouts[id(file.schema)] = tuple(place(name, chain, file.schema) for name, chain in chains.items())
+        layout = layouts[id(file.schema)]
+        kept = _groups_kept(condition, file, layout) & (file.rows > 0)
+        first_rows = np.cumsum(file.rows) - file.rows
+        for group in np.flatnonzero(kept).tolist():
+            pieces.append(Piece(file.entry, group, group + 1, file.constants, layout, int(first_rows[group])))
+            sizes.append((int(file.rows[group]), int(file.sizes[group])))
+    return pieces, sizes
+
+
+def _groups_kept(condition: Condition, file: FileFooter, layout: Layout) -> NDArray[np.bool_]:
+    """Return which row groups of a file may have rows that the filter keeps."""
+    bounds, constants, size = {}, dict(file.constants), len(file.rows)
+    filtered = set(columns_of(condition))
+    for column in layout if size else ():
+        kind, constant = column.wanted.type, constants.get(column.name)
+        if column.name in file.statistics:
+            bounds[column.name] = bounds_of(file.statistics[column.name], column)
+        elif column.name in filtered and not column.path:
+            given = constant is not None
+            bounds[column.name] = constant_bounds([constant] * size, kind) if given else lacking_bounds(kind, size)
+    return may_keep(condition, {name: own for name, own in bounds.items() if own is not None}, size)

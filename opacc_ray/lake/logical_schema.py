@@ -1,0 +1,267 @@
+"""The columns of a pool by one schema, and those of a file in it.
+
+A table format knows its own schema. Plain files have a common one: each column has the type that holds the values of
+all files exactly, or as floating-point numbers if some file has those. Columns are found in a file by number or
+physical name if the table gives them, else by name. Each batch is converted to the common schema.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from opacc_ray.lake.columns import id_texts, is_binary, is_text, split_name
+from opacc_ray.lake.parquet_io import is_list, numbers, to_numpy
+
+FIELD_ID = b"PARQUET:field_id"
+PHYSICAL_NAME = b"delta.columnMapping.physicalName"
+
+_UNITS = ("s", "ms", "us", "ns")
+
+
+class Placed(NamedTuple):
+    """A column of a table in a file."""
+
+    name: str  # as the spec has it
+    wanted: Any  # its field by the table
+    path: tuple[str, ...] = ()  # in the file; empty: the file lacks it
+    own: Any = None  # its field by the file
+
+
+Layout = tuple[Placed, ...]
+"""The columns that are read of a file."""
+
+
+def place(name: str, chain: Sequence[Any], schema: Any) -> Placed:
+    """Find a column in a file's schema by its fields in the table, from the top level down to itself."""
+    path, own = [], None
+    for wanted in chain:
+        own = _found(wanted, schema) if own is None or _is_struct(own.type) else None
+        if own is None:
+            return Placed(name, chain[-1])
+        path.append(own.name)
+        schema = own.type
+    return Placed(name, chain[-1], tuple(path), own)
+
+
+def chain_of(schema: Any, name: str) -> list[Any]:
+    """Return the fields of a column, ``name`` or ``struct.field``, from the top level down; empty if there is none."""
+    first, rest = split_name(schema.names, name)
+    if first is None:
+        return []
+    own = schema.field(schema.names.index(first))
+    inner = chain_of(own.type, rest) if rest and _is_struct(own.type) else []
+    return [own, *inner] if inner or not rest else []
+
+
+def column_along(batch: Any, path: Sequence[str]) -> Any:
+    """Return the column of a batch at a path of names; a field of a struct that is null is null."""
+    import pyarrow.compute as pc
+
+    column = batch.column(batch.schema.names.index(path[0]))
+    for name in path[1:]:
+        column = pc.struct_field(column, [column.type.names.index(name)])
+    return column
+
+
+def nulls(num_rows: int, kind: Any) -> Any:
+    """Return nulls of a type, which may be an extension type."""
+    import pyarrow as pa
+
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, pa.nulls(num_rows, kind.storage_type))
+    return pa.nulls(num_rows, kind)
+
+
+def plain(kind: Any) -> Any:
+    """Return a type without the numbers of its fields, which have no meaning outside of a table."""
+    import pyarrow as pa
+
+    if _is_struct(kind):
+        return pa.struct([pa.field(own.name, plain(own.type), own.nullable) for own in kind])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        make = pa.list_ if pa.types.is_list(kind) else pa.large_list
+        return make(pa.field(kind.value_field.name, plain(kind.value_type), kind.value_field.nullable))
+    return kind
+
+
+def numbered(fields: Iterable[Any], ids: Mapping[str, int], prefix: str = "") -> list[Any]:
+    """Return the fields of a file without numbers, with those that its table gives their names."""
+    import pyarrow as pa
+
+    found = []
+    for field in fields:
+        path = prefix + field.name
+        if _is_struct(field.type):
+            field = field.with_type(pa.struct(numbered(field.type, ids, f"{path}.")))
+        number = ids.get(path)
+        found.append(field if number is None else field.with_metadata({FIELD_ID: str(number)}))
+    return found
+
+
+def _found(wanted: Any, schema: Any) -> Any:
+    """Return the field of a schema, or of a struct, that is the wanted one; None if there is none."""
+    metadata = wanted.metadata or {}
+    if FIELD_ID in metadata:
+        number = metadata[FIELD_ID]
+        return next((own for own in schema if (own.metadata or {}).get(FIELD_ID) == number), None)
+    name = physical_name(wanted)
+    return schema.field(schema.names.index(name)) if name in schema.names else None
+
+
+def physical_name(field: Any) -> str:
+    """Return the name of a column in files that have field names of their own."""
+    name: bytes = (field.metadata or {}).get(PHYSICAL_NAME, field.name.encode())
+    return name.decode()
+
+
+def common_type(first: Any, second: Any) -> Any:
+    """Return the type that holds the values of two; None if there is none."""
+    import pyarrow as pa
+
+    types = pa.types
+    if first == second or types.is_null(second):
+        return first
+    if types.is_null(first):
+        return second
+    if any(types.is_dictionary(kind) for kind in (first, second)):
+        return common_type(*(kind.value_type if types.is_dictionary(kind) else kind for kind in (first, second)))
+    both = (first, second)
+    if all(map(is_list, both)):
+        inner = common_type(first.value_type, second.value_type)
+        sizes = {kind.list_size if types.is_fixed_size_list(kind) else -1 for kind in both}
+        return None if inner is None else pa.list_(inner, sizes.pop() if len(sizes) == 1 else -1)
+    if all(map(_is_struct, both)):
+        return _common_struct(first, second)
+    if any(types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType) for kind in both):
+        return None
+    if all(map(is_binary, both)):
+        return pa.binary()
+    if all(map(_is_number, both)):
+        return _common_number(first, second)
+    if all(types.is_date(kind) for kind in both):
+        return pa.date32()
+    if all(types.is_timestamp(kind) or types.is_date(kind) for kind in both):
+        zones = [kind.tz for kind in both if types.is_timestamp(kind) and kind.tz]
+        return pa.timestamp(_finer(*both), "UTC" if zones else None)
+    if all(types.is_time(kind) for kind in both):
+        unit = _finer(*both)
+        return pa.time64(unit) if unit in ("us", "ns") else pa.time32(unit)
+    return pa.string() if all(map(_has_text, both)) else None
+
+
+def _common_struct(first: Any, second: Any) -> Any:
+    import pyarrow as pa
+
+    fields: dict[str, Any] = {}
+    for own in (*first, *second):
+        known = fields.get(own.name, own.type)
+        fields[own.name] = common_type(known, own.type)
+    return None if None in fields.values() else pa.struct([*fields.items()])
+
+
+def _common_number(first: Any, second: Any) -> Any:
+    import pyarrow as pa
+
+    types, both = pa.types, (first, second)
+    if any(map(types.is_floating, both)):
+        is_float = all(map(types.is_floating, both))
+        return max(both, key=lambda kind: kind.bit_width) if is_float else pa.float64()
+    if any(map(types.is_decimal, both)):
+        parts = [(kind.precision - kind.scale, kind.scale) if types.is_decimal(kind) else (20, 0) for kind in both]
+        whole, scale = (max(own) for own in zip(*parts, strict=True))
+        return (
+            pa.decimal128(whole + scale, scale) if whole + scale <= 38 else pa.decimal256(min(76, whole + scale), scale)
+        )
+    signed = [kind for kind in both if types.is_signed_integer(kind)]
+    if len(signed) != 1:
+        return max(both, key=lambda kind: kind.bit_width)
+    [other] = (kind for kind in both if kind is not signed[0])
+    width = max(signed[0].bit_width, 2 * other.bit_width)
+    return {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}.get(width, pa.decimal128(20, 0))
+
+
+def keeps_order(own: Any, wanted: Any) -> bool:
+    """Return whether the conversion of a type keeps the order of its values, so that bounds may be converted."""
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_dictionary(own):
+        own = own.value_type
+    kinds = (_is_number, is_text, is_binary, lambda kind: types.is_timestamp(kind) or types.is_date(kind))
+    return own == wanted or any(same(own) and same(wanted) for same in kinds)
+
+
+def conformed(column: Any, own: Any, wanted: Any) -> Any:
+    """Convert an Arrow array of a file's field to the type of the table's field; raises pyarrow.ArrowInvalid."""
+    import pyarrow as pa
+
+    types, kind = pa.types, wanted.type
+    if column.type == kind and not (types.is_nested(kind) and wanted.metadata):
+        return column
+    if isinstance(kind, pa.UuidType) and is_binary(column.type):
+        return pa.ExtensionArray.from_storage(kind, column.cast(pa.binary(16)))
+    if isinstance(column.type, pa.UuidType) and is_binary(kind):
+        return column.storage.cast(kind)
+    if _is_struct(kind) and _is_struct(column.type):
+        return _conformed_struct(column, own, kind)
+    if types.is_list(kind) and is_list(column.type) and _is_struct(kind.value_type):
+        return _conformed_list(column, own, kind)
+    if is_text(kind) and not is_text(column.type):
+        found = id_texts(column)
+        column = column if found is None else found
+    are_times = types.is_timestamp(kind) and types.is_timestamp(column.type)
+    is_coarser = are_times and _finer(kind, column.type) != kind.unit
+    return column.cast(kind, safe=not (types.is_floating(kind) or is_coarser))
+
+
+def _conformed_struct(column: Any, own: Any, kind: Any) -> Any:
+    import pyarrow as pa
+
+    inner = dict(zip(column.type.names, column.flatten(), strict=True))
+    parts = []
+    for wanted in kind:
+        there = _found(wanted, own.type)
+        lacking = nulls(len(column), wanted.type)
+        parts.append(lacking if there is None else conformed(inner[there.name], there, wanted))
+    return pa.StructArray.from_arrays(parts, fields=[*kind], mask=column.is_null())
+
+
+def _conformed_list(column: Any, own: Any, kind: Any) -> Any:
+    import pyarrow as pa
+
+    plain = column if pa.types.is_list(column.type) else column.cast(pa.list_(column.type.value_field))
+    first, last = plain.offsets[0].as_py(), plain.offsets[-1].as_py()
+    values = conformed(plain.values.slice(first, last - first), own.type.value_field, kind.value_field)
+    offsets = plain.offsets if first == 0 else numbers(to_numpy(plain.offsets) - np.int32(first))
+    return pa.ListArray.from_arrays(offsets, values, type=kind, mask=plain.is_null() if plain.null_count else None)
+
+
+def _is_struct(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_struct(kind))
+
+
+def _is_number(kind: Any) -> bool:
+    import pyarrow as pa
+
+    types = pa.types
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
+
+
+def _has_text(kind: Any) -> bool:
+    """Return whether the values of a type have one text each."""
+    import pyarrow as pa
+
+    types = pa.types
+    return bool(is_text(kind) or types.is_integer(kind) or types.is_decimal(kind) or types.is_temporal(kind))
+
+
+def _finer(first: Any, second: Any) -> str:
+    """Return the finer unit of times; that of a date is a second."""
+    return max((getattr(kind, "unit", "s") for kind in (first, second)), key=lambda unit: _UNITS.index(_unit(unit)))
+
+
+def _unit(unit: str) -> str:
+    return unit if unit in _UNITS else "s"
