@@ -2,15 +2,17 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.lake.decode import Alpha
-from opacc_ray.lake.filters import Bounds
-from opacc_ray.lake.logical_schema import Layout
 from opacc_ray.lake.store import Entry
+
+if TYPE_CHECKING:
+    from opacc_ray.lake.filters import Bounds
+    from opacc_ray.lake.logical_schema import Placed
 
 Constants = tuple[tuple[str, Any], ...]
 """Columns with one value for a whole file, from its folder or the table: name, Arrow scalar."""
@@ -23,7 +25,7 @@ class Piece(NamedTuple):
     start: int  # the first unit
     stop: int  # the one after the last
     constants: Constants = ()
-    layout: Layout = ()  # the columns that are read, in a Parquet file
+    layout: tuple["Placed", ...] = ()  # the columns that are read, in a Parquet file
     first_row: int = 0  # number in the file of the first row
     deleted: bytes = b""  # numbers in the file of the rows that its table has deleted, as int64 in their order
 
@@ -86,7 +88,7 @@ class Found(NamedTuple):
     version: str | None = None  # of a table
     schema: Any = None  # pyarrow.Schema of a table that has one; None: the common one of the files
     imported: Mapping[str, int] = {}  # numbers of a table's columns by name, for files without numbers
-    bounds: Mapping[str, Bounds] = {}  # what the table's log states of columns in each of the entries
+    bounds: Mapping[str, "Bounds"] = {}  # what the table's log states of columns in each of the entries
     deleted: Mapping[str, bytes] = {}  # rows that the table has deleted, by key of the file: see Piece
     data_as_of: datetime | None = None  # when the version, or the newest of the files, was written
 
