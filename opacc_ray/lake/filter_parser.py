@@ -44,7 +44,7 @@ _TOKEN = re.compile(
 _WORDS = ("and", "or", "not", "in", "is", "null", "true", "false")
 _SIGNS = {"=": "==", "<>": "!="}
 _OPPOSITE = {"==": "!=", "<": ">=", ">": "<=", "null": "not null", "like": "not like"}
-_OPPOSITE |= {other: sign for sign, other in _OPPOSITE.items()}
+_OPPOSITE |= dict(zip(_OPPOSITE.values(), _OPPOSITE, strict=True))
 _TYPES = {"bigint": "bigint", "int": "bigint", "integer": "bigint", "long": "bigint", "double": "double"}
 _TYPES |= {"float": "double", "varchar": "varchar", "string": "varchar", "text": "varchar"}
 _TYPES |= {"date": "date", "timestamp": "timestamp"}

@@ -325,7 +325,7 @@ def find_changed(tracks: Sequence[Run], numbers: Sequence[int] | None = None) ->
 def _newer_version(run: Run) -> str | None:
     """Return the current version of the pool's table if it differs from the run's and the spec pins none."""
     pool = run.spec.pool
-    if run.header.pool.version is None or pool.version is not None or pool.timestamp is not None:
+    if run.header.pool.version is None or isinstance(pool.version, int) or pool.timestamp is not None:
         return None
     found = newest_version(open_pool(pool), pool.format, rules_of(pool))
     return None if found == run.header.pool.version else found

@@ -108,6 +108,11 @@ def time_text(value: Any) -> Any:
     return value.isoformat().replace("+00:00", "Z") if isinstance(value, date) else value
 
 
+def _version(value: Any) -> Any:
+    """Return the number of a version as one, also if it is quoted."""
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+
 class PoolSpec(Section):
     """Location and format of examples: those of the pool, or of the reference."""
 
@@ -134,7 +139,7 @@ class PoolSpec(Section):
     split: str | None = Field(
         default=None, description="split of a dataset, such as test or train+test; required if there are several"
     )
-    version: Annotated[int, Field(ge=0)] | str | None = Field(
+    version: Annotated[Annotated[int, Field(ge=0)] | str | None, BeforeValidator(_version)] = Field(
         default=None,
         description="tables with versions: number of the version, id of the snapshot, or name of a branch or tag; "
         "default: the newest",
@@ -188,6 +193,8 @@ class PoolSpec(Section):
             if getattr(self, key) is not None and key not in traits.keys:
                 supported = ", ".join(formats_with(key))
                 raise ValueError(f"{key} is only supported for {supported}, and format is {self.format}; remove it")
+        if isinstance(self.version, str) and not traits.has_names:
+            raise ValueError(f"version {self.version!r} is a name, and format {self.format} has numbers only; give one")
         if self.slice_columns and not hasattr(find_format(self.format), "batches"):
             raise ValueError(
                 f"slices names the column {self.slice_columns[0]!r}, and format {self.format} has no columns; give "

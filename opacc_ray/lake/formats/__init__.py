@@ -54,6 +54,7 @@ class Traits(NamedTuple):
     columns: tuple[str, ...] = ()  # keys of pool.columns that it supports
     needs: tuple[str, ...] = ()  # of these, at least one is required
     keys: tuple[str, ...] = ()  # the optional keys of a pool that it supports
+    has_names: bool = False  # whether a version may be the name of a branch or tag
     files: tuple[str, ...] = ()  # ends of URIs that may name one file, in lower case
 
 

@@ -145,6 +145,7 @@ def _open(store: Store, rules: Rules, what: str) -> Any:
     try:
         table = deltalake.DeltaTable(store.uri, storage_options=storage_options(store))
         if rules.version is not None:
+            assert isinstance(rules.version, int)  # the spec refuses names
             if rules.version > table.version():
                 raise unknown_version(store, f"version {rules.version}", f"the newest is {table.version()}", what)
             table.load_as_version(rules.version)

@@ -35,7 +35,7 @@ TRAITS = Traits(
     ("id", "uri", "prior", "answer", *FEATURE_COLUMNS),
     ("output", "prediction", "answer"),
     ("filter",),
-    (*parquet.SUFFIXES, *TEXT_SUFFIXES),
+    files=(*parquet.SUFFIXES, *TEXT_SUFFIXES),
 )
 
 MAX_BYTES = 2**31 - 1

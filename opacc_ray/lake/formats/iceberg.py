@@ -31,7 +31,8 @@ TRAITS = Traits(
     (*ROW_COLUMNS, *FEATURE_COLUMNS),
     parquet.TRAITS.needs,
     ("filter", "version", "timestamp", "catalog", "table"),
-    (".metadata.json",),
+    has_names=True,
+    files=(".metadata.json",),
 )
 
 cut = parquet.cut

@@ -30,7 +30,9 @@ from opacc_ray.lake.row_examples import examples_of, ids_of
 from opacc_ray.lake.store import Store
 from opacc_ray.lake.table_logs import entries_of, import_package, moment, storage_options, too_early, unknown_version
 
-TRAITS = Traits((*ROW_COLUMNS, "answer", *FEATURE_COLUMNS), parquet.TRAITS.needs, ("filter", "version", "timestamp"))
+TRAITS = Traits(
+    (*ROW_COLUMNS, "answer", *FEATURE_COLUMNS), parquet.TRAITS.needs, ("filter", "version", "timestamp"), True
+)
 
 VERSION = "_version"  # constant of each file with the planned version, for workers
 BATCH_BYTES, BATCH_ROWS = 16 << 20, 8192  # approximate bytes that are read at a time, and most rows
@@ -51,8 +53,9 @@ def find(store: Store, rules: Rules, what: str) -> Found:
 
 
 def newest(store: Store, rules: Rules, what: str) -> str:
-    """Return the version that the table has now."""
-    return f"version {_open(store, Rules(), what).version}"
+    """Return the version that the table, or the tag in the rules, has now."""
+    tag = rules.version if isinstance(rules.version, str) else None
+    return f"version {_open(store, Rules(version=tag), what).version}"
 
 
 def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> Cut:

@@ -1,0 +1,489 @@
+"""Tables as their writers left them, read row by row as DuckDB or the writer's own library reads them."""
+
+import datetime
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import deltalake
+import duckdb
+import lance
+import pyarrow as pa
+import pytest
+from delta_logs import mapped, write_mapped
+from iceberg_deletes import delete_places, delete_values
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.transforms import DayTransform, IdentityTransform, MonthTransform
+from pyiceberg.types import DoubleType, LongType, NestedField, StringType, StructType
+from tables import parquet
+
+from opacc_ray.lake.examples import Columns, Rules
+from opacc_ray.lake.pools import plan_shards, read_rows
+from opacc_ray.lake.store_uris import open_store
+
+META = pa.struct([("camera", pa.string()), ("n", pa.int64())])
+NOON = datetime.datetime(2026, 1, 5, 12)
+
+
+class Table(NamedTuple):
+    """A table in a folder, and its rows by another reader."""
+
+    kind: str
+    uri: str
+    rows: pa.Table
+    rules: Rules = Rules()
+
+
+def rows(start: int, stop: int, **more: object) -> pa.Table:
+    numbers = range(start, stop)
+    columns = {
+        "id": pa.array(numbers, pa.int64()),
+        "kind": ["even" if i % 2 == 0 else "odd" for i in numbers],
+        "score": pa.array([None if i % 5 == 0 else i / 4 for i in numbers], pa.float64()),
+        "day": [NOON.date() + datetime.timedelta(days=i % 3) for i in numbers],
+        "time": pa.array([NOON + datetime.timedelta(hours=i) for i in numbers], pa.timestamp("us", "UTC")),
+        "price": pa.array([Decimal(i) / 4 for i in numbers], pa.decimal128(9, 2)),
+        "x": [[i / 2, 1.0] for i in numbers],
+        "meta": pa.array([None if i % 7 == 0 else {"camera": f"c{i % 3}", "n": i} for i in numbers], META),
+    }
+    return pa.table({**columns, **more})
+
+
+# -- Delta -------------------------------------------------------------------------------------------------------
+
+
+def delta_of(folder: Path, version: int | None = None) -> Table:
+    table = deltalake.DeltaTable(folder, version=version)
+    read = deltalake.QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all()
+    return Table("delta", str(folder), pa.table(read), Rules(version=version))
+
+
+def delta(change: Callable[[deltalake.DeltaTable], Any] | None = None, **options: Any) -> Callable[[Path], Table]:
+    def made(folder: Path) -> Table:
+        deltalake.write_deltalake(folder, rows(0, 20), **options)
+        deltalake.write_deltalake(folder, rows(20, 40), mode="append", **options)
+        if change:
+            change(deltalake.DeltaTable(folder))
+        return delta_of(folder)
+
+    return made
+
+
+def _merge(table: deltalake.DeltaTable) -> None:
+    source = rows(30, 50, kind=["new"] * 20)
+    merged = table.merge(source, "t.id = s.id", source_alias="s", target_alias="t")
+    merged.when_matched_update_all().when_not_matched_insert_all().execute()
+
+
+def _compact(table: deltalake.DeltaTable) -> None:
+    table.optimize.compact()
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    table.create_checkpoint()
+
+
+def delta_evolved(folder: Path) -> Table:
+    deltalake.write_deltalake(folder, rows(0, 20).drop_columns(["score", "meta"]))
+    deltalake.write_deltalake(folder, rows(20, 40), mode="append", schema_mode="merge")
+    deltalake.write_deltalake(folder, rows(40, 60).drop_columns(["kind"]), mode="append", schema_mode="merge")
+    return delta_of(folder)
+
+
+def delta_older(folder: Path) -> Table:
+    delta(lambda table: table.delete("id < 15"))(folder)
+    return delta_of(folder, 1)
+
+
+MAPPED = [
+    mapped("number", "long", 1),
+    mapped("id", "long", 2),
+    mapped("meta", {"type": "struct", "fields": [mapped("camera", "string", 4), mapped("n", "integer", 5)]}, 3),
+    mapped("day", "date", 6),
+    mapped("later", "double", 7),
+]
+
+
+def mapped_rows(start: int, stop: int, *, swapped: bool = False) -> pa.Table:
+    numbers = range(start, stop)
+    names = ["col-5", "col-4"] if swapped else ["col-4", "col-5"]
+    values = {"col-4": [f"c{i}" for i in numbers], "col-5": pa.array(numbers, pa.int32())}
+    struct = pa.StructArray.from_arrays([pa.array(values[name]) for name in names], names)
+    ids = {"col-1": [-i for i in numbers], "col-2": [*numbers]}
+    return pa.table({**(dict(reversed(ids.items())) if swapped else ids), "col-3": struct})
+
+
+def delta_mapped(folder: Path) -> Table:
+    files = {"a%20b/1.parquet": mapped_rows(0, 9), "2.parquet": mapped_rows(9, 20, swapped=True)}
+    days = {path: {"col-6": day} for path, day in zip(files, ("2026-01-05", "2026-01-06"), strict=True)}
+    write_mapped(folder, MAPPED, {path.replace("%20", " "): own for path, own in files.items()}, partitions={
+        path.replace("%20", " "): day for path, day in days.items()
+    })  # fmt: skip
+    return delta_of(folder)
+
+
+def delta_by_number(folder: Path) -> Table:
+    def renamed(table: pa.Table, tag: str) -> pa.Table:
+        def own(field: pa.Field) -> pa.Field:
+            number = field.name.removeprefix("col-")
+            kind = pa.struct([own(inner) for inner in field.type]) if pa.types.is_struct(field.type) else field.type
+            return pa.field(f"{tag}{number}", kind, metadata={"PARQUET:field_id": number})
+
+        schema = pa.schema([own(field) for field in table.schema])
+        arrays = [column.combine_chunks() for column in table.columns]
+        return pa.Table.from_arrays(
+            [
+                pa.StructArray.from_arrays(array.flatten(), fields=[*field.type])
+                if pa.types.is_struct(field.type)
+                else array
+                for array, field in zip(arrays, schema, strict=True)
+            ],
+            schema=schema,
+        )
+
+    columns = [column for column in MAPPED if column["name"] not in ("day", "later")]
+    write_mapped(folder, columns, {"1.parquet": renamed(mapped_rows(0, 9), "f")}, mode="id")
+    numbers = range(9)
+    struct = [{"camera": f"c{i}", "n": i} for i in numbers]
+    wanted = pa.table({"number": [-i for i in numbers], "id": [*numbers], "meta": struct})
+    return Table("delta", str(folder), wanted)
+
+
+def delta_vectors(folder: Path) -> Table:
+    kinds = {"id": "long", "kind": "string"}
+    columns = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
+    files = {f"{part}.parquet": rows(100_000 * part, 100_000 * part + 70_000).select(["id", "kind"]) for part in (0, 1)}
+    write_mapped(folder, columns, files, {"1.parquet": [0, 5, 65_535, 65_536, 69_999]}, mode="none")
+    return delta_of(folder)
+
+
+def delta_vectors_and_mapping(folder: Path) -> Table:
+    write_mapped(folder, MAPPED, {"1.parquet": mapped_rows(0, 9)}, {"1.parquet": [0, 8]}, partitions={
+        "1.parquet": {"col-6": "2026-01-05"}
+    })  # fmt: skip
+    return delta_of(folder)
+
+
+# -- Iceberg -----------------------------------------------------------------------------------------------------
+
+
+def iceberg(change: Callable[[Any], Any]) -> Callable[[Path], Table]:
+    def made(folder: Path) -> Table:
+        catalog = SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
+        catalog.create_namespace("db")
+        table = catalog.create_table("db.pool", schema=rows(0, 1, small=pa.array([1], pa.int32())).schema)
+        for start in (0, 20):
+            table.append(of_iceberg(start))
+        wanted = change(table)
+        if isinstance(wanted, Table):
+            return wanted
+        read = table.refresh().scan().to_arrow() if wanted is None else wanted
+        return Table("iceberg", table.location().removeprefix("file://"), read)
+
+    return made
+
+
+def of_iceberg(start: int, stop: int | None = None) -> pa.Table:
+    stop = stop or start + 20
+    return rows(start, stop, small=pa.array([i % 11 for i in range(start, stop)], pa.int32()))
+
+
+def _renamed(table: Any) -> None:
+    with table.update_schema() as update:
+        update.rename_column("score", "was_score")
+        update.rename_column(("meta", "n"), "count")
+    with table.update_schema() as update:
+        update.add_column("score", DoubleType())
+        update.add_column(("meta", "n"), LongType())
+    table.append(table.scan().to_arrow())
+
+
+def _added(table: Any) -> None:
+    with table.update_schema() as update:
+        update.add_column("more", StructType(NestedField(1, "a", StringType(), required=False)))
+        update.add_column(("meta", "lens"), StringType())
+        update.move_first("price")
+        update.delete_column("kind")
+
+
+def _promoted(table: Any) -> None:
+    with table.update_schema() as update:
+        update.update_column("small", LongType())
+        update.update_column("price", field_type=_decimal(18))
+    table.append(of_iceberg(40).set_column(8, "small", pa.array([2**40] * 20, pa.int64())))
+
+
+def _decimal(precision: int) -> Any:
+    from pyiceberg.types import DecimalType
+
+    return DecimalType(precision, 2)
+
+
+def _repartitioned(table: Any) -> None:
+    for step in (("kind", IdentityTransform()), ("time", DayTransform()), ("day", MonthTransform())):
+        with table.update_spec() as update:
+            update.add_field(*step, f"by_{step[0]}")
+        table.append(of_iceberg(40 + 20 * ("kind", "time", "day").index(step[0])))
+    with table.update_spec() as update:
+        update.remove_field("by_kind")
+    table.append(of_iceberg(100))
+
+
+def _file_of(table: Any, id: int) -> str:
+    [task] = table.scan(row_filter=f"id = {id}").plan_files()
+    return str(task.file.file_path)
+
+
+def _deleted_by_place(table: Any) -> None:
+    delete_places(table, _file_of(table, 3), [0, 3, 19])
+    delete_places(table, _file_of(table, 3), [4])
+    table.append(of_iceberg(40))
+
+
+def _deleted_by_value(table: Any) -> pa.Table:
+    whole = table.scan().to_arrow()
+    delete_values(table, pa.table({"id": [3, 25]}))
+    delete_values(table, pa.table({"kind": ["odd", "even"], "score": pa.array([None, 1.0])}))
+    table.append(of_iceberg(3, 6))  # newer than the deletes
+    kept = [
+        not (row["id"] in (3, 25) or (row["kind"] == "odd" and row["score"] is None) or row["score"] == 1.0)
+        for row in whole.to_pylist()
+    ]
+    return pa.concat_tables([whole.filter(pa.array(kept)), of_iceberg(3, 6).cast(whole.schema)])
+
+
+def _branched(table: Any) -> Table:
+    location, rules = table.location().removeprefix("file://"), Rules(version="audit")
+    table.manage_snapshots().create_branch(table.current_snapshot().snapshot_id, "audit").commit()
+    table.delete("id < 10", branch="audit")
+    table.append(of_iceberg(40))
+    wanted = table.refresh().scan(snapshot_id=table.snapshot_by_name("audit").snapshot_id).to_arrow()
+    return Table("iceberg", location, wanted, rules)
+
+
+def _tagged(table: Any) -> Table:
+    table.manage_snapshots().create_tag(table.current_snapshot().snapshot_id, "q1").commit()
+    wanted = table.scan().to_arrow()
+    with table.update_schema() as update:
+        update.rename_column("kind", "sort")
+    table.delete("id > 5")
+    return Table("iceberg", table.location().removeprefix("file://"), wanted, Rules(version="q1"))
+
+
+# -- Parquet, by hand and by other writers -----------------------------------------------------------------------
+
+
+def by_duckdb(folder: Path, pattern: str = "*.parquet", rows: str = "*") -> Table:
+    with duckdb.connect() as database:
+        database.execute("SET TimeZone = 'UTC'")
+        source = f"read_parquet('{folder}/{pattern}', union_by_name = true, hive_partitioning = true)"
+        return Table("parquet", str(folder), database.execute(f"SELECT {rows} FROM {source}").to_arrow_table())
+
+
+def drifted(folder: Path) -> Table:
+    """Files whose types differ, as those of several writers and years do."""
+    first = rows(0, 10)
+    second = rows(10, 20).select([*reversed(first.column_names)])
+    kinds = {
+        "id": pa.int32(),
+        "kind": pa.large_string(),
+        "score": pa.float32(),
+        "time": pa.timestamp("ns", "Etc/UTC"),
+        "price": pa.decimal128(12, 4),
+        "x": pa.large_list(pa.float32()),
+        "meta": pa.struct([("n", pa.int16()), ("camera", pa.large_string())]),
+    }
+    second = second.set_column(0, "meta", pa.array(second["meta"].to_pylist(), kinds["meta"]))
+    for name, kind in kinds.items():
+        second = second.set_column(second.column_names.index(name), name, second[name].cast(kind))
+    third = rows(20, 30)
+    third = third.set_column(1, "kind", third["kind"].dictionary_encode())
+    third = third.set_column(6, "x", third["x"].cast(pa.list_(pa.float64(), 2))).drop_columns(["score"])
+    (folder / "1.parquet").write_bytes(parquet(first))
+    (folder / "2.parquet").write_bytes(parquet(second))
+    (folder / "3.parquet").write_bytes(parquet(third))
+    return by_duckdb(folder)
+
+
+def drifted_numbers(folder: Path) -> Table:
+    for number, kind in enumerate([pa.uint8(), pa.int8(), pa.uint32(), pa.int64(), pa.decimal128(22, 3), pa.float32()]):
+        table = pa.table({"id": [number], "n": pa.array([number + 1], kind if number < 4 else pa.int64()).cast(kind)})
+        (folder / f"{number}.parquet").write_bytes(parquet(table))
+    return by_duckdb(folder)
+
+
+def numbers_and_texts(folder: Path) -> Table:
+    values = {"1": pa.array([7, 8], pa.int64()), "2": pa.array(["9", "ten"]), "3": pa.array([NOON.date(), None])}
+    for name, column in values.items():
+        (folder / f"{name}.parquet").write_bytes(parquet(pa.table({"id": [f"{name}a", f"{name}b"], "value": column})))
+    return by_duckdb(folder)
+
+
+def hive_by_duckdb(folder: Path, *, twice: bool = False) -> Table:
+    given = rows(0, 40).append_column("code", pa.array([None if i % 9 == 0 else f"0{i % 3}" for i in range(40)]))
+    with duckdb.connect() as database:
+        database.register("given", given)
+        more = ", WRITE_PARTITION_COLUMNS true" if twice else ""
+        options = f"FORMAT parquet, PARTITION_BY (day, kind, code){more}"
+        database.execute(f"COPY given TO '{folder}/t' ({options})")
+    return by_duckdb(folder / "t", "**/*.parquet")
+
+
+def by_pandas(folder: Path) -> Table:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"id": range(10), "kind": ["a", None] * 5, "n": pandas.array([1, None] * 5, "Int64")})
+    frame.to_parquet(folder / "1.parquet")
+    frame = frame.assign(id=range(10, 20), kind=frame["kind"].astype("category"), n=frame["n"].astype("float64"))
+    frame.set_index("id").to_parquet(folder / "2.parquet")
+    return by_duckdb(folder, rows="id, kind, n")
+
+
+def by_polars(folder: Path) -> Table:
+    polars = pytest.importorskip("polars")
+    given = polars.from_arrow(rows(0, 20))
+    given.write_parquet(folder / "1.parquet")
+    given.with_columns(polars.col("kind").cast(polars.Categorical)).write_parquet(folder / "2.parquet")
+    (folder / "3.parquet").write_bytes(parquet(rows(20, 40)))
+    return by_duckdb(folder)
+
+
+def hive_by_polars(folder: Path) -> Table:
+    polars = pytest.importorskip("polars")
+    polars.from_arrow(rows(0, 40)).write_parquet(polars.PartitionBy(folder / "t", key=["kind", "day"]), mkdir=True)
+    return by_duckdb(folder / "t", "**/*.parquet")
+
+
+def delta_by_polars(folder: Path) -> Table:
+    polars = pytest.importorskip("polars")
+    polars.from_arrow(rows(0, 20)).write_delta(folder)
+    polars.from_arrow(rows(20, 40)).write_delta(folder, mode="append")
+    deltalake.DeltaTable(folder).delete("id = 4")
+    return delta_of(folder)
+
+
+SPARK = """
+import sys
+from pyspark.sql import SparkSession
+spark = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+         .config("spark.sql.session.timeZone", "UTC").config("spark.sql.shuffle.partitions", "1").getOrCreate())
+given = spark.read.parquet(sys.argv[1])
+given.write.partitionBy("day", "kind").parquet(sys.argv[2])
+more = given.withColumn("more", given.id * 2).where("id > 9")
+more.write.mode("append").partitionBy("day", "kind").parquet(sys.argv[2])
+"""
+
+
+def hive_by_spark(folder: Path) -> Table:
+    if importlib.util.find_spec("pyspark") is None:
+        pytest.skip("pyspark is not installed")
+    given = rows(0, 20).append_column("gap", pa.array([None, "a b", "c/d", "é=1"] * 5))
+    (folder / "given.parquet").write_bytes(parquet(given))
+    subprocess.run([sys.executable, "-c", SPARK, f"{folder}/given.parquet", f"{folder}/t"], check=True)
+    return by_duckdb(folder / "t", "**/*.parquet")
+
+
+# -- Lance and Hugging Face --------------------------------------------------------------------------------------
+
+
+def lance_of(change: Callable[[Any], Any]) -> Callable[[Path], Table]:
+    def made(folder: Path) -> Table:
+        table = lance.write_dataset(rows(0, 40), f"{folder}/t", max_rows_per_file=16)
+        change(table)
+        return Table("lance", f"{folder}/t", lance.dataset(f"{folder}/t").to_table())
+
+    return made
+
+
+def _upsert(table: Any) -> None:
+    table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows(30, 50))
+
+
+def lance_tagged(folder: Path) -> Table:
+    table = lance_of(lambda table: table.tags.create("audit", table.version))(folder)
+    lance.dataset(table.uri).delete("id < 30")
+    return table._replace(rules=Rules(version="audit"))
+
+
+def by_datasets(folder: Path) -> Table:
+    datasets = pytest.importorskip("datasets")
+    given = rows(0, 40).drop_columns(["price"])
+    datasets.Dataset(given).save_to_disk(f"{folder}/t", num_shards=3)
+    return Table("huggingface", f"{folder}/t", given)
+
+
+VARIANTS: dict[str, Callable[[Path], Table]] = {
+    "delta append": delta(),
+    "delta delete": delta(lambda table: table.delete("id % 3 = 1")),
+    "delta update": delta(lambda table: table.update({"kind": "'new'"}, predicate="id > 15 and id < 25")),
+    "delta merge": delta(_merge),
+    "delta compact, vacuum, checkpoint": delta(_compact, partition_by=["kind", "day"]),
+    "delta added and absent columns": delta_evolved,
+    "delta older version": delta_older,
+    "delta column mapping by name": delta_mapped,
+    "delta column mapping by number": delta_by_number,
+    "delta deletion vectors": delta_vectors,
+    "delta deletion vectors and column mapping": delta_vectors_and_mapping,
+    "delta by polars": delta_by_polars,
+    "iceberg append": iceberg(lambda table: None),
+    "iceberg delete": iceberg(lambda table: table.delete("id < 7")),
+    "iceberg overwrite": iceberg(lambda table: table.overwrite(of_iceberg(50), overwrite_filter="kind = 'odd'")),
+    "iceberg upsert": iceberg(lambda table: table.upsert(of_iceberg(30, 50), join_cols=["id"]) and None),
+    "iceberg renamed and reused names": iceberg(_renamed),
+    "iceberg added, moved and dropped": iceberg(_added),
+    "iceberg promoted": iceberg(_promoted),
+    "iceberg partitions that change": iceberg(_repartitioned),
+    "iceberg position deletes": iceberg(_deleted_by_place),
+    "iceberg equality deletes": iceberg(_deleted_by_value),
+    "iceberg branch": iceberg(_branched),
+    "iceberg tag": iceberg(_tagged),
+    "parquet of drifted types": drifted,
+    "parquet of drifted numbers": drifted_numbers,
+    "parquet of numbers and texts": numbers_and_texts,
+    "parquet by pandas": by_pandas,
+    "parquet by polars": by_polars,
+    "hive by duckdb": hive_by_duckdb,
+    "hive by duckdb with its columns": lambda folder: hive_by_duckdb(folder, twice=True),
+    "hive by polars": hive_by_polars,
+    "hive by spark": hive_by_spark,
+    "lance append and delete": lance_of(lambda table: table.delete("id % 4 = 2")),
+    "lance update": lance_of(lambda table: table.update({"kind": "'new'"}, where="id < 20")),
+    "lance upsert": lance_of(_upsert),
+    "lance added columns": lance_of(lambda table: table.add_columns({"double": "id * 2"})),
+    "lance tag": lance_tagged,
+    "arrow by datasets": by_datasets,
+}
+
+
+def read(table: Table) -> list[dict[str, Any]]:
+    store = open_store(table.uri)
+    names = tuple(table.rows.column_names)
+    rules = table.rules._replace(columns=Columns(features=(("all", names),)))
+    shards = plan_shards(store, table.kind, 7, rules=rules).shards
+    return [
+        row
+        for shard in shards
+        for batch in read_rows(store, table.kind, shard, rules)
+        for row in batch.columns.to_pylist()
+    ]
+
+
+def plain(value: Any) -> Any:
+    """A value of either reader in one form."""
+    if isinstance(value, dict):
+        return {key: plain(value[key]) for key in sorted(value)}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    if isinstance(value, datetime.datetime):
+        return value.astimezone(datetime.UTC) if value.tzinfo else value
+    return value
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_table_has_the_rows_that_its_writer_reads(name: str, tmp_path: Path) -> None:
+    table = VARIANTS[name](tmp_path)
+    found, wanted = (sorted((plain(row) for row in own), key=repr) for own in (read(table), table.rows.to_pylist()))
+    assert len(found) == len(wanted) > 0
+    assert found == wanted
