@@ -17,7 +17,7 @@ import pytest
 from delta_logs import mapped, write_mapped
 from iceberg_deletes import delete_places, delete_values
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.transforms import DayTransform, IdentityTransform, MonthTransform
+from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType, StructType
 from tables import parquet
 
@@ -222,10 +222,10 @@ def _decimal(precision: int) -> Any:
 
 
 def _repartitioned(table: Any) -> None:
-    for step in (("kind", IdentityTransform()), ("time", DayTransform()), ("day", MonthTransform())):
+    for step in (("kind", IdentityTransform()), ("time", DayTransform()), ("id", BucketTransform(4))):
         with table.update_spec() as update:
             update.add_field(*step, f"by_{step[0]}")
-        table.append(of_iceberg(40 + 20 * ("kind", "time", "day").index(step[0])))
+        table.append(of_iceberg(40 + 20 * ("kind", "time", "id").index(step[0])))
     with table.update_spec() as update:
         update.remove_field("by_kind")
     table.append(of_iceberg(100))

@@ -11,7 +11,7 @@ of them.
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC
 from typing import Any
 
@@ -48,7 +48,10 @@ def find(store: Store, rules: Rules, what: str) -> Found:
         raise DataError(f"{version} of the table {store.uri} has no row; check {what}.uri and {what}.version")
     entries = entries_of(store, paths, version)
     constants = {entry.key: ((VERSION, table.version),) for entry in entries.values()}
-    written = next(item["timestamp"] for item in table.versions() if item["version"] == table.version).astimezone(UTC)
+    written = None
+    with suppress(OSError):  # a server that does not send parts of these files
+        times = {item["version"]: item["timestamp"] for item in table.versions()}
+        written = times[table.version].astimezone(UTC)
     return Found(tuple(entries[path] for path in paths), constants=constants, version=version, data_as_of=written)
 
 
