@@ -32,8 +32,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fast", action="store_true", help="leave out tests marked `slow` or `processes`")
 
 
+MEMORY = Path("/dev/shm")
+"""A file system in memory, in which files are made and removed in microseconds; on a disk that takes milliseconds."""
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if MEMORY.is_dir() and _takes_all_files():
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))  # folders of `tmp_path`
     config.option.loadscopereorder = False  # of xdist, which begins with the files of many tests: those take no time
+
+
+def _takes_all_files() -> bool:
+    status = os.statvfs(MEMORY)
+    return status.f_bavail * status.f_frsize >= 4 << 30 and not status.f_flag & os.ST_NOEXEC
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

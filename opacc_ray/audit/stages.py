@@ -237,7 +237,7 @@ def index_features(
     known = dict(reports or {})
     sizes = {entry.key: entry.size for entry in job.target.list()} if len(known) < len(plan.shards) else {}
     before = [shard for shard in plan.shards if shard.number not in known]
-    found = in_order(lambda shard: read_report(job.target, shard.file, sizes[shard.file]), before, threads=16)
+    found = job.target.each(lambda shard: read_report(job.target, shard.file, sizes[shard.file]), before, threads=16)
     for shard, report in zip(before, found, strict=True):
         check_plan(job.target, job.source.format, shard, report)
         known[shard.number] = report
@@ -290,7 +290,7 @@ def unfinished(job: Extraction, plan: Plan) -> Found:
     with suppress(DataError):  # it will be replaced
         base = read_index(job.base.folder) if job.base else None
     stored = _Stored(job, index, _by_file(index), _by_file(base), sizes, whole)
-    found = dict(zip(there, in_order(stored.check_safely, there, threads=4), strict=True))
+    found = dict(zip(there, job.target.each(stored.check_safely, there, threads=4), strict=True))
     missing = [shard for shard in plan.shards if isinstance(found.get(shard, "it is missing"), str)]
     for fault in found.values():
         if isinstance(fault, str):

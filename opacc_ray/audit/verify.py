@@ -19,7 +19,6 @@ from opacc_ray.extract.slice_columns import check_slices, folder_of, with_slices
 from opacc_ray.labels.joining import LabelConflict
 from opacc_ray.labels.label_log import read_log, refuse_lost
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.lake.store import in_order
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs import draws, feature_store
 from opacc_ray.runs.commit_log import digest_of
@@ -101,7 +100,7 @@ class _Findings:
                 return str(error)
             return None
 
-        for name, text in zip(names, in_order(problem, list(names), threads=4), strict=True):
+        for name, text in zip(names, folder.each(problem, list(names), threads=4), strict=True):
             self.checked += 1
             if text:
                 self.note(folder.uri_of(name), text)

@@ -15,7 +15,6 @@ from opacc_ray.extract.arrow_slices import slicing_of
 from opacc_ray.extract.derived import ROWS, Derived
 from opacc_ray.extract.shards import read_table
 from opacc_ray.lake.parquet_io import numbers, texts, to_numpy
-from opacc_ray.lake.store import in_order
 from opacc_ray.lake.store_uris import Store
 from opacc_ray.parts.view import Call, Located, add_up, answers, locate, starts_of
 from opacc_ray.pool import COLUMNS, FEATURES, Pool
@@ -94,7 +93,7 @@ class Features:
             table = self._read_file(dict(file.added)[SLICES], None) if self.slices else {}
             return {rule.name: slicing_of(rule, table[rule.column]) for rule in self.slices}
 
-        return in_order(read, self.files, self._threads)
+        return self.store.each(read, self.files, self._threads)
 
     @property
     def sizes(self) -> list[int]:
@@ -188,7 +187,7 @@ class Features:
             table = self._read(self.files[own.part], names).take(numbers(own.rows))
             return [convert(table[name]) for name in names]
 
-        return zip(located, in_order(read, located, self._threads), strict=True)
+        return zip(located, self.store.each(read, located, self._threads), strict=True)
 
     def tables(self, names: Sequence[str]) -> Iterator[Any]:
         """Yield the named columns of the pool, part by part, as Arrow tables."""
@@ -212,7 +211,7 @@ class Features:
 
     def _each(self, work: Callable[[Any], Result], names: Sequence[str]) -> Iterator[Result]:
         """Yield ``work(table)`` of every file, in order."""
-        return in_order(lambda file: work(self._read(file, names)), self.files, self._threads)
+        return self.store.each(lambda file: work(self._read(file, names)), self.files, self._threads)
 
     @property
     def _threads(self) -> int:

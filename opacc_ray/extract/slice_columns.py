@@ -26,7 +26,7 @@ from opacc_ray.lake.examples import Columns, Plan, Shard
 from opacc_ray.lake.parquet_io import taken, texts
 from opacc_ray.lake.pools import planned_ids, read_rows
 from opacc_ray.lake.row_examples import ids_of
-from opacc_ray.lake.store import Store, in_order
+from opacc_ray.lake.store import Store
 from opacc_ray.slices import FOLDER, refuse_many
 from opacc_ray.spec import PoolSpec, open_pool, rules_of
 
@@ -58,7 +58,7 @@ def store_slices(pool: PoolSpec, plan: Plan, there: Complete) -> None:
     folder, held = folder_of(pool, there.features), _held(there)
     shards = [shard for shard, own in zip(plan.shards, there.index.shards, strict=True) if own.examples]
     sizes = {entry.key: entry.size for entry in folder.list()}
-    found = list(in_order(lambda own: _stored(folder, own, sizes), held, THREADS))
+    found = list(folder.each(lambda own: _stored(folder, own, sizes), held, THREADS))
     missing = [part for part, report in enumerate(found) if report is None]
 
     def write(part: int) -> ShardReport:
@@ -68,7 +68,7 @@ def store_slices(pool: PoolSpec, plan: Plan, there: Complete) -> None:
         folder.write(held[part].file, data)
         return parse_report(data, folder.uri_of(held[part].file))
 
-    made = dict(zip(missing, in_order(write, missing, THREADS), strict=True))
+    made = dict(zip(missing, folder.each(write, missing, THREADS), strict=True))
     if INDEX in sizes and not missing:
         return
     reports = [made.get(part) or report for part, report in enumerate(found)]

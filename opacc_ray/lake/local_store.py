@@ -41,6 +41,10 @@ class LocalStore(Store):
     def uri(self) -> str:
         return self.root.rstrip("/")
 
+    @property
+    def patience(self) -> float:
+        return 0.002  # in which a disk serves tens of small files, and a shared file system one or two
+
     def read(self, key: str) -> bytes:
         with self._opened(key) as file:
             return file.read()

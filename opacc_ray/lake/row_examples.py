@@ -12,7 +12,7 @@ from opacc_ray.lake.columns import id_texts
 from opacc_ray.lake.decode import ImageError, decode_image
 from opacc_ray.lake.examples import BadItem, Batch, Example, Items, Rules, fault_of_id
 from opacc_ray.lake.parquet_io import is_list, numbers, numbers_of, to_numpy
-from opacc_ray.lake.store import Store, check_key, in_order
+from opacc_ray.lake.store import Store, check_key
 from opacc_ray.lake.store_uris import open_store, split
 
 THREADS = 16  # objects named by a column of URIs that are read at a time
@@ -85,7 +85,7 @@ def _values(store: Store, batch: Batch, rules: Rules) -> Iterator[NDArray[Any] |
     if columns.array:
         return _arrays(batch.columns, columns.array)
     assert columns.uri is not None  # the spec has one of them
-    contents = in_order(partial(_read_named, store), batch.columns[columns.uri].to_pylist(), THREADS)
+    contents = store.each(partial(_read_named, store), batch.columns[columns.uri].to_pylist(), THREADS)
     return (content if isinstance(content, str) else decoded(content, rules) for content in contents)
 
 

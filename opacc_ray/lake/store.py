@@ -7,6 +7,8 @@ never sees half of one, and a listing shows which work is done.
 import functools
 import io
 import logging
+import math
+import time
 import uuid
 from abc import ABC, abstractmethod
 from collections import deque
@@ -14,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from opacc_ray.errors import OpaccError, StorageError
@@ -264,16 +267,32 @@ class Store(ABC):
         """Return a link by which anyone can read the object for that long; only S3 has them."""
         raise StorageError(f"{self.uri_of(key)} has no link that a browser opens; send copies or thumbnails instead")
 
+    @property
+    def patience(self) -> float:
+        """Seconds of requests, one after the other, before threads share the rest; 0 where each waits for a server."""
+        return 0.0
+
+    def each(
+        self,
+        work: Callable[[Item], Result],
+        items: Iterable[Item],
+        threads: int = 16,
+        cost: Callable[[Item], int] = lambda _: 0,
+        budget: int = 0,
+    ) -> Iterator[Result]:
+        """Yield ``work(item)``, which reads or writes here, as :func:`in_order` does."""
+        return in_order(work, items, threads, cost, budget, self.patience)
+
     def read_many(self, keys: Iterable[str], threads: int = 16) -> Iterator[bytes]:
         """Yield the objects' contents in the order of ``keys``, while ``threads`` read ahead.
 
         At most ``2 * threads`` objects are held in memory. An unreadable object raises when its turn comes.
         """
-        return in_order(self.read, keys, threads)
+        return self.each(self.read, keys, threads)
 
     def write_many(self, objects: Iterable[tuple[str, bytes]], threads: int = 16) -> None:
         """Write (key, content) pairs on ``threads`` threads; raises at the first failure."""
-        for _ in in_order(lambda item: self.write(*item), objects, threads):
+        for _ in self.each(lambda item: self.write(*item), objects, threads):
             pass
 
     def uri_of(self, key: str) -> str:
@@ -287,20 +306,31 @@ def in_order(
     threads: int,
     cost: Callable[[Item], int] = lambda _: 0,
     budget: int = 0,
+    patience: float = 0.0,
 ) -> Iterator[Result]:
     """Yield ``work(item)`` in the order of the items, with up to ``2 * threads`` of them submitted.
 
     An exception is raised when the item's turn comes. ``cost`` is the bytes that an item's result holds until it is
-    taken, and ``budget`` those that waiting results may hold together; one item alone may exceed them.
+    taken, and ``budget`` those that waiting results may hold together; one item alone may exceed them. Threads start
+    once the calling thread has worked for ``patience`` seconds; a single item needs none.
     """
-    if isinstance(items, Sequence) and len(items) <= 1:  # to start a thread takes longer than to read a small file
-        yield from map(work, items)
-        return
+    rest = iter(items)
+    if isinstance(items, Sequence) and len(items) <= 1:
+        patience = math.inf
+    while patience > 0:
+        for item in islice(rest, 1):
+            begun = time.perf_counter()
+            found = work(item)
+            patience -= time.perf_counter() - begun
+            yield found
+            break
+        else:
+            return
     with ThreadPoolExecutor(threads, thread_name_prefix="opacc-ahead") as pool:
         waiting: deque[tuple[Future[Result], int]] = deque()
         held = 0
         try:
-            for item in items:
+            for item in rest:
                 more = cost(item)
                 while waiting and (held + more > budget or len(waiting) >= 2 * threads):
                     future, freed = waiting.popleft()

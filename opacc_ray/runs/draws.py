@@ -18,7 +18,7 @@ import numpy as np
 from opacc_ray.errors import DataError, StorageError, shortened
 from opacc_ray.lake import parquet_io
 from opacc_ray.lake.parquet_io import numbers, texts
-from opacc_ray.lake.store import Entries, in_order
+from opacc_ray.lake.store import Entries
 from opacc_ray.lake.store_uris import Entry, Store
 from opacc_ray.runs.commit_log import digest_of
 from opacc_ray.runs.run_documents import Draw, DrawnFile
@@ -92,7 +92,7 @@ def faults(folder: Store, draw: Draw) -> list[tuple[str, str]]:
         return None
 
     names = sorted(draw.files, key=_last)
-    return [(name, text) for name, text in zip(names, in_order(fault, names, THREADS), strict=True) if text]
+    return [(name, text) for name, text in zip(names, folder.each(fault, names, THREADS), strict=True) if text]
 
 
 def _checked(folder: Store, key: str, expected: DrawnFile, remedy: str) -> bytes:
@@ -198,6 +198,10 @@ class Snapshot(Store):
     @property
     def uri(self) -> str:
         return self._store.uri
+
+    @property
+    def patience(self) -> float:
+        return self._store.patience
 
     def read(self, key: str) -> bytes:
         if self._listed(key) is None:

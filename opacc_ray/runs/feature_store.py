@@ -21,7 +21,7 @@ from opacc_ray.extract.slice_columns import with_slices
 from opacc_ray.lake.examples import BadItem
 from opacc_ray.lake.parquet_io import encode, numbers, read_bytes, texts
 from opacc_ray.lake.pools import digest_of, newest_version
-from opacc_ray.lake.store import Entry, in_order
+from opacc_ray.lake.store import Entry
 from opacc_ray.parts.view import Call, Parts, View
 from opacc_ray.pool import COLUMNS
 from opacc_ray.runs.draws import Chosen
@@ -337,4 +337,4 @@ def _tags(run: Run, keys: Collection[str]) -> dict[str, str]:
     num_files = run.header.pool.num_files
     if num_files is not None and num_files <= LISTED_AT_ONCE * len(keys):
         return {entry.key: entry.tag for entry in store.list() if entry.key in keys}
-    return {entry.key: entry.tag for entry in in_order(store.entry, list(keys), threads=16) if entry}
+    return {entry.key: entry.tag for entry in store.each(store.entry, list(keys)) if entry}

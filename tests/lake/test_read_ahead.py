@@ -1,5 +1,6 @@
 """Work on threads: in order, within its bytes, and ended with whoever takes it."""
 
+import math
 import queue
 import threading
 import time
@@ -17,6 +18,19 @@ def test_results_come_in_order() -> None:
         return number
 
     assert list(in_order(work, range(40), 8, lambda _: 1, 1000)) == list(range(40))
+
+
+@pytest.mark.parametrize(("patience", "alone"), [(0.0, 0), (1e-9, 1), (math.inf, 9)])
+def test_threads_start_once_the_caller_has_lost_patience(patience: float, alone: int) -> None:
+    workers = []
+
+    def work(number: int) -> int:
+        workers.append(threading.current_thread())
+        return number
+
+    assert list(in_order(work, iter(range(9)), 2, patience=patience)) == list(range(9))
+    here = [worker is threading.current_thread() for worker in workers]
+    assert here == [True] * alone + [False] * (9 - alone)
 
 
 def test_what_waits_stays_within_the_budget() -> None:

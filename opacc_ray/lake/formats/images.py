@@ -41,7 +41,7 @@ def read(store: Store, shard: Shard, rules: Rules) -> Items:
     of pixels are decoded ahead; one file or image alone may exceed them.
     """
     fitting = [entry for entry in shard.entries if entry.size <= rules.max_bytes]
-    contents = in_order(store.read_entry, fitting, READERS, lambda entry: entry.size, READ_BYTES)
+    contents = store.each(store.read_entry, fitting, READERS, lambda entry: entry.size, READ_BYTES)
     pairs = ((entry, next(contents) if entry.size <= rules.max_bytes else None) for entry in shard.entries)
 
     decode = partial(_decoded, store, rules)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError, shortened
 from opacc_ray.lake.examples import BadItem, Cut, Example, Found, Items, Limits, Piece, Rules, Shard, fault_of_id
 from opacc_ray.lake.formats import Traits
-from opacc_ray.lake.store import Entry, Store, in_order
+from opacc_ray.lake.store import Entry, Store
 
 TRAITS = Traits()
 
@@ -43,7 +43,7 @@ def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> 
     """Return the rows of each shard, which are in one file; or the file, if it must be read as a whole."""
     shards: list[tuple[Entry, ...] | tuple[Piece, ...]] = []
     num_examples: int | None = 0
-    located = in_order(lambda entry: _locate(store, entry), found.entries, THREADS)
+    located = store.each(lambda entry: _locate(store, entry), found.entries, THREADS)
     for entry, rows in zip(found.entries, located, strict=True):
         if rows is None or rows.row_bytes > rules.max_bytes:
             shards.append((entry,))

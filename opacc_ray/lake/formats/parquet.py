@@ -30,7 +30,7 @@ from opacc_ray.lake.hive_folders import partitions_of
 from opacc_ray.lake.listing import find_files
 from opacc_ray.lake.logical_schema import Placed, column_along, conformed, nulls
 from opacc_ray.lake.parquet_io import metadata_of, read_group, taken
-from opacc_ray.lake.store import ObjectFile, Store, in_order
+from opacc_ray.lake.store import ObjectFile, Store
 
 TRAITS = Traits(columns=ROW_COLUMNS, needs=("image", "array", "uri"), keys=("filter",))
 
@@ -58,7 +58,7 @@ def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> 
     kept, is_known = _files_kept(condition, found)
     entries = [found.entries[number] for number in np.flatnonzero(kept)]
     footers = FooterReader(store, found, wanted, columns_of(condition))
-    files = list(in_order(footers.read, entries, THREADS))
+    files = list(store.each(footers.read, entries, THREADS))
     if chains is None:
         chains = common_chains(files, every, condition, what)
     pieces, sizes = pieces_of(files, chains, condition)
