@@ -1,6 +1,7 @@
 """`opacc audit`: the labelling page that it opens, and what it answers at the end."""
 
 import logging
+import sys
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
@@ -41,7 +42,9 @@ def asking(host: str, port: int, annotator: str | None, *, browser: bool) -> Cal
 
 
 def show(address: str) -> None:
-    """Open a page in the browser of this machine, if it has one; a path of a local file is opened as such."""
+    """Open a page, or a local file, in the browser of a user who looks at the terminal."""
+    if not sys.stdout.isatty():
+        return
     if "://" not in address:
         address = Path(address).resolve().as_uri()
     if address.startswith(("http://", "file://")):

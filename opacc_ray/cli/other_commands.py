@@ -72,13 +72,19 @@ def drift(source: str, kind: str, strength: float, seed: int, out: str) -> Answe
 
 
 @command("demo")
-@click.option("--folder", type=click.Path(path_type=Path), help="Folder to keep (default: a temporary one).")
+@click.option("--folder", type=click.Path(path_type=Path), help="Folder to keep (default: a new one, opacc-demo).")
+@click.option("--label", is_flag=True, help="Label ten digits yourself on the labelling page.")
 @click.option("--s3", is_flag=True, help="Use a local S3 server, from the extra `demo`.")
-def demo(folder: Path | None, s3: bool) -> Answer:
-    """Run a whole audit on bundled data in less than a minute."""
+@click.option("--no-browser", is_flag=True, help="Print addresses instead of opening a browser.")
+def demo(folder: Path | None, label: bool, s3: bool, no_browser: bool) -> Answer:
+    """Run a whole audit on bundled data in less than a minute, and open its report."""
+    from opacc_ray.cli.guided_answers import asking, show
     from opacc_ray.demo.audit import run_demo
 
-    document, text = run_demo(folder, s3=s3)
+    ask = asking("127.0.0.1", 0, "you", browser=not no_browser) if label else None
+    document, text = run_demo(folder, s3=s3, ask=ask)
+    if not no_browser:
+        show(document.report)
     return Answer(document, [text])
 
 

@@ -3,17 +3,18 @@
 A small network was trained on clean digits. In operation, scans are rotated, shifted, faded and noisy. How accurate is
 the network on them? The demo plays all parts: it trains the network, writes the scans to a folder (or to a bucket of a
 local S3 server), extracts features with two Ray actors, chooses 100 scans to label in two rounds, labels them, and
-writes the report. The true labels are used only for the chosen scans, and at the end to show the true accuracy. CES and
-a simple random sample use the same features, for comparison.
+writes the report. With ``opacc demo --label`` you label ten more scans on the labelling page. The true labels are used
+only for the chosen scans, and at the end to show the true accuracy. CES and a simple random sample use the same
+features, for comparison.
 """
 
 import contextlib
 import hashlib
+import itertools
 import logging
 import os
-import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,10 +26,11 @@ from opacc_ray.demo.demo_documents import DemoResult
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.estimators.intervals import clipped
 from opacc_ray.labels import label_actions
+from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.lake.store_uris import open_store, read_uri
 from opacc_ray.report.run_report import make_report
 from opacc_ray.runs import feature_store
-from opacc_ray.runs.estimate_documents import AccuracyEstimate, StatedEstimate
+from opacc_ray.runs.estimate_documents import StatedEstimate
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.estimate import estimate
 from opacc_ray.samplers.select import select
@@ -39,12 +41,15 @@ log = logging.getLogger(__name__)
 SEED = 0
 POOL_SIZE = 3000
 BUDGETS = (40, 60)  # labels of the two rounds
+OWN_LABELS = 10  # scans that the user labels, if asked to
+HOME = "opacc-demo"
 
 WEIGHTS = "models/digits.safetensors"
 
 SPEC = """\
 name: digits
 seed: {seed}
+goal: 85 %
 pool: {{uri: "{field}/scans/", format: images}}
 model:
   factory: "opacc_ray.demo.model:digits_cnn"
@@ -56,19 +61,26 @@ output: "{audits}/"
 """
 
 
-def run_demo(folder: Path | None = None, *, s3: bool = False) -> tuple[DemoResult, str]:
-    """Run the demo and leave all its files in ``folder``.
+def run_demo(
+    folder: Path | None = None, *, s3: bool = False, ask: Callable[[Run], object] | None = None
+) -> tuple[DemoResult, str]:
+    """Run the demo and leave all its files in ``folder``; return the result for machines, and for people.
 
-    The default folder is a new temporary one. With ``s3``, pool and run are in buckets of a local S3 server, which ends
-    with the demo. Returns the result for machines, and for people.
+    Parameters
+    ----------
+    folder : default: a new one here, opacc-demo
+    s3 : keep pool and run in buckets of a local S3 server, which ends with the demo
+    ask : has the user label a further round of ten scans; None: there is none
     """
     begun = time.monotonic()
-    home = Path(tempfile.mkdtemp(prefix="opacc-demo-")) if folder is None else folder.absolute()
+    home = _free(Path(HOME)) if folder is None else folder.absolute()
     home.mkdir(parents=True, exist_ok=True)
     with _storage(home, s3) as (field, audits), local.ahead():
         local.begin()  # after the environment is set: its workers inherit it
         truth = _fill(field)
-        run, estimate = _audit(home, field, audits, truth)
+        run = _audit(home, field, audits, truth)
+        agreed = None if ask is None else _ask(run, ask, truth)
+        estimate = accuracy.estimate(run, partial=True)
         true_accuracy, ces, srs = _compare(run, truth)
         log.info("writing the report")
         make_report(run, str(home))
@@ -78,11 +90,30 @@ def run_demo(folder: Path | None = None, *, s3: bool = False) -> tuple[DemoResul
         folder=str(home),
         seconds=round(time.monotonic() - begun, 1),
         true_accuracy=true_accuracy,
+        agreed=agreed,
         estimate=estimate,
         ces=ces,
         srs=srs,
     )
     return result, _table(result, s3)
+
+
+def _free(path: Path) -> Path:
+    """Return the path, or with the first number at its end that is not taken."""
+    others = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
+    return next(one for one in itertools.chain([path], others) if not one.exists()).absolute()
+
+
+def _ask(run: Run, ask: Callable[[Run], object], truth: dict[str, int]) -> int:
+    """Have the user label a further round; return how many of the labels are true. Missing ones are given up."""
+    chosen = verbs.next_round(run, OWN_LABELS).ids
+    log.info("your turn: label %d scans; the keys 0 to 9 are the digits", OWN_LABELS)
+    ask(run)
+    last = read_rounds(run)[-1]
+    if last.missing:
+        verbs.close(run)
+    given = dict(zip(last.known.ids, last.truth, strict=True))
+    return sum(given.get(name) == str(truth[name]) for name in chosen)
 
 
 @contextlib.contextmanager
@@ -121,8 +152,8 @@ def _fill(uri: str) -> dict[str, int]:
     return {key: int(label) for key, label in zip(keys, truth, strict=True)}
 
 
-def _audit(home: Path, field: str, audits: str, truth: dict[str, int]) -> tuple[Run, AccuracyEstimate]:
-    """Do what a user does: write a spec, run it, import labels, draw the next round, and estimate."""
+def _audit(home: Path, field: str, audits: str, truth: dict[str, int]) -> Run:
+    """Do what a user does: write a spec, run it, import labels, and draw the next round."""
     weights = f"{field}/{WEIGHTS}"
     values = {"seed": SEED, "budget": BUDGETS[0], "field": field, "audits": audits, "weights": weights}
     spec_path = home / "spec.yaml"
@@ -133,7 +164,7 @@ def _audit(home: Path, field: str, audits: str, truth: dict[str, int]) -> tuple[
     for number, budget in enumerate(BUDGETS[1:], start=2):
         verbs.next_round(run, budget)
         _label(run, number, home, truth)
-    return run, accuracy.estimate(run)
+    return run
 
 
 def _label(run: Run, number: int, home: Path, truth: dict[str, int]) -> None:
@@ -157,21 +188,21 @@ def _compare(run: Run, truth: dict[str, int]) -> tuple[float, StatedEstimate, St
 
 
 def _table(result: DemoResult, s3: bool) -> str:
-    rows = {f"neyman, {len(BUDGETS)} rounds": result.estimate, "ces †": result.ces, "srs": result.srs}
+    own = result.estimate
+    rows = {f"neyman, {len(own.rounds)} rounds": own, "ces †": result.ces, "srs": result.srs}
     lines = [
-        f"true accuracy on {result.estimate.pool_size:,} scans: {result.true_accuracy:.1%}, unknown in practice",
-        f"estimates from {sum(BUDGETS)} labels each",
+        f"true accuracy on {own.pool_size:,} scans: {result.true_accuracy:.1%}, unknown in practice",
+        f"estimates from {own.n} labels, and {sum(BUDGETS)} of the others",
         "  method             estimate   95% interval",
-        *(f"  {name:<17}  {clipped(own):8.1%}   {own.low:.1%} to {own.high:.1%}" for name, own in rows.items()),
+        *(f"  {name:<17}  {clipped(part):8.1%}   {part.low:.1%} to {part.high:.1%}" for name, part in rows.items()),
         "  † the interval of a simple random sample, because ces has none of its own",
         f"run     {result.run}",
         f"report  {result.report}",
         f"took    {result.seconds:.0f} s",
     ]
-    if not s3:
-        lines += [
-            "next, label some scans yourself:",
-            f"  opacc next {result.run} --budget 20",
-            f"  opacc label {result.run}",
-        ]
+    if result.agreed is not None:
+        lines.insert(0, f"you labelled {own.rounds[-1].labelled} scans, {result.agreed} of them as they are")
+    if not s3 and result.agreed is None:
+        own_round = f"next {result.run} --budget {OWN_LABELS}", f"label {result.run}", f"report {result.run}"
+        lines += ["next, label ten scans yourself, and see what they change:", *(f"  opacc {one}" for one in own_round)]
     return "\n".join(lines)

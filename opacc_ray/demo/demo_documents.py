@@ -17,6 +17,9 @@ class DemoResult(Document):
     folder: str = Field(description="folder with all files of the demo")
     seconds: float = Field(ge=0, description="duration")
     true_accuracy: float = Field(ge=0, le=1, description="accuracy on the whole pool, unknown in practice")
-    estimate: AccuracyEstimate = Field(description="by neyman, in two rounds of the run")
+    agreed: int | None = Field(
+        default=None, description="labels of the user that are true; null: the user was not asked to label"
+    )
+    estimate: AccuracyEstimate = Field(description="by neyman, in the rounds of the run")
     ces: StatedEstimate = Field(description="by CES, from the same features")
     srs: StatedEstimate = Field(description="by a simple random sample, from the same features")

@@ -6,6 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from extracting_here import extracting_here
+
+from opacc_ray.demo.audit import run_demo
+from opacc_ray.labels import label_actions
+from opacc_ray.runs.run import Run
 
 
 @pytest.mark.slow
@@ -24,3 +29,24 @@ def test_demo_covers_the_truth_by_three_methods(options: list[str], tmp_path: Pa
     assert len(list(tmp_path.glob("labels-*.csv"))) == 2
     assert "extract: 6 of 6 shards" in done.stderr
     assert "data:image/" in Path(result["report"]).read_text()
+    assert "Cannot tell yet whether it meets 85" in Path(result["report"]).read_text()
+
+
+@pytest.mark.slow
+def test_the_user_labels_ten_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "opacc-demo").mkdir()  # of an earlier demo
+
+    def person(run: Run) -> None:
+        chosen = [str(id) for id in run.read_selection(3).ids]
+        assert len(chosen) == 10
+        rows = "".join(f"{id},7\n" for id in chosen[:8])
+        label_actions.import_labels(run, "person.csv", f"id,label\n{rows}".encode())
+
+    with extracting_here():
+        result, text = run_demo(ask=person)
+    assert Path(result.folder) == tmp_path / "opacc-demo-2"
+    assert [(item.labelled, item.given_up) for item in result.estimate.rounds] == [(40, 0), (60, 0), (8, 2)]
+    assert result.agreed is not None
+    assert text.splitlines()[0] == f"you labelled 8 scans, {result.agreed} of them as they are"
+    assert "opacc next" not in text
