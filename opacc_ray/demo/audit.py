@@ -201,7 +201,7 @@ def _table(result: DemoResult, s3: bool) -> str:
         f"took    {result.seconds:.0f} s",
     ]
     if result.agreed is not None:
-        lines.insert(0, f"you labelled {own.rounds[-1].labelled} scans, {result.agreed} of them as they are")
+        lines.insert(0, f"you labelled {own.rounds[-1].labelled} scans, {result.agreed} of them right")
     if not s3 and result.agreed is None:
         own_round = f"next {result.run} --budget {OWN_LABELS}", f"label {result.run}", f"report {result.run}"
         lines += ["next, label ten scans yourself, and see what they change:", *(f"  opacc {one}" for one in own_round)]

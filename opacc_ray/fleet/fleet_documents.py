@@ -146,6 +146,10 @@ class AuditSummary(Part):
     run: str | None = Field(description="URI of the run on the current pool; null: it failed, or was not run")
     failure: AuditFailure | None = Field(description="failure since the last success; null: none")
     attempt: Attempt | None = Field(default=None, description="last attempt of the fleet to run it; null: unknown")
+    report: str | None = Field(
+        default=None, description="report of the run of the last estimate, from the folder of the summary; null: none"
+    )
+    goal: float | None = Field(default=None, description="least accuracy by the spec; null: none")
     last: HistoryPoint | None = Field(description="last estimate of any run of the audit; null: none")
     change: Change | None = Field(description="change since the previous audit; null: there is no previous audit")
     waiting: list[WaitingRun] = Field(description="runs that wait for labels, from the run of the last estimate on")

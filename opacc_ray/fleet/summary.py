@@ -15,6 +15,7 @@ from opacc_ray.fleet.fleet_documents import AlertRule, AuditFailure, AuditSummar
 from opacc_ray.fleet.fleet_spec import Fleet
 from opacc_ray.fleet.queue import Ended, ended
 from opacc_ray.lake.store_uris import Store, join, open_store
+from opacc_ray.report.run_report import PAGE
 from opacc_ray.report.stated_numbers import worst_slice
 from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.identity import Population, located, versions
@@ -82,6 +83,7 @@ def _blank(done: Ended, error: OpaccError | None) -> AuditSummary:
         run=done.run.uri if done.run else None,
         failure=failure,
         attempt=done.outcome.attempt if done.outcome else None,
+        goal=done.audit.spec.goal,
         last=None,
         change=None,
         waiting=[],
@@ -106,6 +108,7 @@ def _look(output: str, done: Ended, rule: AlertRule | None, now: datetime) -> Au
     return _blank(done, done.error).model_copy(
         update={
             "last": history[-1] if history else None,
+            "report": _report(output, stated[0][0]) if stated else None,
             "change": _change(last, before) if last and before else None,
             "waiting": waiting[::-1],
             "notes": stated[0][1].notes if stated else [],
@@ -115,6 +118,14 @@ def _look(output: str, done: Ended, rule: AlertRule | None, now: datetime) -> Au
             "apart": apart,
         }
     )
+
+
+def _report(output: str, run: Run) -> str | None:
+    """Return the report of a run as seen from the folder of a fleet below the same output; None if there is none."""
+    if not run.results().exists(PAGE):
+        return None
+    is_below = run.uri == open_store(output).store(run.name).uri
+    return f"../../{run.name}/{PAGE}" if is_below else None
 
 
 def _worst(estimate: AccuracyEstimate) -> list[NumberRow]:

@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from opacc_ray.estimators.intervals import clipped
 from opacc_ray.estimators.metrics import ACCURACY
+from opacc_ray.fleet.console import console, limit_of
 from opacc_ray.fleet.fleet_documents import AlertCheck, AuditSummary, FleetSummary, HistoryPoint, Limit
 from opacc_ray.fleet.fleet_spec import AlertLimits
 from opacc_ray.report.facts import (
@@ -31,10 +32,10 @@ from opacc_ray.report.facts import (
     stated,
     thousands,
 )
-from opacc_ray.report.figures import Row, axes, enclosing_ticks, interval_chart, tick_labels
+from opacc_ray.report.figures import axes, enclosing_ticks, tick_labels
 from opacc_ray.report.rendering import escaped, markdown_table, style, template
 from opacc_ray.report.stated_numbers import measure_of, metric_name, parts_name
-from opacc_ray.svg import NARROW, WIDE, both_widths, dot, figure, name_at, path, shortened_to, text, whisker
+from opacc_ray.svg import NARROW, WIDE, dot, figure, name_at, path, shortened_to, text, whisker
 
 TEMPLATES = files("opacc_ray.fleet") / "templates"
 
@@ -44,22 +45,20 @@ HEIGHT, DATES = 230.0, {WIDE: 5, NARROW: 3}
 
 def page(summary: FleetSummary) -> str:
     """Return the HTML of a summary."""
-    over_time = [(item.name, history_figure(item.history, f"course-{n}")) for n, item in enumerate(summary.audits)]
-    limits = {check.limit for item in summary.audits for check in item.alerts if check.kind == "min_accuracy"}
+    limits = {limit for item in summary.audits if (limit := limit_of(item)) is not None}
     return str(
         template("summary.html", TEMPLATES).render(
             summary=summary,
-            problems=[(fact.label, shortened_to(fact.text, 600)) for fact in problems(summary)],
+            console=console(summary),
+            problems=[(fact.label, shortened_to(fact.text, 600), fact.tone) for fact in problems(summary)],
             notes=notes_of(summary),
             audits=audit_table(summary),
             worst=worst_table(summary),
             waiting=waiting_table(summary),
-            standings=standings(summary),
-            over_time=[(name, drawn) for name, drawn in over_time if drawn is not None],
             limits=[percent_text(limit) for limit in sorted(limits)],
             rule=rule_texts(summary),
             apart=[sentence(shortened_to(text, 600)) for text in apart_texts(summary)],
-            style=style(),
+            style=style("figure.css", "page.css", "console.css"),
         )
     )
 
@@ -243,29 +242,6 @@ def _limit_text(limit: Limit) -> str:
 
 
 # -- figures ---------------------------------------------------------------------------------------------
-
-
-def standings(summary: FleetSummary) -> Markup | None:
-    """Draw the last accuracy of each audit with its interval; None if there is none, or measures differ."""
-    known = [(item, item.last) for item in summary.audits if item.last is not None]
-    if len({point.measure for _, point in known}) != 1:
-        return None
-    measure = known[0][1].measure
-    rows = []
-    for item, point in known:
-        limit = next((check.limit for check in item.alerts if check.kind == "min_accuracy"), None)
-        note = stated(point, measure).interval
-        rows.append(Row(label_of(item), point.low, clipped(point), point.high, "own", note=note, limit=limit))
-    description = "; ".join(f"{label_of(item)}: {', '.join(stated(point, measure))}" for item, point in known)
-    title = "The last accuracy of each audit"
-    return both_widths(lambda width: interval_chart("standings", title, description, rows, width, measure))
-
-
-def history_figure(points: Sequence[HistoryPoint], name: str) -> Markup | None:
-    """Draw the accuracy over time; None for fewer than two runs, or several measures."""
-    if len(points) < 2 or len({point.measure for point in points}) != 1:
-        return None
-    return both_widths(lambda width: history_at(points, name, width))
 
 
 def history_at(points: Sequence[HistoryPoint], name: str, width: float, title: str = "Accuracy over time") -> Markup:

@@ -48,5 +48,5 @@ def test_the_user_labels_ten_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert Path(result.folder) == tmp_path / "opacc-demo-2"
     assert [(item.labelled, item.given_up) for item in result.estimate.rounds] == [(40, 0), (60, 0), (8, 2)]
     assert result.agreed is not None
-    assert text.splitlines()[0] == f"you labelled 8 scans, {result.agreed} of them as they are"
+    assert text.splitlines()[0] == f"you labelled 8 scans, {result.agreed} of them right"
     assert "opacc next" not in text

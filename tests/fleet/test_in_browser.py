@@ -43,5 +43,5 @@ def test_it_fits_asks_for_nothing_and_has_no_violation(browser: Any, address: st
         assert faults == []
         assert_fits(page, size)
         text = page.inner_text("main")
-        assert all(word in text for word in ("Alert.", "Failed at ", "40", "Over time", "An alert is raised"))
+        assert all(word in text for word in ("Alert.", "Failed at ", "40 to label", "failed", "An alert is raised"))
         assert_accessible(page, 20)

@@ -1,0 +1,126 @@
+"""The console of a fleet: models by pools, each audit as one cell with its verdict, number, course and links."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+
+from markupsafe import Markup
+
+from opacc_ray.estimators.intervals import clipped
+from opacc_ray.fleet.fleet_documents import AuditSummary, FleetSummary, HistoryPoint
+from opacc_ray.report.facts import duration, stated, thousands
+from opacc_ray.svg import Scale, dot, figure, line, path
+
+State = Literal["failed", "alert", "missed", "open", "met", "stated", "waiting", "none"]
+
+WORDS: dict[State, tuple[str, str]] = {
+    "failed": ("▼", "failed"),
+    "alert": ("✗", "alert"),
+    "missed": ("✗", "below the limit"),
+    "open": ("?", "not decided"),
+    "met": ("✓", "above the limit"),
+    "stated": ("●", "no limit"),
+    "waiting": ("…", "waits for labels"),
+    "none": ("–", "nothing yet"),
+}
+"""Sign and words of each state, the most urgent first."""
+
+CELL, HEIGHT = 132.0, 32.0
+"""Pixels of the course of an audit in its cell."""
+
+
+class Frame(NamedTuple):
+    """The axes that the courses of all audits share."""
+
+    x: Scale  # seconds
+    y: Scale  # accuracies
+
+
+def state_of(item: AuditSummary) -> State:
+    """Return the state of an audit: what is most urgent about it."""
+    if item.failure is not None:
+        return "failed"
+    if any(check.raised for check in item.alerts):
+        return "alert"
+    if item.last is None:
+        return "waiting" if item.waiting else "none"
+    limit = limit_of(item)
+    if limit is None:
+        return "stated"
+    if any(check.value is None for check in item.alerts) or item.last.low < limit <= item.last.high:
+        return "open"
+    return "met" if item.last.low >= limit else "missed"
+
+
+def limit_of(item: AuditSummary) -> float | None:
+    """Return the least accuracy allowed: that of the alerts, or the goal of the spec."""
+    return next((check.limit for check in item.alerts if check.kind == "min_accuracy"), item.goal)
+
+
+def console(summary: FleetSummary) -> dict[str, Any]:
+    """Return the rows and columns of the matrix, or all cells in one list, and how many audits have each state."""
+    frame = _frame(summary.audits)
+    cells = {item.name: _cell(item, frame, f"course-{place}") for place, item in enumerate(summary.audits)}
+    states = [state_of(item) for item in summary.audits]
+    counts = [(state, *WORDS[state], states.count(state)) for state in WORDS if state in states]
+    found: dict[str, Any] = {"counts": counts, "cells": list(cells.values()), "pools": [], "models": []}
+    if all(item.model is not None for item in summary.audits):
+        pools = list(dict.fromkeys(item.pool or "" for item in summary.audits))
+        models = list(dict.fromkeys(item.model or "" for item in summary.audits))
+        known = {(item.model, item.pool): cells[item.name] for item in summary.audits}
+        rows = [(model, [known.get((model, pool)) for pool in pools]) for model in models]
+        found |= {"pools": pools, "models": rows}
+    return found
+
+
+def _cell(item: AuditSummary, frame: Frame | None, name: str) -> dict[str, Any]:
+    state, texts = state_of(item), stated(item.last, item.last.measure) if item.last else None
+    missing = sum(part.missing for part in item.waiting)
+    oldest = max((part.days for part in item.waiting), default=0.0)
+    return {
+        "name": item.name,
+        "state": state,
+        "mark": WORDS[state][0],
+        "words": WORDS[state][1],
+        "value": texts.value if texts else "–",
+        "interval": texts.interval if texts else "",
+        "course": None if frame is None or not item.history else _course(item, frame, name),
+        "report": item.report,
+        "waits": f"{thousands(missing)} to label" if missing else "",
+        "oldest": f"for {duration(oldest)}",
+        "label": f"opacc label {item.waiting[0].run}" if item.waiting else "",
+    }
+
+
+def _frame(audits: Sequence[AuditSummary]) -> Frame | None:
+    """Return axes that hold the courses and limits of all audits; None without two points, or with several measures."""
+    points = [point for item in audits for point in item.history]
+    times = [_time(point) for point in points]
+    known = [time for time in times if time is not None]
+    if len(points) < 2 or len(known) < len(points) or len({point.measure for point in points}) > 1:
+        return None
+    limits = [limit for item in audits if (limit := limit_of(item)) is not None]
+    low, high = (
+        min(*(point.low for point in points), *limits, 1.0),
+        max(*(point.high for point in points), *limits, 0.0),
+    )
+    first, last = min(known), max(known)
+    return Frame(Scale(first, max(last, first + 1), 5, CELL - 5), Scale(low, max(high, low + 0.01), HEIGHT - 3, 3))
+
+
+def _time(point: HistoryPoint) -> float | None:
+    return None if point.made is None else datetime.fromisoformat(point.made).timestamp()
+
+
+def _course(item: AuditSummary, frame: Frame, name: str) -> Markup:
+    """Draw the accuracy of an audit over time on the shared axes, with its limit."""
+    x, y = frame
+    drawn = [(x(_time(point) or 0.0), point) for point in item.history]
+    limit, parts = limit_of(item), list[Markup]()
+    if limit is not None:
+        parts.append(line(0, y(limit), CELL, y(limit), "edge"))
+    parts += [line(across, y(point.low), across, y(point.high), "bar own") for across, point in drawn]
+    parts.append(path([(across, y(clipped(point))) for across, point in drawn], "trend"))
+    parts += [dot(across, y(clipped(point)), 2.5, "mark own") for across, point in drawn]
+    said = "; ".join(f"{(point.made or '')[:10]}: {', '.join(stated(point, point.measure))}" for _, point in drawn)
+    return figure(name, f"{item.name} over time", said, (CELL, HEIGHT), parts)
