@@ -12,7 +12,7 @@ from opacc_ray.labels.label_documents import LabelAction
 from opacc_ray.runs.commit_log import Commit
 from opacc_ray.runs.estimate_documents import Stated
 from opacc_ray.runs.run import Run
-from opacc_ray.runs.run_documents import ClosedRound, Draw, Goal
+from opacc_ray.runs.run_documents import ClosedRound, Draw, Goal, Taught
 
 
 class LoggedEntry(Part):
@@ -60,6 +60,8 @@ def _said(commit: Commit) -> Iterator[str]:
         yield f"sealed: {', '.join(seal.metrics)} at level {seal.level:g}"
     for signed in commit.documents(Signed):
         yield f"signed by {signed.by} ({signed.role})"
+    for taught in commit.documents(Taught):
+        yield f"{len(taught.ids)} labelled examples exported as training data"
     for stated in commit.documents(Stated):
         yield "estimate stated" if stated.value is None else f"estimate {stated.value:.4f} stated"
 

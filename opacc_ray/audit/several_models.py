@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from opacc_ray.audit.accuracy import basis_of, sample_of, with_labels
+from opacc_ray.audit.exported_training import taught_by
 from opacc_ray.audit.prior_knowledge import read_history, refuse_twice
 from opacc_ray.audit.run_numbers import checked_metric, class_names
 from opacc_ray.documents import Document, Part
@@ -71,6 +72,12 @@ class ModelComparison(Basis, Document):
     )
     other: str = Field(description="URI of the other run, the first one given")
     same_listing: bool = Field(description="whether all pools were listed alike; else examples match by their ids")
+    taught: int = Field(
+        default=0,
+        ge=0,
+        description="labelled examples of the rounds that were exported as training data: a model that learned them "
+        "looks better on them than on others",
+    )
     predicted: bool = Field(
         default=False, description="whether all labels predict, for each model, what is not labelled; else by design"
     )
@@ -138,6 +145,7 @@ def compare(
         **basis_of(run, rounds) | measure,
         **pairs[0].model_dump(exclude={"first", "second"}),
         other=others[0].uri,
+        taught=taught_by(run, [id for item in known for id in item.known.ids]),
         same_listing=all(run.header.pool.digest == other.header.pool.digest for other in others),
         predicted=predicted,
         first=statement(0),

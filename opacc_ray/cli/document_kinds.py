@@ -14,6 +14,7 @@ from opacc_ray.audit import (
     evidence_documents,
     exported_case,
     exported_tables,
+    exported_training,
     label_budget,
     prior_knowledge,
     retention,

@@ -73,24 +73,47 @@ def compare(run: "Run", others: tuple[str, ...], score: str | None, **options: A
 
 @cli.command("export")
 @cli.on_run
+@click.option(
+    "--track", metavar="NAME", help="With --training: track whose labels are written (default: the main one)."
+)
 @click.option("--case", "file", metavar="FILE.npz", help="Write the labelled pool as a case for `opacc study`.")
 @click.option("--partial", is_flag=True, help="With --case: write the labelled part of the pool.")
+@click.option(
+    "--training",
+    metavar="FILE.csv",
+    help="Write the labelled mispredictions as training data, with the examples of the pool that each stands for.",
+)
+@click.option("--all", "everything", is_flag=True, help="With --training: write all labelled examples.")
 @click.option("--to", "lake", metavar="URI", help="Write features, selections, labels and estimates as Parquet tables.")
 @click.option("--no-features", is_flag=True, help="With --to: leave out the features.")
 @click.option("--delta", is_flag=True, help="With --to: append the estimates to a Delta table.")
-def export(run: "Run", file: str | None, partial: bool, lake: str | None, no_features: bool, delta: bool) -> cli.Answer:
-    """Write a run as Parquet tables, or its labelled pool for `opacc study`."""
+def export(
+    run: "Run",
+    file: str | None,
+    partial: bool,
+    training: str | None,
+    everything: bool,
+    lake: str | None,
+    no_features: bool,
+    delta: bool,
+) -> cli.Answer:
+    """Write a run as Parquet tables, its failures as training data, or its labelled pool for `opacc study`."""
     from opacc_ray.audit.exported_case import export_case
     from opacc_ray.audit.exported_tables import export_tables
     from opacc_ray.cli import run_answers
 
-    if file is not None and lake is None:
+    if sum(option is not None for option in (file, training, lake)) != 1:
+        raise click.UsageError("give one of --case FILE.npz, --training FILE.csv and --to URI")
+    if training is not None:
+        from opacc_ray.audit.exported_training import export_training
+
+        written = export_training(run, training, failures=not everything)
+        return cli.Answer(written, run_answers.training(written))
+    if file is not None:
         case = export_case(run, file, partial=partial)
         return cli.Answer(case, run_answers.exported(case))
-    if lake is not None and file is None:
-        tables = export_tables(run, lake, features=not no_features, delta=delta)
-        return cli.Answer(tables, run_answers.tables(tables))
-    raise click.UsageError("give --case FILE.npz or --to URI")
+    tables = export_tables(run, str(lake), features=not no_features, delta=delta)
+    return cli.Answer(tables, run_answers.tables(tables))
 
 
 @cli.command("budget")

@@ -9,6 +9,7 @@ from typing import Literal
 from opacc_ray.audit.checks import RunPlan
 from opacc_ray.audit.exported_case import ExportedCase
 from opacc_ray.audit.exported_tables import ExportedTables
+from opacc_ray.audit.exported_training import ExportedTraining
 from opacc_ray.audit.retention import Retention
 from opacc_ray.audit.run_log import RunLog
 from opacc_ray.audit.sanity import predicted_by, warnings_now
@@ -257,6 +258,15 @@ def tables(document: ExportedTables) -> list[Line]:
     """Describe the tables of a run in a lake."""
     rows = [(name, counted(count, "row")) for name, count in document.rows.items()]
     return [*facts(("to", document.to), *rows, ("dictionary", document.dictionary), ("views", document.views))]
+
+
+def training(document: ExportedTraining) -> list[Line]:
+    """Describe training data that were written, and how to measure what they gain."""
+    what = f"{counted(document.examples, 'example')}, {document.failures} of them mispredicted"
+    return [
+        *facts(("wrote", document.file), ("examples", what)),
+        *facts(("next", "opacc select NEW-RUN --track after, label, then opacc compare NEW-RUN OLD-RUN --track after")),
+    ]
 
 
 def exported(document: ExportedCase) -> list[Line]:

@@ -293,9 +293,19 @@ def _stated(label: str, found: StatedEstimate, measure: str, sample: str | None 
 def comparison(document: ModelComparison) -> list[Line]:
     """State the accuracy of models, their differences, and what these rest on."""
     listed = "the pools were listed differently; examples are matched by their ids alone"
-    note = facts(("note", None if document.same_listing else listed))
+    note = facts(("note", None if document.same_listing else listed), ("note", _taught(document)))
     lines = _several(document) if len(document.models) > 2 else _two(document)
     return [*lines, *note, *_basis(document, document.difference.reason, document.difference.n)]
+
+
+def _taught(document: ModelComparison) -> str | None:
+    """Return the remark on labels that a model may have learned from."""
+    if not document.taught:
+        return None
+    return (
+        f"{counted(document.taught, 'label')} were exported as training data, and a model that learned from them looks "
+        "better here than on the pool; draw anew with opacc select RUN --track after, and compare on that track"
+    )
 
 
 def _two(document: ModelComparison) -> list[Line]:

@@ -12,11 +12,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from opacc_ray.estimators.rounds import linear_estimator
 from opacc_ray.labels.example_files import ExampleFiles
 from opacc_ray.labels.label_documents import ExportedLabels
 from opacc_ray.labels.label_rows import Context
-from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, no_label, read_rounds
+from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, no_label, read_rounds, weights_of
 from opacc_ray.labels.labelling_tasks import context_of, copy_examples, refuse_other_files
 from opacc_ray.lake.store import write_files
 from opacc_ray.lake.store_uris import open_store
@@ -47,7 +46,7 @@ def export_labels(run: Run, tool: str, folder: str) -> ExportedLabels:
 
 def _samples(run: Run, known: Sequence[LabelledRound], files: ExampleFiles, context: Context) -> dict[str, Sample]:
     """Return every labelled example once, by id, in the order of rounds."""
-    weights = iter(linear_estimator([item.known for item in known]).weights.tolist())
+    weights = weights_of(known)
     found: dict[str, Sample] = {}
     for item in known:
         features = feature_store.read_rows(run, ["confidence"], item.known.index)
@@ -61,7 +60,7 @@ def _samples(run: Run, known: Sequence[LabelledRound], files: ExampleFiles, cont
                 "ground_truth": _label(truth, None, context),
                 "prediction": _label(predicted, confidence, context),
                 "outcome": outcome,  # 1 correct, 0 not; in a regression the score
-                "weight": next(weights) + (found[id]["weight"] if id in found else 0.0),
+                "weight": weights[id],
             }
     return found
 

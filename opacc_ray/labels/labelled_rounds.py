@@ -6,6 +6,7 @@ A round counts once it has an answer, and is the first round, complete, or answe
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence, Set
+from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations, compress
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.estimators.accuracy_estimate import Estimate, joined_reasons
+from opacc_ray.estimators.rounds import linear_estimator
 from opacc_ray.labels.joining import Joined, join, opinions_of
 from opacc_ray.labels.label_documents import LabelAction
 from opacc_ray.labels.label_log import Score, read_log
@@ -365,3 +367,13 @@ def outcomes_of_another(
     scores = [outcome_of(model, score, prediction, text) for prediction, text in zip(predictions, truth, strict=True)]
     ends = np.cumsum([len(item.outcome) for item in known])[:-1]
     return np.split(np.array(scores, dtype=np.float64), ends)
+
+
+def weights_of(known: Sequence[LabelledRound]) -> dict[str, float]:
+    """Return the share of the pool that each labelled example stands for; empty if the labels allow no estimate."""
+    found: dict[str, float] = {}
+    with suppress(LabelError):
+        weights = linear_estimator([item.known for item in known]).weights.tolist()
+        for id, weight in zip((id for item in known for id in item.known.ids), weights, strict=True):
+            found[id] = found.get(id, 0.0) + weight
+    return found

@@ -12,12 +12,11 @@ from opacc_ray.audit.accuracy import accuracy_of
 from opacc_ray.audit.label_budget import width_course
 from opacc_ray.audit.prior_knowledge import read_record
 from opacc_ray.designs.purposive import Purposive
-from opacc_ray.errors import DataError, LabelError, counted
+from opacc_ray.errors import DataError, counted
 from opacc_ray.estimators.confidence_sequence import confidence_sequence
-from opacc_ray.estimators.rounds import linear_estimator
 from opacc_ray.labels.label_log import Score
 from opacc_ray.labels.label_rows import NUMBER
-from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
+from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds, weights_of
 from opacc_ray.lake.store import write_files
 from opacc_ray.report import sentences
 from opacc_ray.report.calibration import PoolPredictions, read_predictions, reliability_of, tables_of
@@ -213,16 +212,6 @@ def mispredictions(known: Sequence[LabelledRound], predictions: PoolPredictions 
     ordered = sorted(found.values(), key=lambda item: (item.outcome, -(item.confidence or 0.0), item.id))
     order = "lowest scores" if is_score else "highest confidence" if predictions else "by id"
     return Gallery(total=len(ordered), order=order, examples=ordered[:SHOWN])
-
-
-def weights_of(known: Sequence[LabelledRound]) -> dict[str, float]:
-    """Return the share of the pool that each labelled example stands for; empty if the labels allow no estimate."""
-    found: dict[str, float] = {}
-    with suppress(LabelError):
-        weights = linear_estimator([item.known for item in known]).weights.tolist()
-        for id, weight in zip((id for item in known for id in item.known.ids), weights, strict=True):
-            found[id] = found.get(id, 0.0) + weight
-    return found
 
 
 def course_of(run: Run, known: Sequence[LabelledRound], level: float) -> list[CoursePoint]:

@@ -150,6 +150,13 @@ class ClosedRound(SealedDocument):
     given_up: list[str] = Field(description="ids without a label; they count as not drawn")
 
 
+class Taught(Document):
+    """Labelled examples that were exported as training data."""
+
+    format: Literal["opacc-taught/1"] = Field(default="opacc-taught/1", description="name and version of this form")
+    ids: list[str] = Field(description="ids of the examples")
+
+
 class UnusedRows(Part):
     """Rows of a file of labels that are ignored: their examples were given up and not drawn again."""
 

@@ -1,0 +1,82 @@
+"""Export labelled examples as training data, and remember which ones: they cannot judge the model that learned them.
+
+    id, uri, label, prediction, outcome, weight
+
+``weight`` is the number of examples of the pool that the label stands for in the estimate. A model that is trained with
+these weights sees failures as often as the pool has them; without weights it sees them as often as they were drawn.
+"""
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from opacc_ray.documents import Document
+from opacc_ray.errors import LabelError, SpecError, counted
+from opacc_ray.labels.formats.csv_file import spreadsheet_safe
+from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, no_label, read_rounds, weights_of
+from opacc_ray.lake.store_uris import open_store, split
+from opacc_ray.runs.commit_log import Happening
+from opacc_ray.runs.run import Run
+from opacc_ray.runs.run_documents import Taught
+
+COLUMNS = ("id", "uri", "label", "prediction", "outcome", "weight")
+
+
+class ExportedTraining(Document):
+    """Report of labelled examples that were exported as training data."""
+
+    format: Literal["opacc-training/1"] = Field(default="opacc-training/1", description="name and version of this form")
+    run: str = Field(description="URI of the run")
+    file: str = Field(description="URI of the table, a CSV file")
+    examples: int = Field(ge=1, description="examples in it")
+    failures: int = Field(ge=0, description="mispredictions among them")
+
+
+def export_training(run: Run, file: str, *, failures: bool = True) -> ExportedTraining:
+    """Write the labelled mispredictions of a track as a CSV file, or with ``failures`` False all its labels.
+
+    The ids are kept in the log of the run, so that :func:`taught_by` finds them. Raises SpecError if ``file`` has
+    another suffix; LabelError if there is no such example, or labels are in conflict.
+    """
+    if not file.lower().endswith(".csv"):
+        raise SpecError(f"--training {file}: training data are a CSV file; give a name such as training.csv")
+    rounds = read_rounds(run)
+    known = having_labels(rounds)
+    if not known:
+        raise no_label(run, rounds)
+    rows = _rows(run, known, failures)
+    if not rows:
+        labels = counted(sum(len(item.truth) for item in known), "label")
+        raise LabelError(f"none of the {labels} of {run.title} is a misprediction; give --all to export the others")
+    sink = io.StringIO()
+    table = csv.writer(sink, lineterminator="\n")
+    table.writerows([COLUMNS, *([spreadsheet_safe(text) for text in row] for row in rows)])
+    folder, name = split(file)
+    store = open_store(folder)
+    store.write(name, sink.getvalue().encode())
+    taught = Taught(ids=[row[0] for row in rows])
+    run.log.append(lambda commits: Happening([taught], run.track))
+    wrong = sum(float(row[4]) < 1 for row in rows)
+    return ExportedTraining(run=run.uri, file=store.uri_of(name), examples=len(rows), failures=wrong)
+
+
+def taught_by(run: Run, ids: Sequence[str]) -> int:
+    """Return how many of some examples were exported as training data, on any track."""
+    taught = {id for commit in run.commits for item in commit.documents(Taught) for id in item.ids}
+    return len(taught.intersection(ids))
+
+
+def _rows(run: Run, known: Sequence[LabelledRound], failures: bool) -> list[list[str]]:
+    """Return a row of COLUMNS for each example once, in the order of the rounds."""
+    weight, size, found = weights_of(known), run.read_selection(known[0].number).pool_size, dict[str, list[str]]()
+    for item in known:
+        uris = dict(zip(run.read_chosen(item.number).ids, run.read_chosen(item.number).uris, strict=True))
+        answers = zip(item.known.ids, item.truth, item.predicted, item.outcome.tolist(), strict=True)
+        for id, truth, predicted, outcome in answers:
+            if outcome < 1 or not failures:
+                stands_for = f"{weight[id] * size:.6g}" if id in weight else ""
+                found[id] = [id, uris.get(id, ""), truth, predicted, f"{outcome:g}", stands_for]
+    return list(found.values())

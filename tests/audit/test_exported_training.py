@@ -1,0 +1,79 @@
+"""Labelled failures as training data, and what a comparison says of labels that a model may have learned from."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from written_run import CLASSES, IDS, OTHER, PREDICTION, TRUTH, write_run
+
+from opacc_ray.audit import accuracy, several_models, verbs
+from opacc_ray.audit.exported_training import export_training
+from opacc_ray.cli.main import main
+from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.labels import label_actions
+from opacc_ray.runs.run import Run
+
+
+def answer(run: Run, ids: list[str]) -> None:
+    rows = "".join(f"{name},{CLASSES[TRUTH[IDS.index(name)]]}\n" for name in ids)
+    label_actions.import_labels(run, "labels.csv", f"id,label\n{rows}".encode())
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return write_run(tmp_path, "a", PREDICTION, classes=CLASSES)
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(path.read_text())))
+
+
+def test_failures_are_written_with_what_they_stand_for(run: Run, tmp_path: Path) -> None:
+    chosen = verbs.select(run, "css", 60, {})
+    answer(run, list(chosen.ids))
+    found = export_training(run, str(tmp_path / "training.csv"))
+    rows = rows_of(tmp_path / "training.csv")
+    wrong = [name for name in chosen.ids if PREDICTION[IDS.index(name)] != TRUTH[IDS.index(name)]]
+    assert [row["id"] for row in rows] == wrong
+    assert (found.examples, found.failures) == (len(wrong), len(wrong))
+    assert all(row["label"] == CLASSES[TRUTH[IDS.index(row["id"])]] for row in rows)
+    assert all(row["prediction"] == CLASSES[PREDICTION[IDS.index(row["id"])]] for row in rows)
+    stated = accuracy.estimate(run)  # css: Σ P_j · mean, so failures stand for N · (1 - accuracy) examples
+    assert sum(float(row["weight"]) for row in rows) == pytest.approx(len(IDS) * (1 - stated.value), rel=1e-3)
+    everything = export_training(run, str(tmp_path / "all.csv"), failures=False)
+    assert everything.examples == 60
+    assert sum(float(row["weight"]) for row in rows_of(tmp_path / "all.csv")) == pytest.approx(len(IDS), rel=1e-3)
+
+
+def test_a_comparison_reports_labels_that_were_exported(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = write_run(tmp_path, "b", OTHER, classes=CLASSES)
+    answer(run, list(verbs.select(run, "srs", 50, {}).ids))
+    assert several_models.compare(run, other).taught == 0
+    assert main(["export", run.uri, "--training", str(tmp_path / "t.csv"), "--json"]) == 0
+    number = json.loads(capsys.readouterr().out)["examples"]
+    assert several_models.compare(Run.open(run.uri), other).taught == number > 3
+    assert main(["compare", run.uri, other.uri]) == 0
+    assert f"{number} labels were exported as training data" in capsys.readouterr().out
+    assert main(["log", run.uri]) == 0
+    assert f"{number} labelled examples exported as training data" in capsys.readouterr().out
+    fresh = verbs.select(Run.open(run.uri).along("after"), "srs", 40, {})
+    again = Run.open(run.uri).along("after")
+    answer(again, list(fresh.ids))
+    overlap = set(fresh.ids) & {row["id"] for row in rows_of(tmp_path / "t.csv")}
+    assert several_models.compare(again, other).taught == len(overlap)
+
+
+def test_what_cannot_be_exported_is_one_sentence(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="training data are a CSV file"):
+        export_training(run, str(tmp_path / "training.json"))
+    chosen = verbs.select(run, "srs", 20, {})
+    with pytest.raises(LabelError, match="label"):
+        export_training(run, str(tmp_path / "training.csv"))
+    label_actions.import_labels(run, "labels.csv", ("id,label\n" + "".join(
+        f"{name},{CLASSES[PREDICTION[IDS.index(name)]]}\n" for name in chosen.ids)).encode())  # fmt: skip
+    with pytest.raises(LabelError, match=r"none of the 20 labels of .* is a misprediction; give --all"):
+        export_training(run, str(tmp_path / "training.csv"))
