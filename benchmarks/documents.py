@@ -93,6 +93,17 @@ The variance of the estimate given the designs of the four rounds drawn, over th
 same size: as it is, and with a failure model that has seen all outcomes, as in the *bound*. That model replaces the
 predictions p of the estimate, the inclusion probabilities π of every round, or both.""",
     ),
+    "nearer": Document(
+        "Trials that bring neyman nearer to its bound",
+        ("nearer.py",),
+        """\
+E is the mean squared error of the accuracy over that of a simple random sample of the same size, *cover* the share of
+95 % intervals that contain the truth, in percent, and ± one standard error of the difference of E, with the same
+random numbers. *Neighbours*: the share of the 20 nearest examples in the hidden layer that the model puts in another
+class is one more signal of the failure model, with an expert of its own. *Half*: the estimate moves by at most half
+towards the prediction of the failure model, by so much as the correction is within its noise. Neither is part of
+`opacc_ray` unless it lowers the mean E by 6 % and no case is worse by more than its error.""",
+    ),
     "prices": Document(
         "What a price buys and costs",
         ("prices.py",),

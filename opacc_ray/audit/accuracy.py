@@ -93,7 +93,7 @@ def estimate(
     rounds, asked = read_rounds(run, conflict=conflict, score=score), asked_of(run, metrics, by)
     known = with_labels(run, rounds, partial)
     with open_for_estimates(run, sample_of(known)[0]) as view:
-        numbers = RunNumbers(run, rounds, known, view, asked.slicings(view), level)
+        numbers = RunNumbers(run, rounds, known, view, asked.slicings(view), level, asked.metrics)
         document = _stated(numbers, asked, level, costs, assist)
     for _, seal in run.logged(Seal):
         document = document.model_copy(

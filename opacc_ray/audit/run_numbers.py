@@ -113,9 +113,10 @@ class RunNumbers:
         view: View,
         slicings: Mapping[str, Slicing] = MappingProxyType({}),
         stated_level: float | None = None,
+        asked: Sequence[Metric] = (),
     ) -> None:
         self.run, self.rounds, self.known, self.view, self.slicings = run, rounds, known, view, slicings
-        self._stated_level = stated_level
+        self._stated_level, self._asked = stated_level, asked
 
     @property
     def _has_classes(self) -> bool:
@@ -151,7 +152,8 @@ class RunNumbers:
         if self._has_classes:
             truth = np.array([self._classes[name] for item in self.known for name in item.truth], dtype=np.int64)
         sample = Sample(selections, outcomes, truth, history_for(self.run, selections))
-        return MetricEstimates(sample, self._predicted, list(self._classes), self.slicings, self.view)
+        classes = list(self._classes)
+        return MetricEstimates(sample, self._predicted, classes, self.slicings, self.view, asked=self._asked)
 
     @property
     def _predicted(self) -> NDArray[np.int32]:

@@ -74,7 +74,7 @@ class ClassTotals:
             return [self._of_share(share, level) for share in self.failures(self.slices, self.num_slices)]
         if metric.name in AVERAGES:
             return self._averages(metric, level)
-        return [self._noted(own.estimate(metric, level)) for own in self.of_class(c)]
+        return [self.noted(own.estimate(metric, level)) for own in self.of_class(c)]
 
     def met(self, metric: Metric, c: int, level: float) -> list[float]:
         """Return how many events the interval of a metric rests on, in each slice.
@@ -133,7 +133,7 @@ class ClassTotals:
         variable = Variable(cost[self._truth, self.predicted], mean, square)
         (share,) = self.evidence.shares(variable, np.zeros(self.evidence.groups.num, dtype=np.int64), 1)
         found = estimate_of(share.value, *share.interval(level), level, share.num)
-        return self._noted(replace(found, standard_error=share.error))
+        return self.noted(replace(found, standard_error=share.error))
 
     def of_class(self, c: int) -> list[Totals]:
         """Return the totals of class ``c`` in every slice."""
@@ -156,7 +156,7 @@ class ClassTotals:
         value = number.base + share.value
         error = 0.0 if share.num >= share.size else float(self.evidence.variance(variable, everything, 1)[0]) ** 0.5
         ends = average_interval(value, error, share.num - 1, level, number.lowest)
-        found = self._noted(estimate_of(value, *ends, level, share.num, number.lowest))
+        found = self.noted(estimate_of(value, *ends, level, share.num, number.lowest))
         return found, _met([share], np.ones(1), level)
 
     # -- totals ---------------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ class ClassTotals:
         num = [share.num for share in self.failures(self.slices, self.num_slices)]
         ends = [average_interval(own, err, n - 1, level) for (own, _), err, n in zip(found, error, num, strict=True)]
         rows = zip(found, ends, num, strict=True)
-        return [self._noted(estimate_of(own, *both, level, n)) for (own, _), both, n in rows]
+        return [self.noted(estimate_of(own, *both, level, n)) for (own, _), both, n in rows]
 
     def _expected(self, weight: Array) -> Array:
         """Return Σ_k r(k | ŷ)·W(k, ŷ) of each group, (G,), from ``weight`` (S, C, C)."""
@@ -209,9 +209,10 @@ class ClassTotals:
     def _of_share(self, share: Share, level: float) -> Estimate:
         low, high = share.interval(level)
         found = estimate_of(1 - share.value, 1 - high, 1 - low, level, share.num)
-        return self._noted(replace(found, standard_error=share.error))
+        return self.noted(replace(found, standard_error=share.error))
 
-    def _noted(self, found: Estimate) -> Estimate:
+    def noted(self, found: Estimate) -> Estimate:
+        """Return an estimate with the assumptions of the evidence."""
         reason = self.evidence.reason
         return found if reason is None else replace(found, design_based=False, reason=reason)
 

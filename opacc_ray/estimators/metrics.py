@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 from opacc_ray.errors import SpecError, shown
 from opacc_ray.estimators.accuracy_estimate import Estimate, IfPredicted, within_interval
 from opacc_ray.estimators.intervals import normal_quantile, wilson
-from opacc_ray.estimators.scores import AUC, OVERCONFIDENCE, SCORES
+from opacc_ray.estimators.scores import OVERCONFIDENCE, RANKINGS, SCORES
 from opacc_ray.estimators.totals import LEVELS, DomainShare, Share, quantiles
 
 Array = NDArray[np.float64]
@@ -130,7 +130,7 @@ class Metric(NamedTuple):
     @property
     def judges_confidence(self) -> bool:
         """Whether it is about the confidence, not the answers: then it is stated of the whole pool only."""
-        return self.name in (*SCORES, AUC)
+        return self.name in (*SCORES, *RANKINGS)
 
     @property
     def lowest(self) -> float:
@@ -148,7 +148,7 @@ def is_of_class(text: str) -> bool:
 
 
 def _has_class(name: str) -> bool:
-    return name in CLASS_METRICS or name == AUC or bool(_BETA.match(name))
+    return name in CLASS_METRICS or name in RANKINGS or bool(_BETA.match(name))
 
 
 def find_place(metric: Metric, classes: Sequence[str]) -> int:
@@ -173,7 +173,7 @@ def parse_metric(text: str) -> Metric:
     name = name.strip().lower().replace("-", "_")
     of_class = _has_class(name)
     if not of_class and name not in (ACCURACY, *AVERAGES, *SCORES):
-        known = [ACCURACY, *AVERAGES, *SCORES, *(f"{own}@CLASS" for own in (*CLASS_METRICS, AUC))]
+        known = [ACCURACY, *AVERAGES, *SCORES, *(f"{own}@CLASS" for own in (*CLASS_METRICS, *RANKINGS))]
         raise SpecError(f"metric {text!r}: choose one of {', '.join(known)}")
     if not of_class and at:
         raise SpecError(f"metric {text!r}: {name} is of all classes; remove {at + positive!r}")

@@ -1,4 +1,4 @@
-"""Numbers that judge the model's confidence rather than its answers: Brier score, overconfidence and AUC.
+"""Numbers that judge the model's confidence rather than its answers: Brier score, calibration, AUC, average precision.
 
 All are linear in the failures f of single examples, or nearly. With c the confidence in the predicted class, the Brier
 score of "this answer is right" and the overconfidence are, exactly,
@@ -12,22 +12,48 @@ labels of its influence function times their errors (J. Hájek's projection; E. 
 
     u = (F₋(s) - θ)/P₊ - (1 - F₊(s) - θ)/P₋       P₊, P₋ expected positives and negatives, F their scores' distributions
 
-so its bias is of second order in the errors of q. The intervals are Wilson's, with Student's quantile
+so its bias is of second order in the errors of q. The average precision, the mean over the class of the precision
+among all examples with at least the same score, is estimated likewise. With T and R the positives and the examples of
+at least the score s, and B the sum of q/R over the others of at most s,
+
+    θ(q) = Σ q·(1 + T - q)/R / P₊        u = ((1 + T - q)/R + B - θ)/P₊
+
+The calibration error is Σ w_b·|d_b| over BINS parts of equal width of [0, 1], of known sizes w_b, with d_b the mean
+confidence less the accuracy (C. Guo and others, "On calibration of modern neural networks", ICML 2017). Its estimate Σ
+w·|d̂| is too large, by the noise e of d̂, and is corrected by the expectation of that. Whatever the signs of d are, it
+exceeds the true one less a normal error of variance σ² = Σ w²·v, and by no more than Σ w·|e|. The overconfidence is a
+lower bound. So
+
+    upper    Σ w·|d̂| + z(α/2)·σ
+    lower    max( Σ w·|d̂| - quantile of Σ w·|e|, |Σ w·d̂| - z(α/4)·σ )        both at α/4
+
+are the ends of its interval. The other intervals are Wilson's, with Student's quantile
 (:func:`opacc_ray.estimators.metrics.average_interval`); that of the overconfidence is normal.
 
 Legend: N pool, f failure, c confidence, s score, q probability of the class.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.estimators.intervals import normal_quantile
+
 Array = NDArray[np.float64]
 
-BRIER, OVERCONFIDENCE, AUC = "brier", "overconfidence", "auc"
-SCORES = (BRIER, OVERCONFIDENCE)
-"""Those of all answers; AUC is of one class."""
+BRIER, OVERCONFIDENCE, CALIBRATION = "brier", "overconfidence", "calibration_error"
+SCORES = (BRIER, OVERCONFIDENCE, CALIBRATION)
+"""Those of all answers."""
+
+AUC, AVERAGE_PRECISION = "auc", "average_precision"
+RANKINGS = (AUC, AVERAGE_PRECISION)
+"""Those of one class, whose score the confidence is."""
+
+BINS = 10
+"""Parts of [0, 1] by which the calibration error groups confidences."""
+
+_NOISES = 20_000
 
 
 class Linear(NamedTuple):
@@ -45,29 +71,81 @@ def score_of(name: str, confidence: Array) -> Linear:
     return Linear(float(confidence.mean()) - 1, np.ones(len(confidence)), -1.0)
 
 
-def auc_of(confidence: Array, failure: Array, inside: NDArray[np.bool_]) -> Linear:
-    """Return the AUC of one of two classes at the predicted ``failure`` p (N,), corrected by the labels.
+def ranking_of(name: str, confidence: Array, failure: Array, inside: NDArray[np.bool_]) -> Linear:
+    """Return AUC or average precision of one of two classes at the predicted ``failure`` p (N,), corrected by labels.
 
     The event is a failure where the class is predicted (``inside``), and a missed example of it elsewhere. ``base`` is
     θ(q) without the predicted part of the total, so that the mean of coefficient · event completes it.
     """
-    score, chance = np.where(inside, confidence, 1 - confidence), np.where(inside, 1 - failure, failure)
-    order = np.argsort(score, kind="stable")
-    ordered = score[order]
-    edge = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    group = np.cumsum(np.concatenate([[True], ordered[1:] != ordered[:-1]])) - 1
-
-    def below(weight: Array) -> Array:  # middle distribution function at every score
-        total = np.add.reduceat(weight[order], edge)
-        middle = np.cumsum(total) - total / 2
-        found = np.empty(len(score))
-        found[order] = (middle / max(float(weight.sum()), 1e-300))[group]
-        return found
-
-    positive, negative = max(float(chance.sum()), 1e-300), max(float((1 - chance).sum()), 1e-300)
-    under, over = below(1 - chance), 1 - below(chance)
-    theta = float(chance @ under) / positive
-    slope = (under - theta) / positive - (over - theta) / negative
-    coefficient = np.where(inside, -slope, slope) * len(score)
+    chance = np.where(inside, 1 - failure, failure)
+    order = _Ordered.of(np.where(inside, confidence, 1 - confidence))
+    theta, slope = (_auc if name == AUC else _average_precision)(chance, order)
+    coefficient = np.where(inside, -slope, slope) * len(chance)
     expected = np.where(inside, 1 - chance, chance)
     return Linear(theta - float(np.mean(coefficient * expected)), coefficient, 0.0)
+
+
+class _Ordered(NamedTuple):
+    """Examples by score, equal ones together."""
+
+    order: NDArray[np.int64]  # (N,) ascending
+    edge: NDArray[np.int64]  # (k,) first of each run of equal scores
+    group: NDArray[np.int64]  # (N,) run of each, in that order
+
+    @classmethod
+    def of(cls, score: Array) -> Self:
+        order = np.argsort(score, kind="stable")
+        ordered = score[order]
+        first = np.concatenate([[True], ordered[1:] != ordered[:-1]])
+        return cls(order, np.flatnonzero(first), np.cumsum(first) - 1)
+
+    def below(self, weight: Array, own: float) -> Array:
+        """Return the ``weight`` (N,) of the examples with a lower score, and a share ``own`` of that with the same."""
+        total = np.add.reduceat(weight[self.order], self.edge)
+        found = np.empty(len(weight))
+        found[self.order] = (np.cumsum(total) - (1 - own) * total)[self.group]
+        return found
+
+
+def _auc(chance: Array, order: _Ordered) -> tuple[float, Array]:
+    """Return θ(q) and u (N,) of the area under the curve."""
+    positive, negative = max(float(chance.sum()), 1e-300), max(float((1 - chance).sum()), 1e-300)
+    under, over = order.below(1 - chance, 0.5) / negative, 1 - order.below(chance, 0.5) / positive
+    theta = float(chance @ under) / positive
+    return theta, (under - theta) / positive - (over - theta) / negative
+
+
+def _average_precision(chance: Array, order: _Ordered) -> tuple[float, Array]:
+    """Return θ(q) and u (N,) of the average precision."""
+    positive = max(float(chance.sum()), 1e-300)
+    num = len(chance) - order.below(np.ones(len(chance)), 0.0)  # R
+    precision = (1 + chance.sum() - order.below(chance, 0.0) - chance) / num
+    theta = float(chance @ precision) / positive
+    return theta, (precision + order.below(chance / num, 1.0) - chance / num - theta) / positive
+
+
+def bins_of(confidence: Array) -> NDArray[np.int64]:
+    """Return the bin of each confidence, 0 .. BINS - 1."""
+    return np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
+
+
+def calibration_error(size: Array, gap: Array, error: Array, level: float) -> tuple[float, float, float]:
+    """Return the calibration error and its interval.
+
+    Parameters
+    ----------
+    size : (k,) share of the pool in each bin
+    gap : (k,) d̂, mean confidence less accuracy
+    error : (k,) standard error of d̂
+    """
+    from scipy.special import ndtr
+
+    plain, noise = float(size @ np.abs(gap)), size * error
+    z = np.minimum(np.abs(gap) / np.maximum(error, 1e-300), 40.0)
+    mean = error * np.sqrt(2 / np.pi) * np.exp(-(z**2) / 2) + np.abs(gap) * (2 * ndtr(z) - 1)  # E|N(d̂, error)|
+    value = max(plain - (float(size @ mean) - plain), 0.0)
+    spread, quarter = float(np.sqrt(noise @ noise)), (1 + level) / 2
+    random = np.abs(np.random.default_rng(0).standard_normal((_NOISES, len(noise)))) @ noise
+    low = plain - float(np.quantile(random, (1 + quarter) / 2))
+    low = max(low, abs(float(size @ gap)) - normal_quantile(quarter) * spread, 0.0)
+    return value, low, min(plain + normal_quantile(level) * spread, 1.0)

@@ -38,7 +38,9 @@ _NAMES = {
     "jaccard": "Jaccard index",
     "mcc": "Matthews correlation",
     "brier": "Brier score",
+    "calibration_error": "calibration error",
     "auc": "AUC",
+    "average_precision": "average precision",
 }
 
 _MEANINGS = {
@@ -53,7 +55,9 @@ _MEANINGS = {
     "prevalence": "share of the examples that belong to the class",
     "brier": "mean square of confidence minus correctness (0 or 1): 0 is best",
     "overconfidence": "mean confidence minus accuracy",
+    "calibration_error": "mean distance of confidence and accuracy, over ten ranges of the confidence",
     "auc": "chance that an example of the class has a higher score than another",
+    "average_precision": "mean precision among the examples that score at least as high as one of the class",
 }
 
 CONFIDENCE = "confidence"

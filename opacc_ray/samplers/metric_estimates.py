@@ -15,11 +15,21 @@ from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.class_totals import ClassTotals, Labels
 from opacc_ray.estimators.design_evidence import DesignEvidence
 from opacc_ray.estimators.foreseen_evidence import RandomEvidence
+from opacc_ray.estimators.intervals import normal_quantile
 from opacc_ray.estimators.metric_comparison import Labelled, compare_metric, linearise
-from opacc_ray.estimators.metrics import ACCURACY, AVERAGES, Metric, find_place
+from opacc_ray.estimators.metrics import ACCURACY, AVERAGES, Metric, estimate_of, find_place
 from opacc_ray.estimators.model_comparison import SeveralModels
 from opacc_ray.estimators.rounds import Outcome, linear_estimator
-from opacc_ray.estimators.scores import AUC, Linear, auc_of, score_of
+from opacc_ray.estimators.scores import (
+    BINS,
+    CALIBRATION,
+    RANKINGS,
+    Linear,
+    bins_of,
+    calibration_error,
+    ranking_of,
+    score_of,
+)
 from opacc_ray.estimators.totals import Evidence, Groups
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.view import View
@@ -77,6 +87,7 @@ class MetricEstimates:
     slicings : name -> slices of the pool
     view : the features of the pool, for rounds of `neyman`
     gather : what is known of partitions of the pool; None: what the labels say
+    asked : numbers that will be asked for; what judges the confidence then shares the pass over the pool
     """
 
     def __init__(
@@ -87,23 +98,25 @@ class MetricEstimates:
         slicings: Mapping[str, Slicing],
         view: View | None,
         gather: Gather | None = None,
+        asked: Sequence[Metric] = (),
     ) -> None:
         self.sample, self.classes, self.slicings = sample, list(classes), slicings
         self.predicted, self._view, self._gather = predicted, view, gather
+        self._asked = [own for own in asked if own.judges_confidence]
+        self._linear: dict[Metric, Linear] = {}
 
     @cached_property
-    def _evidence(self) -> dict[str | None, Evidence]:
-        """By the name of the slices; None: the whole pool."""
-        num = len(self.classes)
-        groups: dict[str | None, Groups] = {None: Groups(self.predicted, num)}
-        for name, own in self.slicings.items():
-            groups[name] = Groups(self.predicted, num, own.codes, len(own.names))
-        return dict(zip(groups, self._evidence_of(lambda _: list(groups.values())), strict=True))
+    def _evidence(self) -> dict[str | Metric | None, Evidence]:
+        """By the name of the slices, or by the number; None: the whole pool."""
+        return self._gather_all([None, *self.slicings, *self._asked])
+
+    @property
+    def _labels(self) -> Labels:
+        return Labels(1 - np.concatenate(self.sample.outcomes), self.sample.truth)
 
     def totals(self, by: str | None = None) -> ClassTotals:
         """Return the totals of all classes in the whole pool, or in the slices of a name."""
-        failure = 1 - np.concatenate(self.sample.outcomes)
-        return ClassTotals(self._evidence[by], Labels(failure, self.sample.truth))
+        return ClassTotals(self._evidence[by], self._labels)
 
     def estimate(self, metric: Metric, level: float) -> Estimate:
         """Return a metric of the whole pool, which is not the accuracy.
@@ -111,7 +124,7 @@ class MetricEstimates:
         Raises SpecError or LabelError as :meth:`by_slice`, and DataError without the confidence that one is about.
         """
         if metric.judges_confidence:
-            return self._linear(metric, level).estimate
+            return self._of_confidence(metric, level).estimate
         return self.totals().estimate(metric, self.place_of(metric), level)[0]
 
     def interim(self, metric: Metric, by: str | None, level: float) -> dict[str, Interim]:
@@ -120,7 +133,7 @@ class MetricEstimates:
         Of classes it is the accuracy by prediction, or the recall by truth. Raises as :meth:`by_slice`.
         """
         if metric.judges_confidence and by is None:
-            return {"": self._linear(metric, level)}
+            return {"": self._of_confidence(metric, level)}
         if by == BY_TRUTH:
             found = self.by_truth(level)
             rows = [self.totals().met(Metric("recall"), self.classes.index(name), level)[0] for name in found]
@@ -182,29 +195,68 @@ class MetricEstimates:
         rows = zip(self.classes, totals.by_truth(level), totals.evidence.sizes.tolist(), strict=True)
         return {name: found for name, found, size in rows if size or found.n}
 
-    def _linear(self, metric: Metric, level: float) -> Interim:
+    def _of_confidence(self, metric: Metric, level: float) -> Interim:
         """Return a number that judges the confidence."""
-        view, c = self._view, -1
-        if view is None:
+        evidence = self._evidence.get(metric) or self._gather_all([metric])[metric]
+        totals = ClassTotals(evidence, self._labels)
+        if metric.name == CALIBRATION:
+            return self._calibration(totals, level)
+        c = self.place_of(metric) if metric.name in RANKINGS else -1
+        return Interim(*totals.linear(self._linear[metric], c, level))
+
+    def _calibration(self, totals: ClassTotals, level: float) -> Interim:
+        bins, (_, confidence) = totals.evidence.groups.slices, self._confidence(Metric(CALIBRATION))
+        assert bins is not None
+        size = np.bincount(bins, minlength=BINS) / len(bins)
+        mean = np.bincount(bins, weights=confidence, minlength=BINS) / np.maximum(size * len(bins), 1)
+        shares = totals.failures(totals.slices, BINS)
+        gap = mean - 1 + np.array([own.value for own in shares])
+        ends = np.array([own.interval(level) for own in shares])
+        error = (ends[:, 1] - ends[:, 0]) / (2 * normal_quantile(level))
+        found = calibration_error(size, gap, error, level)
+        num, events = sum(own.num for own in shares), sum(own.events for own in shares)
+        return Interim(totals.noted(estimate_of(*found, level, num)), min(events, num - events))
+
+    def _confidence(self, metric: Metric) -> tuple[View, Array]:
+        """Return the features and the confidence of every example (N,), which a number needs."""
+        if self._view is None:
             raise SpecError(f"{metric} needs the confidences of the whole pool; give the pool")
-        view.need(("confidence",), str(metric))
-        confidence = view.column("confidence")
-        if metric.name == AUC:
-            c = self.place_of(metric)
+        self._view.need(("confidence",), str(metric))
+        return self._view, self._view.column("confidence")
+
+    def _gather_all(self, wanted: Sequence[str | Metric | None]) -> dict[str | Metric | None, Evidence]:
+        """Return what is known of the pool, of slices by their names, and for numbers that judge the confidence."""
+        for metric in [own for own in wanted if isinstance(own, Metric)]:
+            self._check_confidence(metric)
+
+        found = self._evidence_of(lambda p: [self._groups(own, p) for own in wanted])
+        return dict(zip(wanted, found, strict=True))
+
+    def _groups(self, wanted: str | Metric | None, p: Array) -> Groups:
+        num = len(self.classes)
+        if wanted is None:
+            return Groups(self.predicted, num)
+        if isinstance(wanted, str):
+            own = self.slicings[wanted]
+            return Groups(self.predicted, num, own.codes, len(own.names))
+        confidence = self._confidence(wanted)[1]
+        if wanted.name == CALIBRATION:
+            return Groups(self.predicted, num, bins_of(confidence), BINS)
+        number = score_of(wanted.name, confidence)
+        if wanted.name in RANKINGS:
+            number = ranking_of(wanted.name, confidence, p, self.predicted == self.place_of(wanted))
+        self._linear[wanted] = number
+        return Groups(self.predicted, num, coefficient=number.coefficient)
+
+    def _check_confidence(self, metric: Metric) -> None:
+        """Raise SpecError or DataError unless a number that judges the confidence can be stated."""
+        self._confidence(metric)
+        if metric.name in RANKINGS:
+            self.place_of(metric)
             if (num := len(self.classes)) != 2:
                 raise SpecError(
                     f"{metric}: the confidence is a score of one class with two classes, and there are {num}"
                 )
-        labels = Labels(1 - np.concatenate(self.sample.outcomes), self.sample.truth)
-        made = list[Linear]()
-
-        def groups(p: Array) -> list[Groups]:
-            number = auc_of(confidence, p, self.predicted == c) if c >= 0 else score_of(metric.name, confidence)
-            made.append(number)
-            return [Groups(self.predicted, len(self.classes), coefficient=number.coefficient)]
-
-        evidence = self._evidence_of(groups)[0]
-        return Interim(*ClassTotals(evidence, labels).linear(made[0], c, level))
 
     def _evidence_of(self, groups: Callable[[Array], Sequence[Groups]]) -> Sequence[Evidence]:
         if self._gather is not None:

@@ -8,7 +8,7 @@ equally likely where it fails:
     accuracy                √(p(1 - p))
     metric of class c       |∂g/∂TP|·√(p(1 - p)) where c is predicted, |∂g/∂FN|·√(q(1 - q)) elsewhere, q = p/(C - 1)
     average over classes    √(p·s - p²·m²), m and s the mean and mean square of W(k, ŷ) over the classes k ≠ ŷ
-    brier, auc              |coefficient|·√(p(1 - p)), with the coefficient of the failure in the number
+    brier, rankings         |coefficient|·√(p(1 - p)), with the coefficient of the failure in the number
     prediction, a slice     √(p(1 - p))/Σ_S √(p(1 - p)): as many labels in every slice, so that none is the worst
     truth                   as the metric of each class, their variances added
 
@@ -41,7 +41,7 @@ from opacc_ray.estimators.metrics import (
     parse_metric,
     slopes,
 )
-from opacc_ray.estimators.scores import AUC, SCORES, Linear, auc_of, score_of
+from opacc_ray.estimators.scores import CALIBRATION, RANKINGS, SCORES, Linear, ranking_of, score_of
 from opacc_ray.parts.view import View
 from opacc_ray.samplers.neyman.signals import Signals
 from opacc_ray.slices import BY_PREDICTION, BY_TRUTH
@@ -123,14 +123,14 @@ def _stated_share(c: int, signals: Signals, doubt: Array) -> float:
 
 def _serve(name: str, known: Pieces) -> Served:
     whole = np.sqrt(known.p * (1 - known.p))
-    if name == ACCURACY:
+    if name in (ACCURACY, CALIBRATION):  # a calibration error is a sum of accuracies, up to signs
         return Served(whole)
     if name in SCORES:
         return _linear(score_of(name, known.view.column("confidence")), known)
     if "@" in name:
         metric = parse_metric(name)
         c = _place(metric, known.signals)
-        return _linear(_auc(c, known), known) if metric.name == AUC else _of_class(metric, c, known)
+        return _linear(_ranking(metric, c, known), known) if metric.name in RANKINGS else _of_class(metric, c, known)
     if name == BY_TRUTH:
         return _of_every_class(Metric("recall"), known)
     if name in AVERAGES:
@@ -146,11 +146,11 @@ def _linear(number: Linear, known: Pieces) -> Served:
     return Served(np.sqrt(known.p * (1 - known.p)) * effect, effect)
 
 
-def _auc(c: int, known: Pieces) -> Linear:
-    """Return the AUC of one of two classes at what is known or predicted of every example."""
+def _ranking(metric: Metric, c: int, known: Pieces) -> Linear:
+    """Return AUC or average precision of one of two classes at what is known or predicted of every example."""
     failure = np.empty(known.signals.size)
     failure[known.free], failure[known.labelled] = known.p, known.failure
-    return auc_of(known.view.column("confidence"), failure, known.classes == c)
+    return ranking_of(metric.name, known.view.column("confidence"), failure, known.classes == c)
 
 
 def _of_class(metric: Metric, c: int, known: Pieces) -> Served:
