@@ -165,6 +165,13 @@ def difference_by(run: Run, other: Run, known: Sequence[LabelledRound], level: f
     return _compared(run, [other], sample_of(known)[0], outcomes, level)[0].differences[0].difference
 
 
+def metric_difference_by(metric: str, run: Run, other: Run, known: Sequence[LabelledRound], level: float) -> Estimate:
+    """Estimate the difference in a metric as :func:`difference_by`; raises as :func:`compare`."""
+    check_comparable(run.spec.model, run.uri, other)
+    outcomes = outcomes_of_all(known, run, [other], read_log(run).score)
+    return _compared_by(metric, run, [other], known, outcomes, level).differences[0].difference
+
+
 def _compared(
     run: Run,
     others: Sequence[Run],

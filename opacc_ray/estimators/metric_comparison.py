@@ -19,8 +19,12 @@ interval is normal, with Student's quantile, and allows for half an event that n
 where e(k) is the effect of one example of the pool if its true class is k, and w̄² the mean squared weight: Σe⁴/Σe² is
 the typical squared effect of the examples that have any. For the same reason the slopes are those with half an event
 more in each part, so that a recall of 1 in the sample has some. Models that predict the same for every example have no
-difference. All pairs hold together (Bonferroni). Predictions of failures are not used, so `neyman` may state the metric
-of each model more precisely than their difference.
+difference. All pairs hold together (Bonferroni).
+
+Predictions of failures are not used. They make each metric more precise, but not the difference: labels on which both
+models err alike cancel by the design, while the predictions of two models err apart. On Fashion-MNIST, with 200 labels
+of `neyman`, predictions raise the error of a difference of F1 or recall by a fifth to a half where one model is the
+other with 5 % of its answers changed, and by more than a half where the models are unlike.
 
 Legend: N pool, n labels, C classes, k classes of the metric, ŷ predicted class, P its size, w weight of a label.
 """

@@ -5,6 +5,7 @@ An alert asks whether the accuracy θ of an audit is at least a, or whether it d
     min_accuracy: a     raised if the interval of θ is below a
     max_drop: d         raised if the interval of the drop is above d
     min_metrics: a      raised if the interval of a metric is below a
+    max_drops: d        raised if the interval of the drop of a metric is above d
     min_slices: a       raised if the interval of the accuracy of any slice is below a
 
 Limits belong to the fleet or to one audit. With α = ``false_alarms`` and K checks in the fleet, each interval has the
@@ -34,7 +35,7 @@ from opacc_ray.audit.accuracy import (
     whole_rounds,
 )
 from opacc_ray.audit.run_numbers import RunNumbers, checked_metric, class_names, open_for_estimates
-from opacc_ray.audit.several_models import difference_by
+from opacc_ray.audit.several_models import difference_by, metric_difference_by
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.confidence_sequence import confidence_sequence
@@ -104,6 +105,16 @@ class Evidence:
                 pass
         return independent_difference(self.accuracy(level), before.accuracy(level))
 
+    def metric_change(self, before: "Evidence", name: str, level: float) -> Estimate:
+        """Return the change of a metric from an earlier run, like :meth:`change`."""
+        if self._shares_examples(before):
+            try:
+                found = metric_difference_by(name, self.run, before.run, self.rounds, level)
+                return with_nonresponse(found, self.rounds)
+            except (DataError, SpecError):  # other classes, or examples or features that are gone
+                pass
+        return independent_difference(self.metric(name, level), before.metric(name, level))
+
     def change_at_any_time(self, before: "Evidence", level: float) -> Estimate:
         """Return the change with an interval valid at any time; each sequence has half of the error."""
         own, other = (item.sequence((1 + level) / 2) for item in (self, before))
@@ -130,6 +141,7 @@ def rule_of(asked: AlertSpec, audits: Sequence[AlertLimits]) -> AlertRule:
         min_accuracy=asked.min_accuracy,
         max_drop=asked.max_drop,
         min_metrics=asked.min_metrics or {},
+        max_drops=asked.max_drops or {},
         min_slices=asked.min_slices or {},
         false_alarms=asked.false_alarms,
         decided_by=asked.decided_by,
@@ -151,6 +163,9 @@ def _checked(rule: AlertRule, limit: Limit, now: Evidence | None, before: Eviden
         if now is None or before is None:
             return largest_drop(rule, limit, None)
         return largest_drop(rule, limit, (now.change_at_any_time if by_sequence else now.change)(before, rule.level))
+    if limit.kind == "max_metric_drop":
+        change = None if now is None or before is None else now.metric_change(before, limit.of or "", rule.level)
+        return largest_drop(rule, limit, change)
     if now is None:
         return least_number(rule, limit, None)
     if limit.kind == "min_slice":
@@ -167,7 +182,7 @@ def least_number(rule: AlertRule, limit: Limit, stated: Estimate | None, slice_n
 
 
 def largest_drop(rule: AlertRule, limit: Limit, change: Estimate | None) -> AlertCheck:
-    """Check whether the accuracy dropped by more than its limit."""
+    """Check whether the accuracy, or a metric, dropped by more than its limit."""
     drop = replace(change, value=-change.value, low=-change.high, high=-change.low) if change else None
     raised = drop is not None and drop.low > limit.limit
     return _check(rule, limit, drop, raised, "there are no two runs of one population with a fully labelled round")

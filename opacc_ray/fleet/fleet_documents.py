@@ -68,7 +68,7 @@ class Change(StatedEstimate):
     significant: bool = Field(description="whether the interval excludes 0")
 
 
-LimitKind = Literal["min_accuracy", "max_drop", "min_metric", "min_slice"]
+LimitKind = Literal["min_accuracy", "max_drop", "min_metric", "max_metric_drop", "min_slice"]
 
 
 class Limit(NamedTuple):
@@ -174,6 +174,7 @@ class AlertRule(Part):
         description="maximum drop since the previous audit, for the same audits; null: not checked"
     )
     min_metrics: dict[str, float] = Field(default={}, description="metric -> its minimum, for the same audits")
+    max_drops: dict[str, float] = Field(default={}, description="metric -> its maximum drop, for the same audits")
     min_slices: dict[str, float] = Field(
         default={}, description="slices -> minimum accuracy of each of them, for the same audits"
     )

@@ -22,11 +22,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from opacc_ray.documents import Section
 from opacc_ray.errors import SpecError, shown
 from opacc_ray.estimators.metrics import ACCURACY
+from opacc_ray.estimators.scores import SCORES
 from opacc_ray.fleet.fleet_documents import Limit
 from opacc_ray.spec import Spec, parse_spec, read_yaml, validated
 from opacc_ray.spec.model_spec import check_metrics, metric_texts
@@ -51,17 +52,24 @@ class AlertLimits(Section):
     min_metrics: dict[str, Least] | None = Field(
         default=None, description="metric, such as f1@defect -> raise an alert if its interval is below this"
     )
+    max_drops: dict[str, Least] | None = Field(
+        default=None,
+        description="metric, such as f1@defect -> raise an alert if the interval of its drop is above this",
+    )
     min_slices: dict[str, Least] | None = Field(
         default=None,
         description="slices of the pool -> raise an alert if the interval of the accuracy of any of them is below this",
     )
 
-    @field_validator("min_metrics")
+    @field_validator("min_metrics", "max_drops")
     @classmethod
-    def _names_metrics(cls, given: dict[str, float] | None) -> dict[str, float] | None:
-        texts = metric_texts(list(given or ()))
+    def _names_metrics(cls, given: dict[str, float] | None, info: ValidationInfo) -> dict[str, float] | None:
+        texts, key = metric_texts(list(given or ())), info.field_name
         if ACCURACY in texts:
-            raise ValueError("accuracy has the limit min_accuracy; give that instead")
+            other = "min_accuracy" if key == "min_metrics" else "max_drop"
+            raise ValueError(f"accuracy has the limit {other}; give that instead")
+        if key == "max_drops" and (lower := [text for text in texts if text in SCORES]):
+            raise ValueError(f"{lower[0]} is better the lower it is, so a drop is no alarm; remove it")
         return given and dict(zip(texts, given.values(), strict=True))
 
     def changed_by(self, own: "AlertLimits | None") -> "AlertLimits":
@@ -77,14 +85,16 @@ class AlertLimits(Section):
         if self.max_drop is not None:
             whole.append(Limit("max_drop", self.max_drop))
         metrics = [Limit("min_metric", limit, name) for name, limit in (self.min_metrics or {}).items()]
+        metrics += [Limit("max_metric_drop", limit, name) for name, limit in (self.max_drops or {}).items()]
         return [*whole, *metrics, *(Limit("min_slice", limit, by) for by, limit in (self.min_slices or {}).items())]
 
     def check(self, spec: Spec, place: str) -> None:
         """Raise SpecError for a metric or slices that an audit does not have."""
-        try:
-            check_metrics(list(self.min_metrics or ()), spec.model)
-        except SpecError as error:
-            raise SpecError(f"{place}: alerts.min_{error}") from None
+        for key in ("min_metrics", "max_drops"):
+            try:
+                check_metrics(list(getattr(self, key) or ()), spec.model)
+            except SpecError as error:
+                raise SpecError(f"{place}: alerts.{key}{str(error).removeprefix('metrics')}") from None
         for by in self.min_slices or ():
             if by not in spec.slice_names:
                 known = f"there are {', '.join(spec.slice_names)}" if spec.slice_names else "the pool has none"
@@ -214,8 +224,8 @@ def parse_fleet(content: Any, source: str) -> Fleet:
     fleet = Fleet(spec, audits)
     if spec.alerts is not None and fleet.alerts is None and not spec.alerts.receivers:
         raise SpecError(
-            f"{source}: alerts: give min_accuracy, max_drop, min_metrics or min_slices, for the fleet or for some of "
-            "its audits, or `to`"
+            f"{source}: alerts: give min_accuracy, max_drop, min_metrics, max_drops or min_slices, for the fleet or "
+            "for some of its audits, or `to`"
         )
     for item in audits:
         _check_limits(fleet, item, source)
@@ -227,8 +237,9 @@ def _check_limits(fleet: Fleet, audit: FleetAudit, source: str) -> None:
     audit.limits.check(audit.spec, place)
     beyond = next((limit for limit in audit.limits.all() if limit.of is not None), None)
     if beyond and fleet.alerts is not None and fleet.alerts.decided_by == "sequence":
+        key = {"max_metric_drop": "max_drops"}.get(beyond.kind, f"{beyond.kind}s")
         raise SpecError(
-            f"{place}: alerts.{beyond.kind}s: only the accuracy has an interval that is valid at any time; remove "
+            f"{place}: alerts.{key}: only the accuracy has an interval that is valid at any time; remove "
             f"{shown(beyond.of)}, or set decided_by: interval"
         )
 

@@ -180,19 +180,19 @@ def apart_texts(summary: FleetSummary) -> list[str]:
 def alert_text(audit: AuditSummary, check: AlertCheck) -> str:
     """Return a raised alert as one sentence."""
     measure = audit.last.measure if audit.last else "accuracy"
-    if check.kind == "min_metric":
+    if check.kind in ("min_metric", "max_metric_drop"):
         measure = check.of or measure
     low, high, limit = check.low or 0.0, check.high or 0.0, check.limit
     digits = digits_for(low, high)
     confidence = f"at {level_text(check.level)} confidence"
-    if check.kind != "max_drop":
+    if check.kind not in ("max_drop", "max_metric_drop"):
         allowed = number(limit, measure, digits)
         between = f"{ends(low, high, measure, digits)}{' %' * is_share(measure)}"
         return f"{audit.name}: the {_subject(check)} is {between} {confidence}, below {allowed}."
     parts = [difference(part, measure, digits).removeprefix("+") for part in (low, high, limit)]
     points = " points" if is_share(measure) else ""
     return (
-        f"{audit.name}: the accuracy dropped by {parts[0]} to {parts[1]}{points} {confidence}, "
+        f"{audit.name}: the {_subject(check)} dropped by {parts[0]} to {parts[1]}{points} {confidence}, "
         f"more than the {parts[2]} allowed."
     )
 
@@ -233,8 +233,9 @@ def _limits_text(limits: Sequence[Limit]) -> str:
 
 
 def _limit_text(limit: Limit) -> str:
-    if limit.kind == "max_drop":
-        return f"an interval of the drop above {percent_text(limit.limit)}"
+    if limit.kind in ("max_drop", "max_metric_drop"):
+        of = "" if limit.of is None else f" of {metric_name(limit.of)}"
+        return f"an interval of the drop{of} above {percent_text(limit.limit)}"
     if limit.kind == "min_slice":
         return f"an interval of the accuracy of any {parts_name(limit.of or '')} below {percent_text(limit.limit)}"
     name = "the accuracy" if limit.of is None else metric_name(limit.of)

@@ -29,8 +29,14 @@ PREDICTION = np.where(WRONG, 1 - TRUTH, TRUTH)
 IDS = [f"x{i:03d}" for i in range(N)]
 
 
-def write_fleet(home: Path, alerts: dict[str, Any]) -> Path:
-    columns = {"key": IDS, "said": PREDICTION, "sure": np.full(N, 0.9), "camera": CAMERA}
+def write_fleet(home: Path, alerts: dict[str, Any], prediction: str = "said") -> Path:
+    columns = {
+        "key": IDS,
+        "said": PREDICTION,
+        "better": np.where(CAMERA == "roof", TRUTH, PREDICTION),
+        "sure": np.full(N, 0.9),
+        "camera": CAMERA,
+    }
     if not (home / "pool").exists():
         (home / "pool").mkdir()
         pq.write_table(pa.table(columns), home / "pool" / "part.parquet")
@@ -39,7 +45,7 @@ def write_fleet(home: Path, alerts: dict[str, Any]) -> Path:
         "pool": {
             "uri": str(home / "pool"),
             "format": "features",
-            "columns": {"id": "key", "prediction": "said", "confidence": "sure"},
+            "columns": {"id": "key", "prediction": prediction, "confidence": "sure"},
             "slices": ["camera"],
         },
         "model": {"classes": ["cat", "dog"]},
@@ -52,18 +58,18 @@ def write_fleet(home: Path, alerts: dict[str, Any]) -> Path:
     return file
 
 
-def run_with(home: Path, alerts: dict[str, Any]) -> Written:
+def run_with(home: Path, alerts: dict[str, Any], prediction: str = "said") -> Written:
     with extracting_here():
-        return run_fleet(load_fleet(write_fleet(home, alerts)), trial=False)
+        return run_fleet(load_fleet(write_fleet(home, alerts, prediction)), trial=False)
 
 
-def audited(home: Path, alerts: dict[str, Any]) -> tuple[Written, AuditSummary]:
+def audited(home: Path, alerts: dict[str, Any], prediction: str = "said") -> tuple[Written, AuditSummary]:
     """The summary of the fleet once all labels are there."""
-    run = Run.open(run_with(home, alerts).summary.audits[0].run or "")
+    run = Run.open(run_with(home, alerts, prediction).summary.audits[0].run or "")
     if run.read_estimate() is None:
         rows = "".join(f"{id},{['cat', 'dog'][TRUTH[IDS.index(id)]]}\n" for id in run.read_selection(1).ids)
         import_labels(run, "labels.csv", f"id,label\n{rows}".encode())
-    written = run_with(home, alerts)
+    written = run_with(home, alerts, prediction)
     return written, written.summary.audits[0]
 
 
@@ -87,6 +93,27 @@ def test_a_metric_and_the_worst_slice_raise_alerts_by_intervals_that_share_the_e
     assert "weekly-shop: the F1 of dog is" in text
     assert "weekly-shop: the accuracy in roof \\(camera\\) is" in text
     assert "an interval of F1 of dog below 90 % or an interval of the accuracy of any camera below 60 %" in text
+
+
+def test_a_metric_that_fell_since_the_audit_before_raises_an_alert(tmp_path: Path) -> None:
+    alerts = {"max_drops": {"f1@dog": 0.05, "macro_recall": 0.9}}
+    _, before = audited(tmp_path, alerts, "better")
+    assert [check.reason for check in before.alerts] == [
+        "there are no two runs of one population with a fully labelled round"
+    ] * 2
+    written, audit = audited(tmp_path, alerts)
+    fell, other = audit.alerts
+    assert (fell.kind, fell.of, fell.raised, other.raised) == ("max_metric_drop", "f1@dog", True, False)
+    now, then = (Evidence.of(Run.open(own.run or "")) for own in (audit, before))
+    assert now is not None
+    assert then is not None
+    change = now.metric_change(then, "f1@dog", fell.level)
+    assert (fell.low, fell.high) == (-change.high, -change.low)
+    apart = [now.metric("f1@dog", fell.level), then.metric("f1@dog", fell.level)]
+    assert change.high - change.low < sum(own.high - own.low for own in apart)
+    text = summary_text(written.summary)
+    assert "weekly-shop: the F1 of dog dropped by" in text
+    assert "an interval of the drop of F1 of dog above 5 %" in text
 
 
 def test_limits_that_hold_raise_nothing_and_a_changed_file_decides_anew(tmp_path: Path) -> None:

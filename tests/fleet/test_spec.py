@@ -96,7 +96,10 @@ LISTED = {"name": "one", "model": {"factory": "user:one"}, "pool": {"uri": "a", 
             "f.yaml: two audits have the name 'one'; give each one its own name",
         ),
         ({"concurrency": 0}, "concurrency: Input should be greater than or equal to 1 (value 0)"),
-        ({"alerts": {"false_alarms": 0.1}}, "alerts: give min_accuracy, max_drop, min_metrics or min_slices"),
+        (
+            {"alerts": {"false_alarms": 0.1}},
+            "alerts: give min_accuracy, max_drop, min_metrics, max_drops or min_slices",
+        ),
         (
             {"models": None, "pools": None, "audits": [LISTED | {"alerts": {"min_acuracy": 0.9}}]},
             "f.yaml, audit \"one\": alerts: unknown key 'min_acuracy' (value 0.9); did you mean 'min_accuracy'?",
@@ -149,6 +152,10 @@ def test_limits_of_metrics_and_slices_are_named_as_in_the_spec() -> None:
         ({"min_metrics": {"f3x": 0.8}}, "alerts.min_metrics: metric 'f3x': choose one of accuracy"),
         ({"min_metrics": {"accuracy": 0.8}}, "accuracy has the limit min_accuracy; give that instead"),
         ({"min_metrics": {"macro_f1": 80}}, "alerts.min_metrics.macro_f1: Input should be less than 1 (value 80)"),
+        ({"max_drops": {"f1@owl": 0.1}}, 'alerts.max_drops: metric f1@owl has the class "owl"'),
+        ({"max_drops": {"accuracy": 0.1}}, "accuracy has the limit max_drop; give that instead"),
+        ({"max_drops": {"brier": 0.1}}, "brier is better the lower it is, so a drop is no alarm; remove it"),
+        ({"max_drops": {"macro_f1": 0.1}, "decided_by": "sequence"}, "alerts.max_drops: only the accuracy has an"),
         ({"min_slices": {"camera": 0.8}}, 'alerts.min_slices: "camera" is not in pool.slices; the pool has none'),
         (
             {"min_metrics": {"macro_f1": 0.8}, "decided_by": "sequence"},
