@@ -44,12 +44,16 @@ EXPERTS = (
 )
 
 
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("cases", nargs="+", type=Path, metavar="CASE")
+    found.add_argument("--labels", type=int, default=200)
+    found.add_argument("--repetitions", type=int, default=120)
+    return found
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cases", nargs="+", type=Path, metavar="CASE")
-    parser.add_argument("--labels", type=int, default=200)
-    parser.add_argument("--repetitions", type=int, default=120)
-    given = parser.parse_args()
+    given = parser().parse_args()
     columns = [name for own in VARIANTS for name in ([own] if own == VARIANTS[0] else [own, "±"]) + ["cover"]]
     print(markdown.header(["case", *columns], texts=1))
     whole = list[Array]()

@@ -57,12 +57,16 @@ class Task(NamedTuple):
     predicted: NDArray[np.int32]
 
 
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("rows", nargs="+", metavar="CASE:NUMBER[:BY]:W")
+    found.add_argument("--repetitions", type=int, default=100)
+    found.add_argument("--first", type=int, default=50, help="labels of the first round")
+    return found
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("rows", nargs="+", metavar="CASE:NUMBER[:BY]:W")
-    parser.add_argument("--repetitions", type=int, default=100)
-    parser.add_argument("--first", type=int, default=50, help="labels of the first round")
-    given = parser.parse_args()
+    given = parser().parse_args()
     print(markdown.header(COLUMNS, texts=2))
     for text in given.rows:
         path, metric, *by, width = text.split(":")

@@ -36,6 +36,7 @@ which one failure moves the estimate, w weight of a round.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -60,6 +61,10 @@ _PRIOR_TERMS, _PRIOR_TERMS_OF_MODEL = 2, 1
 Array = NDArray[np.float64]
 
 
+MOST_MOVED = 0.5
+"""Largest share of the way to the prediction by which an estimate is moved."""
+
+
 class RoundEstimate(NamedTuple):
     """The share of failures among the examples that one round was drawn from."""
 
@@ -81,10 +86,17 @@ class CombinedRounds(NamedTuple):
     rounds: list[RoundEstimate]
     weight: Array  # (rounds,) of each round's share in it
     known: KnownOutcomes
+    predicted: float | None = None  # the share that the predictions alone state
+    trust: float = 1.0  # in them, up to 1
 
     def estimate(self, level: float) -> Estimate:
-        """Return the accuracy with its interval."""
-        return self.known.clip(accuracy_of_rounds(self.share, self.rounds, self.weight, self.known, level))
+        """Return the accuracy with its interval; the value is moved towards what the predictions alone state."""
+        found = accuracy_of_rounds(self.share, self.rounds, self.weight, self.known, level)
+        if self.predicted is not None and self.known.binary:
+            apart, variance = self.share - self.predicted, found.standard_error**2
+            share = self.trust * MOST_MOVED * min(1.0, variance / max(apart**2, 1e-300))
+            found = replace(found, value=found.value + share * apart)
+        return self.known.clip(found)
 
 
 class LabelEffects(NamedTuple):

@@ -227,3 +227,17 @@ def test_error_names_the_neuron_that_is_not_finite() -> None:
     hidden[4, 1] = np.nan
     with pytest.raises(DataError, match="neuron 1 of hidden"):
         opacc.select(opacc.Pool(hidden=hidden), "neyman", 5)
+
+
+def test_every_predicted_class_gets_three_quarters_of_its_share_where_the_accuracy_is_served() -> None:
+    rng = np.random.default_rng(0)
+    classes, doubt = rng.integers(0, 4, 4000), np.full(4000, 1e-4)
+    doubt[classes == 2] = 0.4  # where nearly all failures are foreseen
+    pool = opacc.Pool(prediction=classes, confidence=1 - doubt)
+    counts = {
+        serve: np.bincount(classes[opacc.select(pool, "neyman", 400, serve=serve).index], minlength=4)
+        for serve in ("accuracy", "f1@2")
+    }
+    assert (counts["accuracy"] >= 0.75 * 400 * np.bincount(classes) / 4000 - 2).all()
+    assert counts["accuracy"][2] > 1.2 * 100
+    assert counts["f1@2"][[0, 1, 3]].min() < 0.6 * 100

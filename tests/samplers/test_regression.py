@@ -58,7 +58,12 @@ def test_the_formula_written_out(budgets: tuple[int, int], share: float) -> None
         before = np.concatenate([before, part.index])
     found = opacc.estimate(selections, outcomes, pool=view)
     weight = share / np.array(V) / sum(1 / v for v in V) + (1 - share) * round_weights(selections)
-    assert found.value == pytest.approx(1 - weight @ z, abs=1e-12)
+    by_model = fitted.copy()
+    by_model[labelled] = failure
+    apart = weight @ z - by_model.mean()
+    moved = share * 0.5 * min(1, (weight**2 @ measured) / apart**2) * apart
+    assert found.value == pytest.approx(1 - weight @ z + moved, abs=1e-12)
+    assert abs(moved) <= 0.5 * found.standard_error
     assert found.standard_error == pytest.approx((weight**2 @ measured) ** 0.5, rel=1e-12)
     assert found.low < found.value < found.high
     assert found.design_based

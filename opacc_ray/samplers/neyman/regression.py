@@ -22,6 +22,16 @@ with λ = (n - 12)/20, between 0 and 1, the predictions are λp + (1 - λ)p_t, w
 The weights are λw_t + (1 - λ) times those of ``rounds.py``. With a dozen labels the estimate is that of ``rounds.py``,
 and from 32 on it is as above.
 
+The correction of the predictions by the sample is often within its own noise. So the stated value is θ̂ moved towards
+θ_p, what predictions and labels alone say of the pool, by
+
+    λ · ½ · min(1, V/(θ̂ - θ_p)²)        V the variance of θ̂
+
+of the way, which is half a standard error at most. The interval stays where it was, so it covers as before. Where the
+predictions are right, that halves the noise of the correction; where they are off by 2.5 standard errors, which is the
+worst case, the squared error grows by a fifth. ``docs/results/nearer.md`` has measurements: 7 % less on average, less
+on each of six cases.
+
 A label that moves its own prediction by h, its leverage, has an error that is too small: of variance (1 - h) p(1 - p).
 So variances are measured with errors over √(1 - h), as in linear regression (J. MacKinnon, H. White, Journal of
 Econometrics 29, 1985: HC2).
@@ -122,7 +132,7 @@ def combine_by_regression(
 
     def combined() -> CombinedRounds:
         found = fit(view, selections, outcomes, history)
-        return _combined(selections, outcomes, found.trust, [FittedSums.of(part) for part in found.rounds])
+        return _combined(selections, outcomes, found, [FittedSums.of(part) for part in found.rounds])
 
     return view.once(_COMBINED, _key(selections, outcomes, history), combined)
 
@@ -151,7 +161,7 @@ def gather_evidence(
             into.append(own.sums(part.free, part.failure, part.odds))
         start = end
     key = _key(selections, outcomes, history)
-    view.once(_COMBINED, key, lambda: _combined(selections, outcomes, found.trust, fitted))
+    view.once(_COMBINED, key, lambda: _combined(selections, outcomes, found, fitted))
     index, weights = np.concatenate([part.index for part in selections]), round_weights(selections)
     return [
         PredictedEvidence(own, own.sizes(), index, tuple(labels), tuple(found_sums), found.trust, weights)
@@ -208,9 +218,10 @@ def _fitted(
 
 
 def _combined(
-    selections: Sequence[Selection], outcomes: Sequence[Outcome], trust: float, fitted: Sequence[FittedSums]
+    selections: Sequence[Selection], outcomes: Sequence[Outcome], found: Fit, fitted: Sequence[FittedSums]
 ) -> CombinedRounds:
     """Return the share of failures in the whole pool."""
+    trust = found.trust
     sure, before = known_outcomes(selections, outcomes), labelled_before(selections)
     failure, left = 1 - np.concatenate(outcomes), shares_left(selections)
     rounds, variances = list[RoundEstimate](), list[float]()
@@ -223,7 +234,9 @@ def _combined(
     weight = trust * weights_by_variance(variances) + (1 - trust) * round_weights(selections)
     known = np.array([float(failure[places].sum()) / sure.pool_size for places in before])
     value = float(weight @ (known + left * np.array([part.share for part in rounds])))
-    return CombinedRounds(value, rounds, weight * left, sure)
+    index, once = np.unique(np.concatenate([part.index for part in selections]), return_index=True)
+    predicted = float(found.failure.sum() + (failure[once] - found.failure[index]).sum()) / sure.pool_size
+    return CombinedRounds(value, rounds, weight * left, sure, predicted, trust)
 
 
 def weights_by_variance(variance: Sequence[float]) -> Array:

@@ -30,6 +30,10 @@ most α, also where the model states a wrong rate of failure. A predictor that i
 the failures are, can cost more, at most 1/φ. Once p was fitted to labels, of the pool or of a history, κ = 3: a history
 alone can raise the variance by at most 21 %.
 
+Where p foresees no failure in a predicted class, the optimum takes few labels there, and nothing can then be said of the
+class. So where the accuracy is served, every predicted class has at least LEAST_OF_CLASS of the labels that a simple
+random sample would take from it.
+
 The batch is drawn by the cube method (:mod:`~opacc_ray.samplers.neyman.cube`), exactly n examples with exactly π. p is
 fitted to few labels, and a coefficient that is off by δ shifts p by σ²·x·δ, where x is its signal. So the sample is
 balanced on σ² and on σ²·x for each signal: such a shift moves the prediction of the rest and the correction by the
@@ -99,6 +103,9 @@ _CLOSE = 1e-4
 """Up to which the uniform share is found."""
 
 _BLOCK = 1 << 13
+
+LEAST_OF_CLASS, _CLASS_STEPS = 0.75, 20
+"""Least labels of a predicted class, in multiples of those of a simple random sample; most steps towards it."""
 
 
 @dataclass(frozen=True)
@@ -258,6 +265,8 @@ def plan(view: View, task: Task) -> Plan:
     share = max(uniform_share(size, price, task.parameters.floor, own.effect) for own in served)
     size *= 1 - share
     size += share
+    if ACCURACY in task.parameters.serve and forecasts[0].signals.classes is not None:
+        serve_classes(size, _without(forecasts[0].signals.classes, labelled))
     parts = tuple(own.part for own in served if own.part is not None)
     probability = _probability(size, parts, task.budget, len(labelled))
     return Plan(forecasts[0].signals, labelled, free, failure, size, parts, probability)
@@ -269,6 +278,18 @@ def _probability(size: Array, parts: Sequence[NDArray[np.bool_]], num: int, labe
     for part in [own for own in parts if own.sum() <= most]:
         size = np.where(part, size.max() / SURE * num, size)
     return inclusion_probabilities(size, num)
+
+
+def serve_classes(size: Array, classes: NDArray[np.integer]) -> None:
+    """Raise ``size`` (n,) in place where a class has less than LEAST_OF_CLASS of its share of the examples."""
+    count = np.bincount(classes)
+    least = LEAST_OF_CLASS * count / len(classes)
+    for _ in range(_CLASS_STEPS):  # each raise lowers the shares of the others a little
+        total = np.bincount(classes, weights=size, minlength=len(count))
+        raised = np.maximum(least * total.sum() / np.maximum(total, 1e-300), 1.0)
+        if raised.max() < 1 + _CLOSE:
+            break
+        size *= raised[classes]
 
 
 def _without(values: NDArray[Any], labelled: NDArray[np.int64]) -> NDArray[Any]:
