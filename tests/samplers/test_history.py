@@ -135,7 +135,7 @@ def test_a_history_of_labels_may_cost_three_times_the_price() -> None:
     ):
         plan = whole_plan(view, Task(20, parameters, NO_PREVIOUS, history=history))
         cost = np.mean(plan.probability.mean() / plan.probability) - 1
-        assert 0.7 * price < cost < price + 1e-3  # less where classes get their least share
+        assert 0 < cost < price + 1e-3  # less where classes get their least share
         forecast = forecast_labels(view, 0.1, parameters=parameters, history=history)
         assert forecast.worthless == pytest.approx((1 + price) * forecast.srs, abs=2)
 

@@ -240,4 +240,4 @@ def test_every_predicted_class_gets_three_quarters_of_its_share_where_the_accura
     }
     assert (counts["accuracy"] >= 0.75 * 400 * np.bincount(classes) / 4000 - 2).all()
     assert counts["accuracy"][2] > 1.2 * 100
-    assert counts["f1@2"][[0, 1, 3]].min() < 0.6 * 100
+    assert counts["f1@2"][[0, 1, 3]].sum() < 0.72 * 300

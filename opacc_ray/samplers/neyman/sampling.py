@@ -30,9 +30,9 @@ most α, also where the model states a wrong rate of failure. A predictor that i
 the failures are, can cost more, at most 1/φ. Once p was fitted to labels, of the pool or of a history, κ = 3: a history
 alone can raise the variance by at most 21 %.
 
-Where p foresees no failure in a predicted class, the optimum takes few labels there, and nothing can then be said of the
-class. So where the accuracy is served, every predicted class has at least LEAST_OF_CLASS of the labels that a simple
-random sample would take from it.
+Where p foresees no failure in a predicted class, the optimum takes few labels there, and nothing can then be said of
+the class. So where the accuracy is served, every predicted class has at least LEAST_OF_CLASS of the labels that a
+simple random sample would take from it.
 
 The batch is drawn by the cube method (:mod:`~opacc_ray.samplers.neyman.cube`), exactly n examples with exactly π. p is
 fitted to few labels, and a coefficient that is off by δ shifts p by σ²·x·δ, where x is its signal. So the sample is
