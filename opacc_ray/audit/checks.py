@@ -15,12 +15,14 @@ from typing import Literal, TypeVar
 
 from pydantic import Field
 
+from opacc_ray.audit.growth import features_before
 from opacc_ray.audit.prior_knowledge import check_history
 from opacc_ray.audit.sanity import check_model
 from opacc_ray.audit.several_models import check_models
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import OpaccError, SpecError, counted
 from opacc_ray.extract import reference
+from opacc_ray.extract.content_digest import code_of, plan_set
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.slice_columns import try_slices
 from opacc_ray.extract.trial import Pace, measure_pace
@@ -28,7 +30,10 @@ from opacc_ray.labels.shown_rows import try_shown
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.formats.images import DECODED_BYTES, READ_BYTES
 from opacc_ray.lake.store_uris import open_store
+from opacc_ray.runs.feature_store import read_listing
 from opacc_ray.runs.identity import checked_weights, located
+from opacc_ray.runs.run import Run
+from opacc_ray.runs.series import PoolChanges, changes_since, run_beside
 from opacc_ray.samplers import parse_parameters
 from opacc_ray.spec import SURPRISE, ActorRange, Spec, plan_pool
 
@@ -180,6 +185,9 @@ class RunPlan(Document):
     hours: float = Field(ge=0, description="hours of extraction, without start-up")
     memory_actor: int = Field(ge=0, description="maximum bytes of one actor")
     memory_driver: int = Field(ge=0, description="approximate bytes of the driver")
+    pool_changes: PoolChanges | None = Field(
+        default=None, description="objects, compared with the run whose features are taken; the rest is for new ones"
+    )
     pace: MeasuredPace = Field(description="the measured pace")
     left_out: list[str] = Field(
         description="features without a time forecast, because they are compared with a reference"
@@ -206,7 +214,24 @@ def plan_run(spec: Spec, source: str, actors: int | None = None, num_batches: in
 
     device = "cuda" if has_gpu() else "cpu"
     pace = measure_pace(job, pool.shards, num_batches, device)
-    return _planned(spec, source, [pool, *([compared] if compared else [])], pace, device, actors)
+    planned = _planned(spec, source, [pool, *([compared] if compared else [])], pace, device, actors)
+    code = code_of(spec)
+    before = features_before(spec, pool, plan_set(spec, pool, compared, code), code)
+    return planned if before is None else _after_growth(planned, run_beside(open_store(spec.output), before), pool)
+
+
+def _after_growth(planned: RunPlan, before: Run | None, pool: Plan) -> RunPlan:
+    """Return a plan in which the objects that an earlier run has are not read, nor computed."""
+    changes = changes_since(before, pool.entries) if before else None
+    if before is None or changes is None:
+        return planned
+    old = read_listing(before)
+    left = [entry for entry in pool.entries if old.get(entry.key) != entry]
+    share = len(left) / len(pool.entries)
+    requests = planned.requests.model_copy(update={"read": round(share * planned.requests.read)})
+    num_bytes, hours = sum(entry.size for entry in left), share * planned.hours
+    update = {"requests": requests, "bytes_read": num_bytes, "hours": hours, "pool_changes": changes}
+    return planned.model_copy(update=update)
 
 
 def _planned(spec: Spec, source: str, plans: list[Plan], pace: Pace, device: str, actors: int | None) -> RunPlan:

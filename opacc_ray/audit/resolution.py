@@ -11,9 +11,11 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from opacc_ray.audit.checks import check_pool
+from opacc_ray.audit.growth import features_before
 from opacc_ray.audit.several_models import check_models
 from opacc_ray.errors import DataError
 from opacc_ray.extract import reference
+from opacc_ray.extract.carried import Known
 from opacc_ray.extract.content_digest import Code, changes, code_of, decided_by, plan_set
 from opacc_ray.extract.index import HOME, feature_set
 from opacc_ray.extract.shards import finished_shards
@@ -23,6 +25,7 @@ from opacc_ray.lake.store_uris import Store, join, open_store
 from opacc_ray.runs.identity import checked_weights, header_of, located
 from opacc_ray.runs.run import HEADER
 from opacc_ray.runs.run_documents import RunHeader
+from opacc_ray.runs.series import run_beside
 from opacc_ray.spec import PoolSpec, Spec
 
 log = logging.getLogger(__name__)
@@ -62,7 +65,7 @@ def settle(spec: Spec, *, trial: bool) -> Resolved:
     doubt = ""
     while True:
         stored = _stored(resolved) if trial else ()
-        differences = (difference(resolved.spec, source, plan, folder) for source, plan, folder in stored)
+        differences = (difference(resolved.spec, *each) for each in stored)
         found = next((each for each in differences if each is not None), None)
         if found is None and (trial or not _is_stored(_next(resolved))):
             break
@@ -74,8 +77,15 @@ def settle(spec: Spec, *, trial: bool) -> Resolved:
 
 
 def _resolved(spec: Spec, plan: Plan, compared: Plan | None, code: Code | None) -> Resolved:
-    header = header_of(spec, plan, compared, plan_set(spec, plan, compared, code), code)
-    return Resolved(spec, plan, compared, header, join(spec.output, f"{spec.name}-{(header.digest or '')[:8]}"))
+    link = plan_set(spec, plan, compared, code)
+    header = header_of(spec, plan, compared, link, code)
+    uri = join(spec.output, f"{spec.name}-{(header.digest or '')[:8]}")
+    stored = open_store(uri).read_if_there(HEADER)
+    if stored is None:
+        before = features_before(spec, plan, link, code)
+    else:
+        before = RunHeader.from_bytes(stored, join(uri, HEADER)).grown_from
+    return Resolved(spec, plan, compared, header.model_copy(update={"grown_from": before}), uri)
 
 
 def _next(resolved: Resolved) -> Resolved:
@@ -86,12 +96,15 @@ def _next(resolved: Resolved) -> Resolved:
     return _resolved(resolved.spec, resolved.plan, resolved.compared, newer)
 
 
-def _stored(resolved: Resolved) -> Iterator[tuple[PoolSpec, Plan, Store]]:
-    """Yield pool and reference with their plans and the folders of their features."""
+def _stored(resolved: Resolved) -> Iterator[tuple[PoolSpec, Plan, Store | Known]]:
+    """Yield pool and reference with their plans and the folders of their features, and what the pool takes of a run."""
     spec, store, header = resolved.spec, open_store(resolved.uri), resolved.header
     known = store.read_if_there(HEADER)
     link = RunHeader.from_bytes(known, store.uri_of(HEADER)).features if known else header.features
     yield spec.pool, resolved.plan, feature_set(store, link).folder
+    before = run_beside(open_store(spec.output), header.grown_from)
+    if before is not None:
+        yield spec.pool, resolved.plan, Known(before.features)
     if resolved.compared is not None and spec.reference is not None:
         yield spec.reference, resolved.compared, reference.folder(spec, resolved.compared, store, header.code)
 
@@ -99,6 +112,7 @@ def _stored(resolved: Resolved) -> Iterator[tuple[PoolSpec, Plan, Store]]:
 def _is_stored(resolved: Resolved) -> bool:
     """Whether any shard of the pool has features."""
     _, plan, folder = next(_stored(resolved))
+    assert not isinstance(folder, Known)
     return bool(finished_shards(folder) & {shard.name for shard in plan.shards})
 
 

@@ -14,8 +14,10 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from opacc_ray.audit.growth import known_features
 from opacc_ray.errors import DataError, LostRayError, counted
 from opacc_ray.extract import reference, stored_features
+from opacc_ray.extract.carried import Known, copy_shards, left_of, locate
 from opacc_ray.extract.content_digest import describe
 from opacc_ray.extract.extractor import Base, Extraction, refusal
 from opacc_ray.extract.features import Features
@@ -76,12 +78,15 @@ def stages_of(run: Run, spec: Spec, plan: Plan, compared: Plan | None) -> list[S
         job = Extraction(spec, spec.reference, reference.names(spec), folder, ranges=ranges, code=code)
         stages.append(Stage(job, compared))
     names = spec.features() if link is None else tuple(link.features)
-    forward = Extraction(spec, spec.pool, names, own.folder, folder, beside=tuple(own.added.items()), code=code)
+    known = known_features(run)
+    there = dict(known.added) if known else own.added
+    beside = tuple((name, place) for name, place in own.added.items() if name in there)
+    forward = Extraction(spec, spec.pool, names, own.folder, folder, beside=beside, code=code, known=known)
     stages.append(Stage(forward, plan))
     if link is not None:
         write_description(own.folder, describe(spec, plan, link.features, code))
     for name, place in own.added.items():
-        added = replace(forward, names=(name,), target=place, beside=(), base=Base(own.folder, names))
+        added = replace(forward, names=(name,), target=place, beside=(), base=Base(own.folder, names), known=None)
         stages.append(Stage(added, plan, own.whole))
     return stages
 
@@ -120,7 +125,8 @@ def _extract(stages: Sequence[Stage], progress: Report, made: list[int]) -> None
     progress(kept, total)
     finished = iter(range(kept + 1, total + 1))
     needs_actors = any(
-        own.missing and not stage.job.source.holds_features for stage, own in zip(stages, todo, strict=True)
+        any(map(left_of, own.missing)) and not stage.job.source.holds_features
+        for stage, own in zip(stages, todo, strict=True)
     )
     with _connected(stages) if needs_actors else nullcontext():
         for stage, (shards, known) in zip(stages, todo, strict=True):
@@ -148,7 +154,22 @@ def _todo(stages: Sequence[Stage]) -> list[Found]:
             )
         )
         made |= {folder.uri: found.missing for _, folder in job.beside}
+        if job.known is not None and todo[-1].missing:
+            todo[-1] = todo[-1]._replace(missing=_located(job.known, todo[-1].missing))
     return todo
+
+
+def _located(known: Known, shards: Sequence[Shard]) -> list[Shard]:
+    """Return the shards with the known features of their parts, and log how many those are."""
+    found = locate(known, shards)
+    taken, total = sum(len(shard.carried) for shard in found), sum(len(shard.parts) for shard in found)
+    log.info(
+        "features of %d of %s are those of %s",
+        taken,
+        counted(total, "part of the pool", "parts of the pool"),
+        known.folder.uri,
+    )
+    return found
 
 
 def _whole(stages: Sequence[Stage]) -> Stage | None:
@@ -158,7 +179,7 @@ def _whole(stages: Sequence[Stage]) -> Stage | None:
             indices = [read_index(job.base.folder), read_index(job.target)]
             if loses([index for index in indices if index]):
                 names = tuple(name for name in ALL if name in job.spec.features())
-                return Stage(replace(job, names=names, target=whole, base=None), plan)
+                return Stage(replace(job, names=names, target=whole, base=None, known=None), plan)
     return None
 
 
@@ -199,10 +220,12 @@ def _work_on(
 
     if job.source.holds_features:
         stored_features.extract_shards(job, shards, on_done)
-    else:
+        return reports
+    copy_shards(job, [shard for shard in shards if not left_of(shard)], on_done)
+    if rest := [shard for shard in shards if left_of(shard)]:
         from opacc_ray.cluster import actor_pool
 
-        actor_pool.extract_shards(job, shards, on_done)
+        actor_pool.extract_shards(job, rest, on_done)
     return reports
 
 
@@ -218,7 +241,9 @@ def _complete(stage: Stage, reports: Mapping[int, ShardReport]) -> None:
         if job.spec.extract.on_bad_item == "error":  # the run that extracted them left them out
             raise refusal(job.spec, job.source, first)
         if job.base is None:
-            log.warning("%d examples of %s are left out, such as %s: %s", len(index.bad), job.source.uri, *first)
+            log.warning(
+                "%d examples of %s are left out, such as %s: %s", len(index.bad), job.source.uri, first.id, first.reason
+            )
 
 
 def index_features(

@@ -9,6 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from opacc_ray.audit.growth import pool_changes
 from opacc_ray.audit.sanity import predicted_by, warnings_of
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError, counted, shortened
@@ -21,6 +22,7 @@ from opacc_ray.runs.estimate_documents import AccuracyEstimate, RoundCounts, Sta
 from opacc_ray.runs.feature_sets import list_sets
 from opacc_ray.runs.run import HEADER, Run
 from opacc_ray.runs.run_documents import Predicted
+from opacc_ray.runs.series import PoolChanges
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +69,9 @@ class RunStatus(Document, TrackStatus):
     shards: ShardCounts = Field(description="progress of extraction")
     examples: int | None = Field(ge=0, description="examples in the pool; null while extraction is incomplete")
     excluded: int | None = Field(ge=0, description="examples that could not be read; null as above")
+    pool_changes: PoolChanges | None = Field(
+        default=None, description="objects of the pool, compared with the run that it has grown from; null: none"
+    )
     predicted: Predicted | None = Field(default=None, description="predictions for the pool; null if unknown")
     warnings: list[str] = Field(default=[], description="signs that this may be the wrong model")
     others: list[TrackStatus] = Field(default=[], description="the other tracks")
@@ -92,6 +97,7 @@ def status(run: Run, *, with_warnings: bool = True) -> RunStatus:
         shards=ShardCounts(done=total if index else len(run.finished_shards()), total=total),
         examples=index.num_examples if index else None,
         excluded=len(index.bad) if index else None,
+        pool_changes=pool_changes(run),
         predicted=predicted_by(run) if index else None,
         warnings=warnings_of(run, known[0][0]) if index and with_warnings else [],
         others=[track for track in rest if track.rounds],
@@ -242,22 +248,6 @@ class RemovedRun(Document):
         description="digest of its shared features, which were kept; null if they were in its prefix"
     )
     used_by: list[str] = Field(description="names of other runs that use these features")
-
-
-def runs_of(output: str, name: str) -> tuple[list[Run], list[str]]:
-    """Return all runs of an audit below an output, the oldest first, and the URIs of headers that cannot be read."""
-    store = open_store(output)
-    form = re.compile(rf"({re.escape(name)}-[0-9a-f]{{8}})/{re.escape(HEADER)}")
-    found, unread = [], []
-    for match in filter(None, [form.fullmatch(entry.key) for entry in store.list(f"{name}-")]):
-        try:
-            run = Run.open(store.store(match[1]).uri)
-        except DataError:
-            unread.append(store.uri_of(match[0]))
-            continue
-        if run.spec.name == name:
-            found.append(run)
-    return sorted(found, key=lambda run: (run.header.created or "", run.name)), unread
 
 
 def list_runs(output: str, now: datetime | None = None) -> RunList:

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.audit.carried_labels import choose_first, import_carried
+from opacc_ray.audit.growth import known_features, pool_changes
 from opacc_ray.audit.prior_knowledge import check_history, read_history
 from opacc_ray.audit.resolution import settle
 from opacc_ray.audit.sanity import check_model, note_predictions, note_trial
@@ -117,16 +119,22 @@ def run(
     audit, stages = start(spec, trial=trial)
     with failure_kept(audit):
         log.info("run %s: %s", audit.uri, counted(audit.header.pool.num_shards, "shard"))
+        if changes := pool_changes(audit, stages[-1].plan.entries):
+            log.info("the pool: %s", changes)
         with slot(stages):
             extract(stages, extracting)
-        store_slices(audit.spec.pool, stages[-1].plan, audit.complete_features())
+        store_slices(audit.spec.pool, stages[-1].plan, audit.complete_features(), known_features(audit))
         note_predictions(audit)
         rounds = [(track, number) for track in audit.tracks() for number in track.rounds()]
         for uri in [uri for track, number in rounds for uri in track.restore_copies(number)]:
             log.warning("%s was lost or changed and is restored; a changed file was moved to replaced/", uri)
-        if not audit.rounds():
+        first = choose_first(audit, selecting) if not audit.rounds() else None
+        if first is not None:
+            _write_round(audit, *first)
+        elif not audit.rounds():
             own = spec.sample
             select(audit, own.method, own.budget, own.parameters, replicates=own.replicates, progress=selecting)
+        import_carried(audit)
     return audit
 
 

@@ -119,6 +119,7 @@ def plan(document: RunPlan) -> list[Line]:
     return [
         *facts(
             ("work", f"{counted(document.shards, 'shard')}: {examples}"),
+            ("pool", document.pool_changes and f"{document.pool_changes}; only new and changed objects are read"),
             ("requests", f"{requests.list} lists, {requests.read} reads, {requests.write} writes"),
             ("bytes", f"{_bytes(document.bytes_read)} read, {_bytes(document.bytes_written)} of features written"),
             ("time", f"{_seconds(3600 * document.hours)} with {actors}, without start-up"),

@@ -192,6 +192,7 @@ def status(document: RunStatus, *, with_page: bool) -> list[Line]:
         examples = f"{thousands(document.examples)}{excluded}"
     shards = f"{document.shards.done} of {counted(document.shards.total, 'shard')}"
     lines: list[Line] = [*facts(("run", document.run), ("features", shards), ("examples", examples))]
+    lines += [*facts(("pool", document.pool_changes))]
     if document.failure:
         lines.append(Fact("failed", f"{document.failure.at}: {document.failure.error}", "error"))
     lines += [*facts(("predicted", document.predicted)), *warned(document.warnings)]

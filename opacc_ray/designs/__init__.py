@@ -1,6 +1,7 @@
 """Sampling designs, one file per design and one line below, and the mechanics of drawing samples."""
 
 from opacc_ray.designs import (  # noqa: F401 each registers its design
+    grown,
     hansen_hurwitz,
     inclusion_probability,
     purposive,

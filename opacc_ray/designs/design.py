@@ -143,7 +143,8 @@ class Design(ABC):
         if "name" in cls.__dict__:
             DESIGNS[cls.name] = cls
         kinds = {name: _field_type(kind) for name, kind in cls.__annotations__.items()}
-        cls.column_names = tuple(name for name, kind in kinds.items() if getattr(kind, "shape", "") == "per example")
+        own = (name for name, kind in kinds.items() if getattr(kind, "shape", "") == "per example")
+        cls.column_names = (*cls.column_names, *own)
 
     def __len__(self) -> int:
         """Return n, the number of labels."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
+from opacc_ray.extract.carried import Known, left_of, merged, read_carried
 from opacc_ray.extract.content_digest import Code, check_unchanged
 from opacc_ray.extract.inference import columns_of, load_model, run_model, run_that_fits
 from opacc_ray.extract.inputs import Batch, load_transform, transformed
@@ -31,9 +32,9 @@ from opacc_ray.extract.shards import (
     read_table,
     report_on,
 )
-from opacc_ray.lake.examples import BadItem, Shard
+from opacc_ray.lake.examples import BadItem, Shard, source_of
 from opacc_ray.lake.parquet_io import to_numpy
-from opacc_ray.lake.pools import read_examples
+from opacc_ray.lake.pools import read_numbered
 from opacc_ray.lake.store_uris import Store
 from opacc_ray.neurons.criteria import Ranges
 from opacc_ray.spec import SURPRISE, PoolSpec, Spec, open_pool, rules_of, see_modules
@@ -75,6 +76,7 @@ class Extraction:
     base: Base | None = None  # the one named feature is added to these, for their examples
     modules: str = field(default_factory=os.getcwd)  # the driver's folder, which may contain the user's modules
     code: Code | None = None  # that is part of the features' digest
+    known: Known | None = None  # features of an earlier listing of the pool
 
     @property
     def made(self) -> tuple[str, ...]:
@@ -148,7 +150,7 @@ class Extractor:
         job = self._job
         if job.base is not None:
             return self._write(job.target, shard, self._added(job.names[0], self._on_base(shard, job.base)))
-        found, ranges = self._compute(shard)
+        found, ranges = self._carried_and_computed(shard) if shard.carried else self._compute(shard)
         if ranges:
             reference.write_ranges(job.target, shard, ranges)
         own = found.columns
@@ -159,6 +161,20 @@ class Extractor:
         for name, folder in job.beside:
             self._write(folder, shard, self._added(name, base))
         return self._write(job.target, shard, whole)
+
+    def _carried_and_computed(self, shard: Shard) -> tuple[FeatureShard, list[Ranges]]:
+        """Return all columns of a shard: known ones of the parts that have some, computed ones of the others."""
+        job, rest = self._job, left_of(shard)
+        known = read_carried(job, shard)
+        known.columns[_COVERED] = np.zeros(len(known.ids))
+        if not rest:
+            return merged(shard, [known]), []
+        found, ranges = self._compute(shard.only(rest))
+        if found.ids:
+            with self._computing:
+                surprise = surprise_of(job, self._reference, found.columns, [name for name, _ in job.beside])
+            found = found._replace(columns=found.columns | surprise)
+        return merged(shard, [known, found]), ranges
 
     def _write(self, folder: Store, shard: Shard, features: FeatureShard) -> ShardReport:
         """Write a shard on a thread with lower priority than the one that computes."""
@@ -198,7 +214,8 @@ class Extractor:
     def _compute(self, shard: Shard) -> tuple[FeatureShard, list[Ranges]]:
         """Return all columns of a shard, and the ranges of the covered neurons in each batch."""
         uris: list[str] = []
-        found = FeatureShard([], uris, {}, [], own_ids=False)
+        sources: list[int] = []
+        found = FeatureShard([], uris, {}, [], own_ids=False, sources=sources)
         parts: list[Columns] = []
         ranges: list[Ranges] = []
         with closing(self._batches_exclusively(shard, found.bad)) as batches:
@@ -215,6 +232,7 @@ class Extractor:
                     ranges += [Ranges.of([values[sound] for values in activations.layers])] if len(sound) else []
                 found.ids.extend(batch.ids)
                 uris.extend(batch.uris)
+                sources.extend(batch.sources)
                 found = found._replace(own_ids=batch.own_ids)
         columns = joined(parts)
         if self._job.base is None and self._reference.traces is not None:
@@ -255,16 +273,17 @@ class Extractor:
         rules = rules_of(source)._replace(readers=self._readers)
         transform = load_transform(spec)
         batch = Batch(spec.extract.batch_size)
-        for item in read_examples(self._source, source.format, shard, rules):
+        digests = [source_of(part) for part in shard.parts]
+        for number, item in read_numbered(self._source, source.format, shard, rules):
             if isinstance(item, BadItem):
                 check_bad(spec, source, [item])
-                bad.append(item)
+                bad.append(item._replace(source=digests[number]))
                 continue
             batch.coming = item.id
             if not batch.ids:
                 self._reading[shard.number] = batch
             with self._transforming:
-                batch.add(item, transformed(transform, item))
+                batch.add(item, transformed(transform, item), digests[number])
             if batch.is_full:
                 yield batch
                 batch = Batch(spec.extract.batch_size)
@@ -297,7 +316,14 @@ def surprise_of(job: Extraction, loaded: reference.Loaded, columns: Columns, nam
 def kept_rows(job: Extraction, loaded: reference.Loaded, shard: FeatureShard, names: Sequence[str]) -> FeatureShard:
     """Return the columns in ``names``; NaN or infinity in any is an error, or a bad item if the spec excludes those."""
     found = not_finite(shard.columns)
-    bad = [BadItem(shard.ids[row], _reason(loaded, name, shard.columns, row)) for row, name in found.items()]
+    bad = [
+        BadItem(
+            shard.ids[row],
+            _reason(loaded, name, shard.columns, row),
+            None if shard.sources is None else shard.sources[row],
+        )
+        for row, name in found.items()
+    ]
     check_bad(job.spec, job.source, [*shard.bad, *bad])
     if not found:
         return shard._replace(columns={name: shard.columns[name] for name in names if name in shard.columns})
@@ -325,6 +351,7 @@ def take_rows(shard: FeatureShard, rows: Sequence[int], names: Sequence[str]) ->
     return shard._replace(
         ids=[shard.ids[row] for row in rows],
         uris=None if shard.uris is None else [shard.uris[row] for row in rows],
+        sources=None if shard.sources is None else [shard.sources[row] for row in rows],
         columns={name: shard.columns[name][list(rows)] for name in names if name in shard.columns},
     )
 
@@ -335,7 +362,7 @@ def _rows_of(found: FeatureShard, ids: Sequence[str], bad: list[BadItem]) -> Fea
     if lost := [name for name in ids if name not in places]:
         raise DataError(f"example {lost[0]!r} cannot be read now, and could be before; restore it and run again")
     rows = take_rows(found, [places[name] for name in ids], list(found.columns))
-    return rows._replace(uris=None, bad=bad, own_ids=False)
+    return rows._replace(uris=None, sources=None, bad=bad, own_ids=False)
 
 
 def refusal(spec: Spec, source: PoolSpec, item: BadItem) -> DataError:

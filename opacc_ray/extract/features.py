@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from opacc_ray.extract.arrow_slices import slicing_of
 from opacc_ray.extract.derived import ROWS, Derived
-from opacc_ray.extract.shards import read_table
-from opacc_ray.lake.parquet_io import numbers, texts, to_numpy
+from opacc_ray.extract.shards import SOURCE, read_table
+from opacc_ray.lake.parquet_io import numbers, read_footer, texts, to_numpy
 from opacc_ray.lake.store_uris import Store
 from opacc_ray.parts.view import Call, Located, add_up, answers, locate, starts_of
 from opacc_ray.pool import COLUMNS, FEATURES, Pool
@@ -196,6 +196,23 @@ class Features:
     def ids(self, part: int) -> list[str]:
         """Return all ids of one part."""
         return list(self._read(self.files[part], ["id"])["id"].to_pylist())
+
+    def sources(self) -> Iterator[NDArray[np.uint64]]:
+        """Yield the digests of the parts of the pool, one per example, file by file; nothing if files lack them."""
+        first = self.files[0]
+        if SOURCE in read_footer(self.store, first.name, size=first.size).metadata.schema.names:
+            yield from self._each(lambda table: to_numpy(table[SOURCE]), [SOURCE])
+
+    def places(self, ids: Sequence[str]) -> dict[str, int]:
+        """Return the places in the pool of those ``ids`` that it has."""
+        import pyarrow.compute as pc
+
+        wanted, start, found = texts(list(dict.fromkeys(ids))), 0, dict[str, int]()
+        for own in self._each(lambda table: table["id"], ["id"]):
+            rows = np.flatnonzero(to_numpy(pc.is_in(own, value_set=wanted)))
+            found |= zip(own.take(numbers(rows)).to_pylist(), (start + rows).tolist(), strict=True)
+            start += len(own)
+        return found
 
     def search(self, ids: Sequence[str], name: str) -> dict[str, Any]:
         """Return the values of ``name`` for those ``ids`` that are in the pool."""

@@ -62,6 +62,7 @@ class Excluded(Part):
 
     id: str = Field(description="id of the example")
     reason: str = Field(description="why it could not be used")
+    source: int | None = Field(default=None, description="digest of the part of the pool that it is from")
 
 
 class Index(SealedDocument):

@@ -60,6 +60,7 @@ class Batch:
     def __init__(self, most: int) -> None:
         self.ids: list[str] = []
         self.uris: list[str] = []
+        self.sources: list[int] = []  # digests of the parts of the shard that the examples are from
         self.own_ids = False
         self.coming = ""  # id of the example that is transformed now, or was last
         self.largest = 0  # bytes of the largest decoded example
@@ -81,13 +82,14 @@ class Batch:
         """(B, ...), with the memory layout of ``np.stack``."""
         return self._array[: len(self.ids)]
 
-    def add(self, example: Example, value: NDArray[np.float32]) -> None:
+    def add(self, example: Example, value: NDArray[np.float32], source: int = 0) -> None:
         place = len(self.ids)
         if place == len(self._array) or value.shape != self._shape:
             self._reserve(example, value)
         self._array[place] = value
         self.ids.append(example.id)
         self.uris.append(example.uri)
+        self.sources.append(source)
         if example.array.nbytes > self.largest:
             self.largest = example.array.nbytes
 

@@ -29,6 +29,8 @@ REMEDY = "run the spec again, which extracts a damaged shard anew"
 
 MOST_FOOTERS = 1 << 12  # footers in memory for the next read of their file, of about 2 kB each
 
+SOURCE = "source"  # column of the digests of the parts of the pool: see opacc_ray.lake.examples.source_of
+
 _KEY = "opacc"  # key of the report in the file's metadata
 
 _SEAL = '"end_sha256": "{}"'  # in the report: the digest of the footer with zeros in place of the digest
@@ -48,6 +50,7 @@ class FeatureShard(NamedTuple):
     columns: Columns
     bad: list[BadItem]
     own_ids: bool = True  # whether the ids are the pool's own; ids made of keys are unique without a check
+    sources: list[int] | None = None  # digest of the part of the pool that each example is from; None: not known
 
 
 class ShardReport(NamedTuple):
@@ -71,6 +74,8 @@ def encode_shard(shard: FeatureShard, machine: Machine | None = None) -> bytes:
     import pyarrow as pa
 
     columns = {"id": texts(shard.ids)} | ({} if shard.uris is None else {"uri": texts(shard.uris)})
+    if shard.sources is not None:
+        columns[SOURCE] = numbers(np.array(shard.sources, dtype=np.uint64))
     table = pa.table(columns | {name: numbers(values) for name, values in shard.columns.items()})
     predicted, prediction = None, shard.columns.get("prediction")
     if prediction is not None and prediction.dtype.kind in "iu":
@@ -79,7 +84,7 @@ def encode_shard(shard: FeatureShard, machine: Machine | None = None) -> bytes:
     report = {
         "ids": digest_of(shard.ids),
         "predicted": predicted,
-        "bad": [item._asdict() for item in shard.bad],
+        "bad": [{key: value for key, value in item._asdict().items() if value is not None} for item in shard.bad],
         "own_ids": shard.own_ids,
         "machine": machine.model_dump() if machine else None,
     }
@@ -207,7 +212,7 @@ def widths(schema: Any) -> dict[str, int]:
     """Return the values per example of each feature in an Arrow schema."""
     import pyarrow as pa
 
-    held = [item for item in schema if item.name not in ("id", "uri")]
+    held = [item for item in schema if item.name not in ("id", "uri", SOURCE)]
     return {item.name: item.type.list_size if pa.types.is_fixed_size_list(item.type) else 1 for item in held}
 
 

@@ -11,7 +11,7 @@ The folder of an example is that of its file, below the pool. In a table that is
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -19,11 +19,12 @@ import numpy as np
 
 from opacc_ray.errors import DataError
 from opacc_ray.extract.arrow_slices import as_stored, check_type, slicing_of
+from opacc_ray.extract.carried import Known, left_of, locate
 from opacc_ray.extract.features import Features
 from opacc_ray.extract.index import INDEX, Complete, IndexedShard, make_index, read_index, write_index
-from opacc_ray.extract.shards import ShardReport, encode_reported, parse_report, read_report
-from opacc_ray.lake.examples import Columns, Plan, Shard
-from opacc_ray.lake.parquet_io import taken, texts
+from opacc_ray.extract.shards import SOURCE, ShardReport, encode_reported, parse_report, read_report, read_table
+from opacc_ray.lake.examples import Columns, Plan, Shard, source_of
+from opacc_ray.lake.parquet_io import numbers, taken, texts, to_numpy
 from opacc_ray.lake.pools import planned_ids, read_rows
 from opacc_ray.lake.row_examples import ids_of
 from opacc_ray.lake.store import Store
@@ -48,10 +49,11 @@ def with_slices(pool: PoolSpec, there: Complete) -> Features:
     return there.features.with_slices(pool.slice_rules, folder.uri.rpartition("/")[2], index.files)
 
 
-def store_slices(pool: PoolSpec, plan: Plan, there: Complete) -> None:
+def store_slices(pool: PoolSpec, plan: Plan, there: Complete, known: Known | None = None) -> None:
     """Write the slice columns of all examples with features, as far as they are missing or damaged.
 
-    Raises DataError if a column has too many values, or lacks an example; SpecError if its type fits no slices.
+    Those of parts that are ``known`` from an earlier listing are taken from there. Raises DataError if a column has too
+    many values, or lacks an example; SpecError if its type fits no slices.
     """
     if not pool.slice_rules:
         return
@@ -60,9 +62,14 @@ def store_slices(pool: PoolSpec, plan: Plan, there: Complete) -> None:
     sizes = {entry.key: entry.size for entry in folder.list()}
     found = list(folder.each(lambda own: _stored(folder, own, sizes), held, THREADS))
     missing = [part for part, report in enumerate(found) if report is None]
+    before = None if known is None or not missing else known.folder.store(folder.uri.rpartition("/")[2])
+    if known is not None and before is not None and _is_complete(before):
+        located = dict(zip(missing, locate(known, [shards[part] for part in missing]), strict=True))
+        shards = [located.get(part, shard) for part, shard in enumerate(shards)]
+    earlier = (known.folder, before) if known is not None and before is not None else None
 
     def write(part: int) -> ShardReport:
-        table = _read(pool, shards[part], there.features.part((there.features.files[part],)))
+        table = _read(pool, shards[part], there.features.part((there.features.files[part],)), earlier)
         known: dict[str, Any] = {"ids": held[part].ids, "predicted": None, "bad": [], "own_ids": False, "machine": None}
         data = encode_reported(table, known, use_dictionary=True)
         folder.write(held[part].file, data)
@@ -117,13 +124,26 @@ def _refuse_many(features: Features) -> None:
             refuse_many(name, sorted(names[name]))
 
 
-def _read(pool: PoolSpec, shard: Shard, features: Features) -> Any:
-    """Return the slice columns of the examples of one file of features, as an Arrow table."""
+def _is_complete(folder: Store) -> bool:
+    try:
+        return read_index(folder) is not None
+    except DataError:
+        return False
+
+
+def _read(pool: PoolSpec, shard: Shard, features: Features, earlier: tuple[Store, Store] | None) -> Any:
+    """Return the slice columns of the examples of one file of features, as an Arrow table.
+
+    ``earlier`` are the folders of features and slice columns that have the carried parts of the shard.
+    """
     import pyarrow as pa
 
     [known] = features.tables(["id", "uri"])
     ids = known["id"].combine_chunks()
-    own = _aligned(pool, shard, ids) if pool.slice_columns else pa.table({})
+    own = pa.table({})
+    if pool.slice_columns:
+        carried = _carried(pool, shard, *earlier) if earlier else []
+        own = _aligned(pool, ids, [*carried, *_rows(pool, shard.only(left_of(shard)))])
     columns = {name: as_stored(own[name]) for name in own.column_names}
     if any(rule.column == FOLDER for rule in pool.slice_rules):
         columns[FOLDER] = as_stored(texts(_folders(pool, shard, known)))
@@ -141,19 +161,39 @@ def _folders(pool: PoolSpec, shard: Shard, known: Any) -> list[str]:
     return [place.rpartition("/")[0] for place in places]
 
 
-def _aligned(pool: PoolSpec, shard: Shard, ids: Any) -> Any:
-    """Return the slice columns of a shard's examples with these ids, in their order."""
+def _carried(pool: PoolSpec, shard: Shard, features: Store, slices: Store) -> Iterator[tuple[Any, Any]]:
+    """Yield ids and slice columns of the parts of a shard that have them, as :func:`_rows`."""
+    by_file: dict[str, list[int]] = {}
+    for number, file in shard.carried:
+        by_file.setdefault(file, []).append(source_of(shard.parts[number]))
+    for file, sources in by_file.items():
+        own = read_table(features, file, ["id", SOURCE], None, None)
+        columns = read_table(slices, file, list(pool.slice_columns), None, None, num_examples=len(own))
+        rows = numbers(np.flatnonzero(np.isin(to_numpy(own[SOURCE]), np.array(sources, dtype=np.uint64))))
+        yield own["id"].combine_chunks().take(rows), columns.take(rows)
+
+
+def _aligned(pool: PoolSpec, ids: Any, found: Sequence[tuple[Any, Any]]) -> Any:
+    """Return the slice columns of the examples with these ids, in their order, of ids and tables in any order."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found = list(_rows(pool, shard))
     names = pa.concat_arrays([texts([]), *(own for own, _ in found)])
     places = None if names.equals(ids) else pc.index_in(ids, value_set=names)
     if places is not None and places.null_count:
         lost = ids.filter(places.is_null())[0].as_py()
         raise DataError(f"{pool.uri} has no row of {lost!r} any more; restore the pool, or run the spec on it as it is")
-    whole = pa.concat_tables([table for _, table in found], promote_options="default")
+    plain = [pa.table({name: _plain(table[name]) for name in table.column_names}) for _, table in found]
+    whole = pa.concat_tables(plain, promote_options="permissive")
     return whole if places is None else whole.take(places)
+
+
+def _plain(column: Any) -> Any:
+    """Return a column as it is stored, with texts in full."""
+    import pyarrow as pa
+
+    whole = as_stored(column)
+    return whole.dictionary_decode() if pa.types.is_dictionary(whole.type) else whole
 
 
 def _rows(pool: PoolSpec, shard: Shard) -> Iterator[tuple[Any, Any]]:

@@ -23,12 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
+from opacc_ray.extract.carried import Known, locate
 from opacc_ray.extract.extractor import Extraction, Extractor
 from opacc_ray.extract.inference import columns_of, load_model, run_model
 from opacc_ray.extract.inputs import load_transform, transformed
-from opacc_ray.extract.shards import Columns, joined, not_finite, read_report, read_table
-from opacc_ray.lake.examples import Example, Plan, Shard
-from opacc_ray.lake.parquet_io import to_numpy
+from opacc_ray.extract.shards import SOURCE, Columns, joined, not_finite, read_report, read_table
+from opacc_ray.lake.examples import Example, Plan, Shard, source_of
+from opacc_ray.lake.parquet_io import numbers, to_numpy
 from opacc_ray.lake.pools import read_examples
 from opacc_ray.lake.store_uris import Store
 from opacc_ray.spec import PoolSpec, Spec, open_pool, rules_of
@@ -63,12 +64,14 @@ class _Rows(NamedTuple):
     columns: Columns  # (k, ...) each
 
 
-def difference(spec: Spec, source: PoolSpec, plan: Plan, folder: Store) -> Difference | None:
+def difference(spec: Spec, source: PoolSpec, plan: Plan, place: Store | Known) -> Difference | None:
     """Return the stored example that differs most from today's code; None if all agree.
 
-    Missing or damaged shards of the folder are skipped. Raises the errors of extraction.
+    ``place`` is the folder of the plan's shards, or what they take from an earlier run. Missing or damaged shards are
+    skipped. Raises the errors of extraction.
     """
-    stored = list(_stored(plan, folder))
+    folder = place.folder if isinstance(place, Known) else place
+    stored = list(_known(plan, place) if isinstance(place, Known) else _stored(plan, folder))
     if not stored:
         return None
     if spec.model.function is None and importlib.util.find_spec("torch") is None:
@@ -101,12 +104,29 @@ def _stored(plan: Plan, folder: Store) -> Iterator[_Rows]:
                 yield rows._replace(ids=rows.ids[:wanted], columns=columns)
 
 
-def _rows_of(folder: Store, shard: Shard) -> _Rows:
-    size = folder.size(shard.file)
-    report = read_report(folder, shard.file, size)
+def _known(plan: Plan, known: Known) -> Iterator[_Rows]:
+    """Yield one example that each of some shards takes from an earlier run, :data:`EXAMPLES` in all."""
+    there = [shard for shard in locate(known, plan.shards) if shard.carried]
+    num = min(EXAMPLES, len(there))
+    for place in range(num):
+        shard = there[place * len(there) // num]
+        number, file = shard.carried[len(shard.carried) // 2]
+        own = shard.only([number])
+        with suppress(DataError):
+            rows = _rows_of(known.folder, own, file, source_of(own.parts[0]))
+            yield rows._replace(ids=rows.ids[:1], columns={name: values[:1] for name, values in rows.columns.items()})
+
+
+def _rows_of(folder: Store, shard: Shard, file: str | None = None, source: int | None = None) -> _Rows:
+    """Return the stored rows of a shard, or those of one part of the pool in another ``file``."""
+    file = file or shard.file
+    size = folder.size(file)
+    report = read_report(folder, file, size)
     compared = ["output"] if "output" in report.widths else ["hidden", "confidence", "prediction"]
     names = [name for name in compared if name in report.widths]
-    table = read_table(folder, shard.file, ["id", *names], size, report.footer_size)
+    table = read_table(folder, file, ["id", *names, *([] if source is None else [SOURCE])], size, report.footer_size)
+    if source is not None:
+        table = table.take(numbers(np.flatnonzero(to_numpy(table[SOURCE]) == np.uint64(source))))
     return _Rows(shard, table["id"].to_pylist(), {name: to_numpy(table[name]) for name in names})
 
 

@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, SpecError, shown
 from opacc_ray.extract import reference
+from opacc_ray.extract.carried import left_of, merged, read_carried
 from opacc_ray.extract.extractor import Extraction, kept_rows, surprise_of
 from opacc_ray.extract.index import Complete
 from opacc_ray.extract.inference import read_output
 from opacc_ray.extract.neighbours import HOST
 from opacc_ray.extract.shards import Columns, FeatureShard, ShardReport, encode_shard, joined, report_on
 from opacc_ray.extract.trial import left_nothing
-from opacc_ray.lake.examples import BadItem, Batch, Plan, Shard
+from opacc_ray.lake.examples import BadItem, Batch, Plan, Shard, source_of
 from opacc_ray.lake.examples import Columns as PoolColumns
 from opacc_ray.lake.parquet_io import is_list, numbers, numbers_of, to_numpy
 from opacc_ray.lake.pools import read_rows
@@ -60,19 +61,28 @@ def try_rows(spec: Spec, plan: Plan) -> FeatureShard:
 
 
 def _extract(job: Extraction, shard: Shard, loaded: reference.Loaded) -> ShardReport:
-    parts = list(_parts(job, shard))
-    columns = joined([part.columns for part in parts if part.ids])
-    whole = FeatureShard(
-        [name for part in parts for name in part.ids],
-        [uri for part in parts for uri in part.uris or ()],
-        columns | surprise_of(job, loaded, columns, job.names),
-        [item for part in parts for item in part.bad],
-        own_ids=job.source.columns.id is not None,
-    )
+    whole = _read(job, shard, left_of(shard))
+    if shard.carried:
+        whole = merged(shard, [read_carried(job, shard), whole])
+    whole = whole._replace(columns=whole.columns | surprise_of(job, loaded, whole.columns, job.names))
     whole = kept_rows(job, loaded, whole, job.names)
     data = encode_shard(whole)
     job.target.write(shard.file, data)
     return report_on(whole, data, job.target.uri_of(shard.file))
+
+
+def _read(job: Extraction, shard: Shard, numbers_of_parts: Sequence[int]) -> FeatureShard:
+    """Return the features of some parts of a shard, by their numbers."""
+    found = [(source_of(shard.parts[number]), _parts(job, shard.only([number]))) for number in numbers_of_parts]
+    parts = [(source, part) for source, own in found for part in own]
+    return FeatureShard(
+        [name for _, part in parts for name in part.ids],
+        [uri for _, part in parts for uri in part.uris or ()],
+        joined([part.columns for _, part in parts if part.ids]),
+        [item._replace(source=source) for source, part in parts for item in part.bad],
+        own_ids=job.source.columns.id is not None,
+        sources=[source for source, part in parts for _ in part.ids],
+    )
 
 
 def _parts(job: Extraction, shard: Shard) -> Iterator[FeatureShard]:

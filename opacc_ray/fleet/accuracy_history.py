@@ -9,7 +9,7 @@ from typing import Any
 
 from opacc_ray.audit.exported_tables import read_estimates
 from opacc_ray.audit.number_rows import RESULT, NumberName, NumberRow, number_rows
-from opacc_ray.audit.status import read_failure, runs_of
+from opacc_ray.audit.status import read_failure
 from opacc_ray.audit.table_columns import POPULATION
 from opacc_ray.errors import DataError
 from opacc_ray.estimators.metrics import ACCURACY
@@ -20,6 +20,7 @@ from opacc_ray.report.figures import write_alone
 from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.identity import Population
 from opacc_ray.runs.run import Run
+from opacc_ray.runs.series import runs_of
 from opacc_ray.svg import WIDE
 
 STATED = ("value", "low", "high", "level", "n", "pool_size", "measure", "design_based")

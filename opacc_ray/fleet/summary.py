@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from opacc_ray.audit import accuracy
 from opacc_ray.audit.number_rows import NumberRow, slice_row
-from opacc_ray.audit.status import RunStatus, runs_of, status
+from opacc_ray.audit.status import RunStatus, status
 from opacc_ray.errors import OpaccError, counted
 from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.model_comparison import INDEPENDENT
@@ -20,6 +20,7 @@ from opacc_ray.report.stated_numbers import worst_slice
 from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.identity import Population, located, versions
 from opacc_ray.runs.run import Run
+from opacc_ray.runs.series import runs_of
 
 LEVEL = 0.95
 """Confidence level of the stated intervals; the alert rule sets that of the others."""

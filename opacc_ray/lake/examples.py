@@ -1,7 +1,9 @@
 """Types of pools: files, shards and plans; examples, bad items and rows; the rules for reading them."""
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -36,6 +38,19 @@ class Shard(NamedTuple):
     number: int
     entries: tuple[Entry, ...]
     pieces: tuple[Piece, ...] = ()  # what to read of the entries; empty: all
+    carried: tuple[tuple[int, str], ...] = ()  # numbers of parts with known features, each with the file that has them
+
+    @property
+    def parts(self) -> tuple[Entry | Piece, ...]:
+        """Return what the shard reads: its pieces, or whole files."""
+        return self.pieces or self.entries
+
+    def only(self, numbers: Sequence[int]) -> "Shard":
+        """Return a shard of some parts, by their numbers; none of them is carried."""
+        parts = [self.parts[number] for number in numbers]
+        pieces = tuple(part for part in parts if isinstance(part, Piece))
+        entries = dict.fromkeys(part.entry if isinstance(part, Piece) else part for part in parts)
+        return Shard(self.number, tuple(entries), pieces)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -105,6 +120,7 @@ class BadItem(NamedTuple):
 
     id: str
     reason: str
+    source: int | None = None  # digest of the part of the shard that it is from: see :func:`source_of`
 
 
 class Example(NamedTuple):
@@ -184,22 +200,52 @@ class Limits(NamedTuple):
     bytes: int
 
 
+def source_of(part: Entry | Piece) -> int:
+    """Return 8 bytes of a digest of a part of a shard: equal parts have the same examples, with the same content."""
+    content = repr([(name, _plain(value)) for name, value in zip(part._fields, part, strict=True)])
+    return int.from_bytes(hashlib.blake2b(content.encode(), digest_size=8).digest(), "little")
+
+
+def _plain(value: Any) -> Any:
+    """Return a value whose text is all of its content."""
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
 def in_shards(pieces: Sequence[Piece], sizes: Sequence[tuple[int, int]], limits: Limits) -> list[tuple[Piece, ...]]:
     """Return shards of consecutive pieces within the limits; one piece alone may exceed them.
 
-    ``sizes`` has the examples and bytes of each piece. Adjacent pieces of a file become one.
+    ``sizes`` has the examples and bytes of each piece. Adjacent pieces of a file become one. A file that exceeds the
+    limits has shards of its own, so that they depend on this file alone.
     """
+    shards: list[tuple[Piece, ...]] = []
+    together: list[tuple[Piece, tuple[int, int]]] = []  # of files that fit
+    for _, own in groupby(zip(pieces, sizes, strict=True), key=lambda each: each[0].entry):
+        held = list(own)
+        if _total(held).examples <= limits.examples and _total(held).bytes <= limits.bytes:
+            together += held
+            continue
+        shards += _filled(together, limits) + _filled(held, limits)
+        together = []
+    return shards + _filled(together, limits)
+
+
+def _total(held: Sequence[tuple[Piece, tuple[int, int]]]) -> Limits:
+    return Limits(sum(size[0] for _, size in held), sum(size[1] for _, size in held))
+
+
+def _filled(held: Sequence[tuple[Piece, tuple[int, int]]], limits: Limits) -> list[tuple[Piece, ...]]:
+    """Return shards of consecutive pieces, each filled up to the limits."""
     shards: list[list[Piece]] = []
     examples = num_bytes = 0
-    for piece, (more_examples, more_bytes) in zip(pieces, sizes, strict=True):
+    for piece, (more_examples, more_bytes) in held:
         fits = examples + more_examples <= limits.examples and num_bytes + more_bytes <= limits.bytes
         if not shards or not fits:
             shards.append([])
             examples = num_bytes = 0
-        held = shards[-1]
-        if held and held[-1].entry == piece.entry and held[-1].stop == piece.start:
-            held[-1] = held[-1]._replace(stop=piece.stop)
+        own = shards[-1]
+        if own and own[-1].entry == piece.entry and own[-1].stop == piece.start:
+            own[-1] = own[-1]._replace(stop=piece.stop)
         else:
-            held.append(piece)
+            own.append(piece)
         examples, num_bytes = examples + more_examples, num_bytes + more_bytes
     return [tuple(shard) for shard in shards]

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Collection, Iterator, Sequence
 
 from opacc_ray.errors import DataError
-from opacc_ray.lake.examples import Batch, Items, Limits, Piece, Plan, Rules, Shard
+from opacc_ray.lake.examples import BadItem, Batch, Example, Items, Limits, Piece, Plan, Rules, Shard
 from opacc_ray.lake.formats import find_format
 from opacc_ray.lake.listing import find_files, readable_name
 from opacc_ray.lake.row_examples import examples_of
@@ -67,6 +67,19 @@ def read_examples(store: Store, kind: str, shard: Shard, rules: Rules = DEFAULTS
     else:
         for batch in format.batches(store, shard, rules):
             yield from examples_of(store, batch, rules)
+
+
+def read_numbered(
+    store: Store, kind: str, shard: Shard, rules: Rules = DEFAULTS
+) -> Iterator[tuple[int, Example | BadItem]]:
+    """Read a shard as :func:`read_examples`, each item with the number of its part."""
+    planned = planned_ids(kind, shard)
+    if planned is not None:
+        number = {name: place for place, name in enumerate(planned)}
+        yield from ((number[item.id], item) for item in read_examples(store, kind, shard, rules))
+        return
+    for place in range(len(shard.parts)):
+        yield from ((place, item) for item in read_examples(store, kind, shard.only([place]), rules))
 
 
 def read_chosen(store: Store, kind: str, shard: Shard, ids: Collection[str], rules: Rules = DEFAULTS) -> Items:

@@ -7,7 +7,6 @@ from scipy.stats import norm
 
 from opacc_ray.audit.goals import look_for_goal
 from opacc_ray.audit.next_step import command_of, step_without_result
-from opacc_ray.audit.status import runs_of
 from opacc_ray.errors import DataError, LabelError, counted
 from opacc_ray.estimators.intervals import clipped, level_of_each
 from opacc_ray.estimators.metrics import ACCURACY, FEWEST
@@ -29,6 +28,7 @@ from opacc_ray.report.stated_numbers import CONFIDENCE, parts_name
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceEstimate, SliceTable
 from opacc_ray.runs.identity import Population
 from opacc_ray.runs.run import Run
+from opacc_ray.runs.series import runs_of
 from opacc_ray.slices import BY_PREDICTION, BY_TRUTH
 
 MOST_FINDINGS = 5

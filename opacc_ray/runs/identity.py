@@ -70,7 +70,7 @@ def header_of(
         model=ModelDigest(sha256=spec.model.sha256),
         versions=dict(versions()),
         git_commit=_git_commit(),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        created=datetime.now(UTC).isoformat(timespec="milliseconds"),
     )
 
 

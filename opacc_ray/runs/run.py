@@ -96,7 +96,7 @@ class Run:
         """Open the run at ``uri``; write ``header`` unless the run exists, which gets its changeable keys."""
         store = open_store(uri)
         if not store.exists(HEADER):
-            store.write(HEADER, header.to_bytes())
+            store.create(HEADER, header.to_bytes())
         run = cls.open(uri)
         spec = run.spec.described_as(header.spec)
         if spec == run.spec:

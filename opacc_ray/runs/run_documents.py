@@ -69,6 +69,9 @@ class RunHeader(SealedDocument):
     code: Code | None = Field(
         default=None, description="the code that made the features; null if the pool contains the features"
     )
+    grown_from: str | None = Field(
+        default=None, description="earlier run of the audit whose features of unchanged objects are taken; null: none"
+    )
     model: ModelDigest = Field(description="the model's weights")
     versions: dict[str, str] = Field(description="version of Python and of each package that matters")
     git_commit: str | None = Field(description="git commit of the working directory at the start, if there is one")

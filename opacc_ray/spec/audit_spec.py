@@ -44,7 +44,11 @@ _OF_CLASSES = {
 _OF_A_RUN_MODEL = (*WAYS, "arguments", "weights", "sha256", "hidden_layer")
 """Keys of a model that are not supported for stored features."""
 
-_IF_USED = {"model": ("program", "function", "trust", "grades"), "sample": ("models",), "extract": ("channels_last",)}
+_IF_USED = {
+    "model": ("program", "function", "trust", "grades"),
+    "sample": ("models", "fresh"),
+    "extract": ("channels_last",),
+}
 """Keys that belong to the identity of an audit only if they are set."""
 
 
@@ -97,6 +101,10 @@ class SampleSpec(BaseModel):
         default=None,
         min_length=1,
         description="neyman: URIs of runs of other models on the same pool, to be audited with the same labels",
+    )
+    fresh: bool = Field(
+        default=False,
+        description="draw from the whole pool, even if labels of an earlier run of the audit could be carried over",
     )
 
     @property

@@ -337,3 +337,18 @@ def test_set_names_the_files_that_made_it(audit: Audit, folder: Path) -> None:
     if run.header.features:
         said = json.loads((folder / "audits" / run.header.features.folder.removeprefix("../") / "set.json").read_text())
         assert said["decided_by"]["code"]["files"] == run.header.code.files
+
+
+def test_grown_pool_takes_no_features_of_a_model_that_changed_unseen(
+    audit: Audit, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing but an environment variable has changed: stored examples of the earlier run are extracted again."""
+    old, _ = audit()
+    np.save(folder / "pool" / "b.npy", np.ones((3, 2), dtype=np.float32))
+    monkeypatch.setenv("SIGN", "-1")
+    new, made = audit()
+    assert len(made) == 5
+    assert new.header.grown_from is None
+    if old.header.features:
+        assert any("no source file has changed" in message for message in caplog.messages)
+    assert [1 - said for said in predicted(old)] == predicted(new)[:40]

@@ -13,6 +13,7 @@ from oracles import deepest as reference
 
 from opacc_ray.designs import DESIGNS, Design, read_design
 from opacc_ray.designs.draw_sequence import LabelledBefore
+from opacc_ray.designs.grown import Grown
 from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
 from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.designs.purposive import Purposive
@@ -47,15 +48,20 @@ EXAMPLES: list[Design] = [
         (Stratified(np.array([0, 0, 0, 1, 1, 1]), np.array([30, 10])), Stratified(np.arange(6) % 2, np.array([9, 11]))),
     ),
 ]
-"""At least one of each; a new design adds its own."""
+"""At least one of each; a new design adds its own, or is the next one."""
+
+GROWN = Grown(
+    *(RNG.uniform(0.1, 1, n), RNG.random(n), 9.5, N - 2, n, np.empty(0, dtype=np.int64)),
+    *(np.repeat([0, 1], 6), np.full(n, 0.1), np.array([6, 6])),
+)
 
 
 def test_there_is_an_example_of_every_design() -> None:
-    assert {type(design) for design in EXAMPLES} == set(DESIGNS.values())
-    assert all(DESIGNS[design.name] is type(design) for design in EXAMPLES)
+    assert {type(design) for design in [*EXAMPLES, GROWN]} == set(DESIGNS.values())
+    assert all(DESIGNS[design.name] is type(design) for design in [*EXAMPLES, GROWN])
 
 
-@pytest.mark.parametrize("design", EXAMPLES, ids=lambda design: design.name)
+@pytest.mark.parametrize("design", [*EXAMPLES, GROWN], ids=lambda design: design.name)
 class TestEveryDesign:
     def test_mean_is_linear_with_its_weights(self, design: Design) -> None:
         x = np.random.default_rng(1).normal(size=(n, 3))

@@ -88,8 +88,8 @@ def test_pool_that_changes_during_extraction_is_an_error(tmp_path: Path) -> None
 def test_shard_that_lost_an_example_on_the_way_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The actor compares what it has with its shard, so that the driver need not."""
     open_store(str(tmp_path / "pool")).write_many((f"{i:03d}.png", picture(i)) for i in range(10))
-    plain = extractor.read_examples
-    monkeypatch.setattr(extractor, "read_examples", lambda *given: list(plain(*given))[:-1])
+    plain = extractor.read_numbered
+    monkeypatch.setattr(extractor, "read_numbered", lambda *given: list(plain(*given))[:-1])
     with pytest.raises(DataError, match=r"part-000000\.parquet holds 9 examples .* which are not the 10 of its plan"):
         extract(spec_of(tmp_path), tmp_path)
     assert not (tmp_path / "features").exists()

@@ -155,7 +155,7 @@ def test_reference_reads_with_pyarrow_and_numpy_alone(finished: Run) -> None:
         *(f"part-00000{i}.{suffix}" for i in range(6) for suffix in ("parquet", "ranges.npz")),
     }
     table = pq.read_table(io.BytesIO(store.read("part-000003.parquet")))
-    assert table.column_names == ["id", "uri", "hidden", "prediction"]
+    assert table.column_names == ["id", "uri", "source", "hidden", "prediction"]
     assert table["id"][0].as_py() == "230.png"
 
 

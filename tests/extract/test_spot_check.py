@@ -106,8 +106,8 @@ def test_example_that_cannot_be_read_any_more_differs(tmp_path: Path, monkeypatc
             yield BadItem(item.id, "it cannot be read") if item.id == "a.npy:15" else item
 
     assert found(tmp_path, VALUES, 0.0) is None
-    for module in ("spot_check", "extractor"):
-        monkeypatch.setattr(f"opacc_ray.extract.{module}.read_examples", lost)
+    monkeypatch.setattr("opacc_ray.extract.spot_check.read_examples", lost)
+    monkeypatch.setattr("opacc_ray.lake.pools.read_examples", lost)
     spec = spec_of(tmp_path, 0)
     spec = spec.model_copy(update={"extract": spec.extract.model_copy(update={"on_bad_item": "exclude"})})
     most = difference(spec, spec.pool, plan_pool(spec.pool, spec.extract), open_store(str(tmp_path / "features")))

@@ -106,8 +106,7 @@ class Fit(NamedTuple):
 def uses_regression(selections: Sequence[Selection]) -> bool:
     """Return whether rounds were drawn to be combined by this estimator."""
     return all(
-        isinstance(part.design, InclusionProbability) and part.parameters.get("combine") == "labels"
-        for part in selections
+        type(part.design) is InclusionProbability and part.parameters.get("combine") == "labels" for part in selections
     )
 
 

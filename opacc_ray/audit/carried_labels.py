@@ -1,0 +1,265 @@
+"""First round of a grown pool: the labels of the run before for what is as it was, and a draw from what is not.
+
+The labels are those of a sample with known probabilities, of the part of the pool that both runs have in common
+(:mod:`opacc_ray.designs.grown`). Examples that are gone take their labels with them. The part that is new or changed
+has a draw of its own, with the share of the budget that it has of the pool, at least :data:`LEAST` examples.
+"""
+
+import json
+import logging
+import math
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.audit.prior_knowledge import LEARNED_FROM, read_history
+from opacc_ray.designs.grown import NEW, OLD, Grown
+from opacc_ray.designs.inclusion_probability import InclusionProbability
+from opacc_ray.designs.simple_random import SimpleRandom
+from opacc_ray.designs.stratified import Stratified
+from opacc_ray.errors import OpaccError, counted
+from opacc_ray.estimators.rounds import late_labels, linear_estimator
+from opacc_ray.history import NO_HISTORY, History
+from opacc_ray.labels.label_actions import import_labels
+from opacc_ray.labels.label_documents import LabelAction
+from opacc_ray.labels.label_log import read_log
+from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, outcome_of, read_rounds
+from opacc_ray.parts.subset import subset
+from opacc_ray.parts.view import View
+from opacc_ray.pool import Pool
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.run import Run
+from opacc_ray.runs.series import output_of, run_beside, runs_before
+from opacc_ray.samplers import find_method, parse_parameters
+from opacc_ray.samplers.base import Report
+from opacc_ray.samplers.neyman.failure_model import predict_failure
+from opacc_ray.samplers.neyman.regression import trusted_share
+from opacc_ray.samplers.neyman.sampling import signals_for
+from opacc_ray.samplers.select import select as select_from
+from opacc_ray.selection import Selection
+
+log = logging.getLogger(__name__)
+
+LEAST = 10
+"""Examples that are drawn from the new part, if it has so many."""
+
+CARRIED = "carried"
+"""Among the facts of a selection: the run before, its labels that count, and their part of the pool."""
+
+_DESIGNS = (SimpleRandom, Stratified, InclusionProbability)
+
+
+class Carried(NamedTuple):
+    """Labels of an earlier run that count in a later one."""
+
+    run: Run  # the earlier one
+    places: NDArray[np.int64]  # (n,) in the pool of the later run
+    ids: list[str]  # (n,)
+    truth: list[str]  # (n,)
+    probability: NDArray[np.float64]  # (n,) π
+    num_labels: int  # of the earlier run
+    common: NDArray[np.bool_]  # (N,) examples of the later pool that the earlier one has as well
+
+
+def choose_first(run: Run, progress: Report) -> tuple[Selection, set[str]] | None:
+    """Return the first round of a grown pool and its ids with carried labels; None if no label can be carried."""
+    sample = run.spec.sample
+    if sample.fresh or sample.budget is None or sample.models or sample.replicates or run.rounds():
+        return None
+    try:
+        carried = find_carried(run)
+    except OpaccError as error:
+        log.warning("no label is carried over from an earlier run: %s", error)
+        return None
+    if carried is None:
+        return None
+    return _choose(run, carried, sample.budget, progress), set(carried.ids)
+
+
+def find_carried(run: Run) -> Carried | None:
+    """Return the labels of the newest earlier run that count in this one; None if there is no such run or label.
+
+    Raises OpaccError if its labels or features are damaged.
+    """
+    for before in runs_before(run.spec, run.header.pool.digest):
+        asked = (before.spec.model.task, before.spec.model.classes) == (run.spec.model.task, run.spec.model.classes)
+        if not asked or not before.rounds() or before.read_features() is None:
+            continue
+        rounds = read_rounds(before)
+        if any(item.missing for item in rounds):
+            continue
+        return _carried(run, before, having_labels(rounds))
+    return None
+
+
+def _carried(run: Run, before: Run, rounds: list[LabelledRound]) -> Carried | None:
+    known = [item.known for item in rounds]
+    if not known:
+        return None
+    strange = next((part.method for part in known if not isinstance(part.design, _DESIGNS)), None)
+    late = late_labels(known)
+    if strange or late or not all(part.design.is_distinct for part in known):
+        reason = late or f"a sample by {strange or known[0].method} does not keep its probabilities"
+        log.info("the labels of %s are not carried over: %s", before.name, reason)
+        return None
+    old, new = before.complete_features().features, run.complete_features().features
+    there, here = [list(part.sources()) for part in (old, new)]
+    if not there or not here:
+        return None
+    sources, own = np.concatenate(there), np.concatenate(here)
+    common = np.isin(own, sources)
+    if common.sum() != np.isin(sources, own).sum():
+        log.info("the labels of %s are not carried over: its pool left out other examples", before.name)
+        return None
+    ids = [name for part in known for name in part.ids]
+    truth = [text for item in rounds for text in item.truth]
+    places = new.places(ids)
+    kept = [row for row, name in enumerate(ids) if name in places and common[places[name]]]
+    if not kept:
+        return None
+    weights = linear_estimator(known).weights[kept]
+    probability = np.minimum(1 / (known[0].pool_size * weights), 1.0)
+    index = np.array([places[ids[row]] for row in kept], dtype=np.int64)
+    names, texts = [ids[row] for row in kept], [truth[row] for row in kept]
+    return Carried(before, index, names, texts, probability, len(ids), common)
+
+
+def _choose(run: Run, carried: Carried, budget: int, progress: Report) -> Selection:
+    """Return the carried labels and a draw from the rest of the pool as one selection."""
+    spec, sample = run.spec, run.spec.sample
+    parameters = parse_parameters(sample.method, spec.drawn_with(sample.method, sample.parameters))
+    needs = find_method(sample.method).needs(parameters)
+    failure = 1 - _outcomes(run, carried)
+    learns = parameters.learns_from_history
+    history = _history(run, carried, failure) if learns else NO_HISTORY
+    with feature_store.open_view(run, needs, parameters.optional_features, parameters.instead) as view:
+        p, leverage = _predicted(view, parameters, carried.places, failure, learns)
+        drawn = _draw(run, view, carried, budget, history, progress)
+        places = carried.places
+        columns = [carried.probability, p[places], leverage, np.full(len(places), OLD)]
+        if drawn is not None:
+            places = np.concatenate([carried.places, drawn.index])
+            inclusion = 1 / (int((~carried.common).sum()) * drawn.design.weights)
+            more = [np.minimum(inclusion, 1.0), p[drawn.index], np.zeros(len(drawn)), np.full(len(drawn), NEW)]
+            columns = [np.concatenate(pair) for pair in zip(columns, more, strict=True)]
+        ids = view.identify(places)
+    num = [len(carried.ids)] + ([len(drawn)] if drawn is not None else [])
+    design = Grown(
+        inclusion_probability=columns[0],
+        predicted_failure=np.clip(columns[1], 0, 1),
+        predicted_failures=float(p.sum()),
+        population=len(p),
+        num_drawn=len(places),
+        labelled_before=np.empty(0, dtype=np.int64),
+        part=columns[3].astype(np.int64),
+        leverage=columns[2],
+        drawn=np.array(num),
+    )
+    facts = {
+        "run": carried.run.name,
+        "labels": len(carried.ids),
+        "of": carried.num_labels,
+        "share": float(carried.common.mean()),
+        "new": int((~carried.common).sum()),
+    }
+    made = drawn.parameters if drawn is not None else _as_json(parameters)
+    said = dict(drawn.facts) if drawn is not None else {}
+    return Selection(
+        method=sample.method,
+        parameters=made,
+        seed=spec.seed,
+        pool_size=len(p),
+        index=places,
+        ids=tuple(ids),
+        design=design,
+        facts=said | {CARRIED: facts},
+    )
+
+
+def _as_json(parameters: Any) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return dict(json.loads(json.dumps(asdict(parameters))))
+
+
+def _outcomes(run: Run, carried: Carried) -> NDArray[np.float64]:
+    """Return the outcomes (n,) of the carried labels for the run's own model."""
+    score, model = read_log(run).score, run.spec.model
+    _, said = feature_store.find_rows(run, carried.places)
+    pairs = zip(said, carried.truth, strict=True)
+    return np.array([outcome_of(model, score, prediction, truth) for prediction, truth in pairs], dtype=np.float64)
+
+
+def _history(run: Run, carried: Carried, failure: NDArray[np.float64]) -> History:
+    """Return what is known before the draw: the run's history, and the carried labels."""
+    rows: dict[str, Any] = feature_store.read_rows(run, LEARNED_FROM, carried.places)
+    known = read_history(run)
+    return History([*known.labelled, (Pool(**rows), 1 - failure)], known.prior)
+
+
+def _predicted(
+    view: View, parameters: Any, places: NDArray[np.int64], failure: NDArray[np.float64], learns: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return p (N,) of every example, and the leverage (n,) of the carried labels at ``places`` (n,)."""
+    mean = np.full(view.size, (failure.sum() + 0.5) / (len(failure) + 1))
+    if not learns:
+        return mean, np.zeros(len(places))
+    forecast, share = predict_failure(signals_for(view, parameters, NO_HISTORY), places, failure), None
+    share = trusted_share(len(places))
+    return share * forecast.failure + (1 - share) * mean, np.clip(share * forecast.leverage, 0, 1)
+
+
+def _draw(run: Run, view: View, carried: Carried, budget: int, history: History, progress: Report) -> Selection | None:
+    """Return a draw from what is new or changed, by its places in the whole pool; None if nothing is."""
+    new = np.flatnonzero(~carried.common)
+    if not len(new):
+        return None
+    sample = run.spec.sample
+    num = min(len(new), max(LEAST, math.ceil(budget * len(new) / view.size)))
+    if history.prior is not None:
+        history = replace(history, prior=np.asarray(history.prior)[new])
+    given = run.spec.drawn_with(sample.method, sample.parameters)
+    known = None if history is NO_HISTORY else history
+    found = select_from(subset(view, new), sample.method, num, run.spec.seed, history=known, progress=progress, **given)
+    return replace(found, index=new[found.index])
+
+
+def import_carried(run: Run) -> None:
+    """Import the labels that the first round carries, unless that is done."""
+    facts = run.read_selection(1).facts.get(CARRIED) if 1 in run.rounds() else None
+    if facts is None:
+        return
+    source = f"labels of {facts['run']}.jsonl"
+    if any(action.source == source for commit in run.commits for action in commit.documents(LabelAction)):
+        return
+    before = run_beside(output_of(run), facts["run"])
+    label = _labels_of(before) if before else {}
+    selection = run.read_selection(1)
+    assert isinstance(selection.design, Grown)
+    ids = [name for name, part in zip(selection.ids, selection.design.part.tolist(), strict=True) if part == OLD]
+    if not all(name in label for name in ids):
+        log.warning("the labels of %s can no longer be read; label its examples again", facts["run"])
+        return
+    rows = (json.dumps({"id": name, "label": label[name]}) for name in ids)
+    import_labels(run, source, "\n".join(rows).encode())
+    log.info("%s", describe(facts, len(selection) - facts["labels"]))
+
+
+def _labels_of(run: Run) -> dict[str, str]:
+    """Return the labels of a run's main track, by id."""
+    rounds = having_labels(read_rounds(run))
+    return {name: text for item in rounds for name, text in zip(item.known.ids, item.truth, strict=True)}
+
+
+def describe(facts: dict[str, Any], drawn: int) -> str:
+    """Describe what is carried: how many labels, for which share of the pool, and how many are to come."""
+    labels = counted(facts["labels"], "label")
+    left = (
+        f"; {counted(facts['of'] - facts['labels'], 'other')} went with their examples"
+        if facts["of"] > facts["labels"]
+        else ""
+    )
+    more = f"{counted(drawn, 'example')} drawn from the {counted(facts['new'], 'new or changed one')}"
+    return f"{labels} of {facts['run']} still count, for {100 * facts['share']:.1f} % of the pool{left}; {more}"

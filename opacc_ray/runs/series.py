@@ -1,0 +1,91 @@
+"""The runs of one audit over time: find them, and say how the pool of one differs from that of the run before."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from pydantic import Field
+
+from opacc_ray.documents import Part
+from opacc_ray.errors import DataError
+from opacc_ray.lake.store import Entry, Store
+from opacc_ray.lake.store_uris import open_store
+from opacc_ray.runs.feature_store import read_listing
+from opacc_ray.runs.identity import Population
+from opacc_ray.runs.run import HEADER, Run
+from opacc_ray.spec import Spec
+
+
+def runs_of(output: str, name: str) -> tuple[list[Run], list[str]]:
+    """Return all runs of an audit below an output, the oldest first, and the URIs of headers that cannot be read."""
+    store = open_store(output)
+    form = re.compile(rf"({re.escape(name)}-[0-9a-f]{{8}})/{re.escape(HEADER)}")
+    found, unread = [], []
+    for match in filter(None, [form.fullmatch(entry.key) for entry in store.list(f"{name}-")]):
+        try:
+            run = Run.open(store.store(match[1]).uri)
+        except DataError:
+            unread.append(store.uri_of(match[0]))
+            continue
+        if run.spec.name == name:
+            found.append(run)
+    return sorted(found, key=lambda run: (run.header.created or "", run.name)), unread
+
+
+def runs_before(spec: Spec, listing: str) -> Iterator[Run]:
+    """Yield earlier runs of an audit, the newest first, with their pools read in the same way from the same place.
+
+    ``listing`` is the digest of the pool's listing now; runs with that one are left out.
+    """
+    for run in reversed(runs_of(spec.output, spec.name)[0]):
+        same = (run.spec.pool.uri.rstrip("/"), run.spec.pool.reading()) == (
+            spec.pool.uri.rstrip("/"),
+            spec.pool.reading(),
+        )
+        if same and run.header.pool.digest != listing and Population.of(run.spec) == Population.of(spec):
+            yield run
+
+
+class PoolChanges(Part):
+    """Objects of a pool, compared with those of an earlier run."""
+
+    run: str = Field(description="name of the earlier run")
+    created: str = Field(description="when that run was created")
+    new: int = Field(ge=0, description="objects that it did not have")
+    changed: int = Field(ge=0, description="objects with another content")
+    gone: int = Field(ge=0, description="objects that are no longer there")
+
+    def __str__(self) -> str:
+        return f"{self.new} new, {self.changed} changed, {self.gone} gone since {self.run} ({self.created[:10]})"
+
+
+def changes_since(before: Run, entries: Sequence[Entry]) -> PoolChanges | None:
+    """Return how the objects of a pool differ from those of an earlier run; None if its listing is lost."""
+    try:
+        old = read_listing(before)
+    except DataError:
+        return None
+    if not old:
+        return None
+    now = {entry.key: entry for entry in entries}
+    return PoolChanges(
+        run=before.name,
+        created=before.header.created,
+        new=len(now.keys() - old.keys()),
+        changed=sum(now[key] != old[key] for key in now.keys() & old.keys()),
+        gone=len(old.keys() - now.keys()),
+    )
+
+
+def output_of(run: Run) -> Store:
+    """Return the folder of a run and of those next to it."""
+    return open_store(run.uri.rpartition("/")[0])
+
+
+def run_beside(output: Store, name: str | None) -> Run | None:
+    """Return a run of an output by its name; None if it is lost or damaged."""
+    if name is None:
+        return None
+    try:
+        return Run.open(output.store(name).uri)
+    except DataError:
+        return None

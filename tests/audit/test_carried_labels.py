@@ -1,0 +1,179 @@
+"""Labels of unchanged examples count in the next audit of a pool that grew."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tables import parquet
+
+from opacc_ray.audit import accuracy, verbs
+from opacc_ray.audit.status import status
+from opacc_ray.audit.verify import verify
+from opacc_ray.designs.grown import Grown
+from opacc_ray.errors import LabelError
+from opacc_ray.labels import label_actions
+from opacc_ray.lake.store_uris import Store, open_store
+from opacc_ray.runs.run import Run
+from opacc_ray.spec import parse_spec
+
+SIZE = 600
+
+
+def example(i: int) -> tuple[float, bool]:
+    """Confidence and correctness of an example, the same in all pools."""
+    random = np.random.default_rng(i)
+    confidence = float(random.uniform(0.5, 1))
+    return confidence, bool(random.random() < confidence)
+
+
+def rows(numbers: range) -> pa.Table:
+    return pa.table(
+        {
+            "id": [f"row-{i}" for i in numbers],
+            "prediction": [0 for _ in numbers],
+            "confidence": [example(i)[0] for i in numbers],
+        }
+    )
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Store:
+    """Twelve files of 50 rows."""
+    store = open_store(str(tmp_path / "pool"))
+    store.write_many((f"{k:02d}.parquet", parquet(rows(range(50 * k, 50 * k + 50)))) for k in range(SIZE // 50))
+    return store
+
+
+def audit(pool: Store, **sections: Any) -> Run:
+    columns = {"id": "id", "prediction": "prediction", "confidence": "confidence"}
+    content = {
+        "name": "weekly",
+        "pool": {"uri": pool.uri, "format": "features", "columns": columns},
+        "model": {"classes": ["right", "wrong"]},
+        "sample": {"method": "neyman", "budget": 60},
+        "output": f"{pool.uri}-audits",
+    }
+    return verbs.run(parse_spec(content | sections, "spec"))
+
+
+def label(run: Run, ids: list[str] | None = None) -> None:
+    number = run.rounds()[-1]
+    chosen = run.read_chosen(number)
+    left = [name for name, known in zip(chosen.ids, chosen.labelled, strict=True) if not known] if ids is None else ids
+    said = (f"{name},{'right' if example(int(name[4:]))[1] else 'wrong'}" for name in left)
+    label_actions.import_labels(run, "labels.csv", "\n".join(["id,label", *said]).encode())
+
+
+def truth(run: Run) -> float:
+    ids = [
+        name
+        for part in range(len(run.complete_features().features.files))
+        for name in run.complete_features().features.ids(part)
+    ]
+    return float(np.mean([example(int(name[4:]))[1] for name in ids]))
+
+
+def grow(pool: Store) -> None:
+    """A file of 60 new rows, one that is changed and one that is gone."""
+    pool.write("99.parquet", parquet(rows(range(1000, 1060))))
+    pool.write("03.parquet", parquet(rows(range(2000, 2050))))
+    pool.delete("07.parquet")
+
+
+@pytest.mark.parametrize("method", ["neyman", "srs", "css"])
+def test_labels_of_unchanged_examples_count_in_the_next_run(
+    method: str, pool: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    sample = {"method": method, "budget": 60}
+    first = audit(pool, sample=sample)
+    label(first)
+    grow(pool)
+    second = audit(pool, sample=sample)
+    selection = second.read_selection(1)
+    assert isinstance(selection.design, Grown)
+    kept = [
+        name
+        for name in first.read_selection(1).ids
+        if not 150 <= int(name[4:]) < 200 and not 350 <= int(name[4:]) < 400
+    ]
+    facts = selection.facts["carried"]
+    assert facts == {"run": first.name, "labels": len(kept), "of": 60, "share": 500 / 610, "new": 110}
+    assert selection.ids[: len(kept)] == tuple(kept)
+    drawn = selection.ids[len(kept) :]
+    assert len(drawn) == 11  # 60 · 110/610, rounded up
+    assert all(int(name[4:]) >= 1000 for name in drawn)
+    said = f"{len(kept)} labels of {first.name} still count, for 82.0 % of the pool"
+    assert any(message.startswith(said) for message in caplog.messages)
+    assert any("drawn from the 110 new or changed ones" in message for message in caplog.messages)
+    manifest = second.store.read("rounds/1/manifest.csv").decode().splitlines()
+    assert len(manifest) == 1 + 11  # only the new ones wait for a label
+    assert status(second).rounds[0].missing == 11
+    with pytest.raises(LabelError, match="none of the new or changed examples has a label"):
+        accuracy.estimate(second, partial=True)
+    label(second)
+    found = accuracy.estimate(second)
+    assert found.design_based
+    assert found.n == len(kept) + 11
+    assert found.low <= truth(second) <= found.high
+    assert verify(second.uri).sound
+    verbs.next_round(second, 20)
+    label(second)
+    more = accuracy.estimate(second)
+    assert more.n == found.n + 20
+    assert more.low <= truth(second) <= more.high
+    assert verify(second.uri).sound
+
+
+def test_labels_are_carried_on_and_on(pool: Store) -> None:
+    """For ten weeks: the labels of the first run that are left still count in the last."""
+    run = audit(pool)
+    label(run)
+    for week in range(1, 5):
+        pool.write(f"9{week}.parquet", parquet(rows(range(3000 + 30 * week, 3030 + 30 * week))))
+        run = audit(pool)
+        label(run)
+        assert run.read_selection(1).facts["carried"]["labels"] == 60 + 10 * (week - 1)
+    found = accuracy.estimate(run)
+    assert found.n == 100
+    assert found.low <= truth(run) <= found.high
+
+
+def test_interrupted_import_of_carried_labels_is_made_up_for(pool: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    label(audit(pool))
+    grow(pool)
+    with monkeypatch.context() as patch:
+        patch.setattr(verbs, "import_carried", lambda run: None)
+        second = audit(pool)
+        assert status(second).rounds[0].labelled == 0
+    audit(pool)
+    counts = status(second).rounds[0]
+    assert counts.labelled == second.read_selection(1).facts["carried"]["labels"]
+    assert counts.missing == 11
+
+
+def test_fresh_draws_and_unlabelled_runs_carry_nothing(pool: Store) -> None:
+    label(audit(pool))
+    grow(pool)
+    fresh = audit(pool, sample={"method": "neyman", "budget": 60, "fresh": True})
+    assert "carried" not in fresh.read_selection(1).facts
+    assert len(fresh.read_selection(1)) == 60
+    unlabelled = audit(pool)  # its new part waits for labels
+    pool.write("98.parquet", parquet(rows(range(4000, 4010))))
+    later = audit(pool)
+    carried = later.read_selection(1).facts["carried"]["run"]
+    assert carried not in (fresh.name, unlabelled.name)
+
+
+def test_samples_without_probabilities_are_not_carried(pool: Store, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    sample = {"method": "sups", "budget": 60, "auxiliary": "confidence"}
+    first = audit(pool, sample=sample)
+    label(first)
+    grow(pool)
+    assert "carried" not in audit(pool, sample=sample).read_selection(1).facts
+    said = f"the labels of {first.name} are not carried over: a sample by sups does not keep its probabilities"
+    assert said in caplog.messages
