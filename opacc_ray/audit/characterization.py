@@ -19,6 +19,7 @@ from opacc_ray.datasets.exchange import LEAST as LEAST_TESTED
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract import reference as training
 from opacc_ray.extract.features import Features, StoredParts
+from opacc_ray.neurons import set_cover
 from opacc_ray.parts.subset import subset
 from opacc_ray.parts.view import View
 from opacc_ray.runs.feature_store import open_view, predicted_classes
@@ -29,7 +30,7 @@ Name = Literal["pool", "selection", "test", "set", "reference"]
 By = Literal["label", "prediction"]
 """What assigns examples to classes."""
 
-FEATURES = ("hidden", "output", "confidence")
+FEATURES = ("hidden", "output", "confidence", "coverage")
 """Features that the measures use, in addition to predictions."""
 
 UNUSED = "its labels are not used: the pool has none, so both are grouped by prediction (--test groups by label)"
@@ -94,7 +95,9 @@ def characterize_run(
             view = stack.enter_context(open_view(run, ("prediction",), FEATURES))
             sets = _predicted_sets(view, _chosen(run), known, len(names))
         measured = _measured(sets, names, regions, mixtures)
-    return ModelCoverage(run=run.uri, name=run.spec.name, reference=known.uri if known else None, sets=measured)
+    criterion = run.spec.extract.coverage.criterion if measured[0].requirements is not None else None
+    place = known.uri if known else None
+    return ModelCoverage(run=run.uri, name=run.spec.name, reference=place, criterion=criterion, sets=measured)
 
 
 def characterize_set(
@@ -236,6 +239,7 @@ def _coverage(
         examples=one.data.view.size,
         grouped_by="prediction" if one.data.label is None else "label",
         classes=classes,
+        requirements=set_cover.num_met(one.data.view) if "coverage" in one.data.view.fields else None,
         remarks=remarks,
     )
 

@@ -50,6 +50,9 @@ class SetCoverage(Part):
     examples: int = Field(ge=1, description="examples in it")
     grouped_by: Literal["prediction", "label"] = Field(description="how examples are assigned to classes")
     classes: list[ClassCoverage] = Field(description="every class of the model, in its order")
+    requirements: int | None = Field(
+        default=None, ge=0, description="requirements of neuron coverage that the set meets; null: it has no coverage"
+    )
     remarks: list[str] = Field(description="remarks on measures that are unknown, with the reason")
 
 
@@ -61,6 +64,7 @@ class ModelCoverage(Part):
     reference: str | None = Field(
         description="URI of the reference, whose centroids and distances measure all sets; null: those of the pool do"
     )
+    criterion: str | None = Field(default=None, description="criterion of neuron coverage; null: there is none")
     sets: list[SetCoverage] = Field(
         description="the pool, the selection and the reference, if there are any; or a test set and the reference"
     )

@@ -125,14 +125,14 @@ def pair_of(text: str, option: str, example: str) -> tuple[float, float]:
 
 def coverage_text(written: "WrittenCharacterization") -> "list[Line]":
     """Describe what stands out, the measures of each class, and where the files are."""
-    from opacc_ray.report.coverage_page import class_table, remarks_on
+    from opacc_ray.report.coverage_page import class_table, neuron_coverage, remarks_on
     from opacc_ray.report.facts import Fact, facts
 
     lines: list[Line] = []
     for model in written.characterization.models:
         for item in model.sets:
             lines.append(f"{model.name}, {item.name}: {item.examples} examples, by {item.grouped_by}")
-            lines += facts(*(("remark", text) for text in item.remarks))
+            lines += facts(("coverage", neuron_coverage(model, item)), *(("remark", text) for text in item.remarks))
             lines += [class_table(item)] if item is model.sets[0] else []
         lines += [Fact("notice", text, "warning") for text in remarks_on(model)]
     return [*lines, *facts(*(("wrote", uri) for uri in written.files))]

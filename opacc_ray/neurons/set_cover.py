@@ -133,6 +133,17 @@ def _span(requirements: Requirements, start: int, stop: int) -> Words:
     return np.packbits(bits, bitorder="little").view(np.dtype(np.uint64).newbyteorder("<")).astype(np.uint64)
 
 
+def num_met(view: View) -> int:
+    """Return how many requirements at least one example of the pool meets."""
+    met = np.bitwise_or.reduce(view.map(part_met))
+    return int(np.bitwise_count(met).sum())
+
+
+def part_met(part: Pool) -> NDArray[np.uint8]:
+    """Return the requirements that at least one example of a part meets, as packed bits."""
+    return np.bitwise_or.reduce(_packed(part), axis=0)
+
+
 def part_cardinality(part: Pool) -> NDArray[np.int64]:
     """Count the examples of a part that meet each requirement, padded to whole bytes: (8 B,)."""
     from opacc_ray.neurons.kernels import count_places

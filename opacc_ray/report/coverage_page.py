@@ -11,6 +11,7 @@ import numpy as np
 from markupsafe import Markup
 
 from opacc_ray.audit.characterization_documents import Characterization, ClassCoverage, ModelCoverage, SetCoverage
+from opacc_ray.errors import counted
 from opacc_ray.report.facts import Column, Table
 from opacc_ray.report.figures import row_chart
 from opacc_ray.report.rendering import escaped, markdown_table, style, template
@@ -42,7 +43,10 @@ def section(document: Characterization) -> Markup:
             document=document,
             plots=box_plots(document.models),
             worries=[(model, remarks_on(model)) for model in document.models],
-            sets=[(model, item, class_table(item, MOST_ROWS), *_pairs(item)) for model, item in sets],
+            sets=[
+                (model, item, class_table(item, MOST_ROWS), *_pairs(item), neuron_coverage(model, item))
+                for model, item in sets
+            ],
             several=len(document.models) > 1,
             most_rows=MOST_ROWS,
             definition=_definition(document),
@@ -79,9 +83,22 @@ def summary(document: Characterization) -> str:
         for item in model.sets:
             lines += ["", f"### {item.name}: {item.examples} examples, by {item.grouped_by}", ""]
             lines += markdown_table(class_table(item))
-            lines += [f"\n{escaped(remark)}." for remark in item.remarks]
+            covered = neuron_coverage(model, item)
+            lines += [f"\n{escaped(text)}." for text in ([covered] if covered else []) + item.remarks]
     lines += ["", _definition(document), ""]
     return "\n".join(lines)
+
+
+def neuron_coverage(model: ModelCoverage, item: SetCoverage) -> str | None:
+    """Return the neuron coverage of a data set in words, compared with the first one; None if it has none."""
+    pool = model.sets[0].requirements
+    if item.requirements is None or not pool:
+        return None
+    name = f"neuron coverage {model.criterion}" if model.criterion else "neuron coverage"
+    if item is model.sets[0]:
+        return f"{name}: {counted(item.requirements, 'requirement')} met"
+    share = f"{item.requirements / pool:.1%} of those that the {model.sets[0].name} meets"
+    return f"{name}: {counted(item.requirements, 'requirement')} met, {share}"
 
 
 def class_table(item: SetCoverage, most: int | None = None) -> Table:

@@ -13,6 +13,7 @@ from opacc_ray.datasets.class_coverage import Regions, measure
 from opacc_ray.datasets.classes import Grouped, find_clusters
 from opacc_ray.errors import DataError
 from opacc_ray.parts.view import view_of
+from opacc_ray.report.coverage_page import neuron_coverage
 
 NAMES = ("ape", "fox", "mole")
 
@@ -142,3 +143,17 @@ def test_measures_of_a_view_are_those_of_the_public_function() -> None:
     assert expected.pbc is not None
     for k, one in enumerate(found.classes):
         assert sum((one.pbc or {}).values()) == pytest.approx(float(expected.pbc[k].sum()))
+
+
+def test_neuron_coverage_is_a_number() -> None:
+    data, reference = arrays(60, 1), arrays(90, 2)
+    bits = np.random.default_rng(3).random((60, 21)) < 0.03
+    other = np.random.default_rng(4).random((90, 21)) < 0.03
+    packed = np.packbits(other, axis=1)
+    found = opacc.characterize(pool(data, coverage=bits), pool(reference, coverage=packed), shift=False)
+    assert [one.requirements for one in found.sets] == [bits.any(axis=0).sum(), other.any(axis=0).sum()]
+    share = other.any(axis=0).sum() / bits.any(axis=0).sum()
+    assert f"{share:.1%} of those that the set meets" in (neuron_coverage(found, found.sets[1]) or "")
+    assert neuron_coverage(found, found.sets[0]) == f"neuron coverage: {bits.any(axis=0).sum()} requirements met"
+    without = opacc.characterize(pool(data), shift=False)
+    assert (without.sets[0].requirements, neuron_coverage(without, without.sets[0])) == (None, None)
