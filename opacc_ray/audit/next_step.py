@@ -5,6 +5,7 @@ from shlex import quote
 from typing import NamedTuple
 
 from opacc_ray.errors import counted
+from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.labelled_rounds import LabelledRound
 from opacc_ray.runs.run import Run
 
@@ -33,8 +34,14 @@ def step_without_result(run: Run, rounds: Sequence[LabelledRound]) -> Step | Non
     return None
 
 
+def has_page(run: Run) -> bool:
+    """Return whether the labelling page can show the examples of a run: pictures, answers or columns of rows."""
+    pool = run.spec.pool
+    several = isinstance(pool.columns.array, list) and len(pool.columns.array) > 1
+    has_pictures = pool.columns.uri is not None if pool.holds_features else not several
+    return has_pictures or bool(pool.columns.answer or read_log(run).show)
+
+
 def labelling_command(run: Run) -> str:
     """Return the command that opens the labelling page; without pictures or text, the one that imports labels."""
-    if run.spec.pool.holds_features:
-        return command_of(run, "labels import", "FILE")
-    return command_of(run, "label")
+    return command_of(run, "label") if has_page(run) else command_of(run, "labels import", "FILE")

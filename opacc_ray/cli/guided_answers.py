@@ -9,9 +9,8 @@ from pathlib import Path
 import click
 
 from opacc_ray.audit.guided import missing_labels
-from opacc_ray.audit.next_step import labelling_command
+from opacc_ray.audit.next_step import has_page, labelling_command
 from opacc_ray.cli.command import Answer
-from opacc_ray.cli.run_answers import has_page
 from opacc_ray.cli.terminal import NEXT
 from opacc_ray.errors import LabelsAwaited, counted
 from opacc_ray.report import sentences

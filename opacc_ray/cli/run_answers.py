@@ -10,6 +10,7 @@ from opacc_ray.audit.checks import RunPlan
 from opacc_ray.audit.exported_case import ExportedCase
 from opacc_ray.audit.exported_tables import ExportedTables
 from opacc_ray.audit.exported_training import ExportedTraining
+from opacc_ray.audit.next_step import has_page
 from opacc_ray.audit.retention import Retention
 from opacc_ray.audit.run_log import RunLog
 from opacc_ray.audit.sanity import predicted_by, warnings_now
@@ -61,11 +62,6 @@ def reached(run: Run, goal: Goal) -> Answer:
     progress = _progress(goal)
     document = DrawnRound(run=run.uri, track=run.track, reached=True, labels_to_go=0, goal=progress)
     return Answer(document, texts.reached(progress, run.uri, run.track))
-
-
-def has_page(run: Run) -> bool:
-    """Return whether the labelling page can show the examples of a run."""
-    return not run.spec.pool.holds_features
 
 
 def _progress(goal: Goal) -> GoalProgress:

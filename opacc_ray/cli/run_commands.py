@@ -135,9 +135,9 @@ def plan(spec: str, actors: int | None, batches: int) -> cli.Answer:
 @cli.track_option
 def status(run: "Run") -> cli.Answer:
     """Show the rounds of a run, its estimate, and what it waits for."""
+    from opacc_ray.audit.next_step import has_page
     from opacc_ray.audit.status import status as state_of
     from opacc_ray.cli import texts
-    from opacc_ray.cli.run_answers import has_page
 
     state = state_of(run)
     return cli.Answer(state, texts.status(state, with_page=has_page(run)))
