@@ -113,3 +113,33 @@ def graded_run(home: Path, grades: Any, budget: int = 40, **sections: Any) -> Ru
         "output": str(home / "out"),
     }
     return verbs.run(parse_spec(content | sections, "answers.yaml"))
+
+
+TAGS = ["cat", "dog", "owl"]
+
+
+def tags_of(id: str) -> set[str]:
+    """The classes of an example: those whose bit its number has."""
+    return {name for place, name in enumerate(TAGS) if int(id.removeprefix("m")) >> place & 1}
+
+
+def tagged_run(home: Path, budget: int, **sections: Any) -> Run:
+    """A run over 200 examples with any number of classes; the model misses the owl of every fourth example."""
+    ids = [f"m{i}" for i in range(200)]
+    said = [tags_of(id) - ({"owl"} if i % 4 == 0 else set()) for i, id in enumerate(ids)]
+    columns = {"id": ids, "text": [f"number {id}" for id in ids], "pred": [sorted(own) for own in said]}
+    table = pa.table(columns | {"conf": [0.6 if i % 4 == 0 else 0.95 for i in range(200)]})
+    open_store(str(home / "pool")).write("tags.parquet", parquet(table))
+    content = {
+        "name": "tags",
+        "pool": {
+            "uri": str(home / "pool"),
+            "format": "features",
+            "columns": {"id": "id", "prediction": "pred", "confidence": "conf"},
+        },
+        "model": {"task": "multilabel", "classes": TAGS},
+        "sample": {"budget": budget},
+        "manifest": {"show": ["text"]},
+        "output": str(home / "out"),
+    }
+    return verbs.run(parse_spec(content | sections, "tags.yaml"))

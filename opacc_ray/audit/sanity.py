@@ -63,7 +63,7 @@ def _check_rows(spec: Spec, plan: Plan) -> TriedModel:
     rows, model = try_rows(spec, plan), spec.model
     sizes = ", ".join(f"{name} {own.shape[1]}" if own.ndim > 1 else name for name, own in rows.columns.items())
     found = f"example {rows.ids[0]!r} has {sizes}; no model is run"
-    if model.classes and int(rows.columns["prediction"].max()) >= len(model.classes):
+    if model.classes and model.has_classes and int(rows.columns["prediction"].max()) >= len(model.classes):
         return TriedModel(found, [])  # extraction checks the whole pool
     predicted = predictions_of(model, rows.columns)
     output = rows.columns.get("output")
@@ -105,7 +105,7 @@ def predictions_of(model: ModelSpec, columns: Mapping[str, NDArray[Any]]) -> Pre
     if model.task == "regression":
         return Predicted(examples=len(prediction), classes=None, confidence=None, values=_spread(prediction))
     confidence = columns.get("confidence")
-    if model.task == "grade":
+    if model.task in ("grade", "multilabel"):
         spread = None if confidence is None else _spread(confidence)
         return Predicted(examples=len(prediction), classes=None, confidence=spread, values=None)
     codes, counts = np.unique(prediction, return_counts=True)
@@ -196,7 +196,7 @@ def _about_labels(model: ModelSpec, num_classes: int | None, known: Sequence[Lab
     weights = np.bincount(place, weights=np.maximum(of_labels, 0))  # a repeated example counts once
     texts = {name: [text for item in known for text in getattr(item, name)] for name in ("predicted", "truth")}
     predicted, truth = ([texts[name][row] for row in first] for name in ("predicted", "truth"))
-    if model.task == "grade":
+    if model.task in ("grade", "multilabel"):
         return []
     if model.task == "regression":
         outcome = np.concatenate([item.outcome for item in known])[first]

@@ -357,7 +357,9 @@ conflict_option = click.option(
     "--conflict", type=RULE, help="Rule for labels that differ, this time only (default: that of the run)."
 )
 score_option = click.option(
-    "--score", metavar="NAME=VALUE", help="Score of a regression, this time only: within=0.5 or error_scale=2."
+    "--score",
+    metavar="NAME=VALUE",
+    help="Score, this time only: within=0.5, error_scale=2, or exact=true (multilabel).",
 )
 
 
@@ -404,10 +406,10 @@ def score_for(spec: "Spec", given: str | None) -> "Score | None":
 
     if given is None:
         return None
-    if spec.model.task != "regression":
-        raise SpecError(f"--score {given}: only a regression has a score; remove --score")
+    if spec.model.task not in ("regression", "multilabel"):
+        raise SpecError(f"--score {given}: only a regression and multilabel have a score; remove --score")
     stated = validated(ScoreSpec, parse_assignments([given], "--score"), "--score")
-    return Score(stated.error_scale or spec.model.error_scale, stated.within)
+    return Score(stated.error_scale or spec.model.error_scale, stated.within, bool(stated.exact))
 
 
 def parse_assignments(given: Sequence[str], option: str = "--set") -> dict[str, Any]:

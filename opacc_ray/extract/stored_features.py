@@ -32,6 +32,7 @@ from opacc_ray.lake.row_examples import ids_of, uris_of
 from opacc_ray.lake.store import in_order
 from opacc_ray.pool import LAYERS
 from opacc_ray.spec import ModelSpec, PoolSpec, Spec, open_pool, rules_of
+from opacc_ray.spec.model_spec import SEPARATOR
 
 THREADS = 4  # shards that are read at a time
 
@@ -159,6 +160,8 @@ def _prediction(column: Any, name: str, model: ModelSpec) -> NDArray[Any]:
 
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
+    if model.task == "multilabel":
+        return np.array([_set_code(value, name, model) for value in column.to_pylist()], dtype=np.float64)
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         found = column.to_pylist()
         codes = {text: number for number, text in enumerate(model.classes or ())}
@@ -178,6 +181,18 @@ def _prediction(column: Any, name: str, model: ModelSpec) -> NDArray[Any]:
     if len(unfit):
         raise DataError(f"the prediction ({name!r}) holds {values[unfit[0]]}, which is not a class number, 0 or more")
     return whole
+
+
+def _set_code(value: Any, name: str, model: ModelSpec) -> float:
+    """Return a set of classes as a number, whose bits are the classes in their order."""
+    text = SEPARATOR.join(map(str, value)) if isinstance(value, list) else str(value)
+    try:
+        found = set(model.classes_in(text))
+    except ValueError as error:
+        raise DataError(
+            f"the prediction ({name!r}) holds {shown(str(error))}, which is none of model.classes; name all classes"
+        ) from None
+    return float(sum(1 << place for place, own in enumerate(model.classes or ()) if own in found))
 
 
 def _confidence(column: Any, name: str) -> NDArray[np.float64]:

@@ -34,6 +34,7 @@ class Score:
 
     scale: float = 1.0  # smallest error whose score is 0: max(0, 1 − (error / scale)²)
     within: float | None = None  # if given, the score is 1 for errors of at most this, else 0
+    exact: bool = False  # of several classes: 1 for equal sets, else 0; and not their Jaccard index
 
     @property
     def measure(self) -> str:
@@ -49,6 +50,12 @@ class Score:
             return float(error <= self.within)
         relative = error / self.scale
         return 1.0 - relative * relative if relative < 1 else 0.0
+
+    def of_sets(self, label: set[str], prediction: set[str]) -> float:
+        """Return the score of predicted classes: the share of all classes of both sets that are in both."""
+        if self.exact or not label | prediction:
+            return float(label == prediction)
+        return len(label & prediction) / len(label | prediction)
 
     def clips(self, label: float, prediction: float) -> bool:
         """Return whether the error exceeds the scale, so that the score no longer depends on it."""
@@ -149,7 +156,7 @@ def read_log(run: Run) -> LabelLog:
         actions=tuple(actions),
         returned=tuple(_returned(actions, files, run.spec.model.classes)),
         conflict=_last_set("conflict", actions, stated.conflict),
-        score=Score(score.error_scale or 1.0, score.within),
+        score=Score(score.error_scale or 1.0, score.within, bool(score.exact)),
         overlap=_last_set("overlap", actions, stated.overlap),
         numbers_are_classes=_last_set("numbers_are_classes", by_spec, stated.numbers_are_classes),
         show=_last_set("show", by_spec, run.spec.manifest.show),
@@ -182,7 +189,7 @@ def _last_set(name: str, actions: Sequence[LabelAction], stated: Any) -> Any:
 
 def stated_score(spec: Spec) -> ScoreSpec:
     """Return the score of a spec, with the model's error scale as its default."""
-    if spec.score.within is not None:
+    if spec.score.within is not None or spec.model.task != "regression":
         return spec.score
     return ScoreSpec(error_scale=spec.score.error_scale or spec.model.error_scale)
 

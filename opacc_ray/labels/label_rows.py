@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 from opacc_ray.errors import DataError, LabelError, shown
 from opacc_ray.lake.examples import LONGEST_ID
-from opacc_ray.spec.model_spec import ModelSpec, plain_name
+from opacc_ray.spec.model_spec import NONE, SEPARATOR, ModelSpec, plain_name
 
 FormatName = str
 """Name of a format of label files: a key of `formats.label_formats.FORMATS`."""
@@ -90,7 +90,7 @@ class Context:
     """What a format needs to know about the run."""
 
     classes: tuple[str, ...] | None = None  # class names by index, or grades; None if they are unknown, or numbers
-    task: Literal["classification", "regression", "grade"] = "classification"
+    task: Literal["classification", "multilabel", "regression", "grade"] = "classification"
     has_pictures: bool = True  # whether examples are pictures
     columns: tuple[str, ...] = ()  # of rows, in the order in which they are shown
     long: frozenset[str] = frozenset()  # of these, the ones that are shown as paragraphs
@@ -324,6 +324,18 @@ def grade_of(label_text: str, model: ModelSpec, *, id: str) -> str:
         shown = ["A", "B", "tie"] if model.prefers else list(outcomes)
         raise LabelError(f"{found}, which is none of the grades: use {', '.join(map(quoted, shown))}")
     return grade
+
+
+def set_of(label_text: str, model: ModelSpec, *, id: str) -> str:
+    """Return the canonical form of a label of several classes; raises LabelError if one is none of the classes."""
+    try:
+        return model.set_name(model.classes_in(label_text))
+    except ValueError as error:
+        why = why_no_class(str(error), model.classes)
+        raise LabelError(
+            f"example {quoted(id)} has the label {quoted(label_text)} with {quoted(str(error))}, {why}, "
+            f"with {SEPARATOR!r} between them, or {NONE!r}"
+        ) from None
 
 
 def is_swapped(id: str) -> bool:

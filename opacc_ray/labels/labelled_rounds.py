@@ -20,7 +20,7 @@ from opacc_ray.estimators.rounds import linear_estimator
 from opacc_ray.labels.joining import Joined, join, opinions_of
 from opacc_ray.labels.label_documents import LabelAction
 from opacc_ray.labels.label_log import Score, read_log
-from opacc_ray.labels.label_rows import Label, canonical_number, class_of, grade_of, name_by_number, value_of
+from opacc_ray.labels.label_rows import Label, canonical_number, class_of, grade_of, name_by_number, set_of, value_of
 from opacc_ray.runs.draws import Chosen
 from opacc_ray.runs.estimate_documents import RoundCounts
 from opacc_ray.runs.run import Run
@@ -234,6 +234,8 @@ def reading_by(
     def read(name: str, text: str) -> str:
         if model.task == "grade":
             return grade_of(text, model, id=name)
+        if model.task == "multilabel":
+            return set_of(text, model, id=name)
         if model.task == "regression":
             return canonical_number(value_of(text, id=name))
         if numbers_are_classes:
@@ -332,6 +334,8 @@ def _predictions(run: Run, selection: Selection, chosen: Chosen) -> list[Any]:
 def measure_of(spec: Spec, score: Score) -> str:
     """Return the name of the mean outcome."""
     model, outcomes = spec.model, spec.model.outcomes or {}
+    if model.task == "multilabel":
+        return "share with all classes right" if score.exact else "mean Jaccard index of the classes"
     if model.task == "regression":
         return score.measure
     if model.task == "grade" and model.outcomes is None:
@@ -348,6 +352,8 @@ def measure_of(spec: Spec, score: Score) -> str:
 
 def outcome_of(model: ModelSpec, score: Score, prediction: Any, truth: str) -> float:
     """Return the outcome, in [0, 1], of a prediction, given the label in canonical form."""
+    if model.task == "multilabel":
+        return score.of_sets(set(model.classes_in(truth)), set(model.classes_in(model.name_of(prediction))))
     if model.task == "grade":
         return float(truth) if model.outcomes is None else model.outcomes[truth]
     if model.task == "regression":

@@ -210,6 +210,9 @@ class ScoreSpec(Section):
         default=None, gt=0, description="score = max(0, 1 - (error / error_scale)²); default: model.error_scale"
     )
     within: float | None = Field(default=None, gt=0, description="score = 1 where the error is at most this, else 0")
+    exact: bool | None = Field(
+        default=None, description="multilabel: score = 1 where all classes are right, else 0; default: Jaccard index"
+    )
 
     @model_validator(mode="after")
     def _is_one(self) -> "ScoreSpec":
@@ -391,8 +394,7 @@ class Spec(Section):
     def _check_task(self) -> None:
         self._check_grades()
         self._check_guidance()
-        if not self.is_regression and self.score != ScoreSpec():
-            raise SpecError("score is only supported for regressions, and model.task is classification; remove it")
+        self._check_score()
         digits = next((name for name in self.model.classes or () if name.strip().isdecimal()), None)
         if self.labels.numbers_are_classes and (digits or not self.model.has_classes):
             why = f"the name of class {digits!r} is a number" if digits else f"task {self.model.task} has no classes"
@@ -400,6 +402,22 @@ class Spec(Section):
         if not self.model.has_classes and not self.sample.settings.supports_regression:
             raise SpecError(
                 f"sample.method {self.sample.method!r} does not support {self.model.task}; choose another method"
+            )
+
+    def _check_score(self) -> None:
+        task, given = self.model.task, self.score
+        if task not in ("regression", "multilabel") and given != ScoreSpec():
+            raise SpecError(
+                f"score is only supported for regressions and multilabel, and model.task is {task}; remove it"
+            )
+        if task == "regression" and given.exact is not None:
+            raise SpecError("score.exact is only supported for multilabel; remove it")
+        if task == "multilabel" and (given.error_scale or given.within):
+            raise SpecError("score.error_scale and score.within are only supported for regressions; remove them")
+        if task == "multilabel" and (not self.pool.holds_features or self.pool.columns.output):
+            raise SpecError(
+                "task: multilabel needs stored predictions: pool.format: features, with columns.prediction that holds "
+                "lists of classes, or texts such as cat|dog"
             )
 
     def _check_features(self) -> None:

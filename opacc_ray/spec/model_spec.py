@@ -32,6 +32,9 @@ SCALES = {
 }
 """Grades that people or machines give an answer, with the outcome that each one is."""
 
+SEPARATOR, NONE, MOST_TOGETHER = "|", "none", 52
+"""Between the names of several classes, the name of no class, and how many classes a set may be of."""
+
 SCORE = "score"  # the scale of numbers from 0 to 1
 
 
@@ -100,9 +103,10 @@ class ModelSpec(Section):
     hidden_layer: str | None = Field(
         default=None, description="dotted name of the layer whose output is stored; default: input of the last Linear"
     )
-    task: Literal["classification", "regression", "grade"] = Field(
+    task: Literal["classification", "multilabel", "regression", "grade"] = Field(
         default="classification",
-        description="a class per example, one number per example, or any answer, which annotators see and grade",
+        description="a class per example, any number of classes, one number, or any answer, which annotators see and "
+        "grade",
     )
     grades: Annotated[str | dict[str, float], BeforeValidator(_grades)] | None = Field(
         default=None,
@@ -136,17 +140,37 @@ class ModelSpec(Section):
     @property
     def reads_numbers(self) -> bool:
         """Whether labels are numbers: values, or scores from 0 to 1."""
-        return not self.has_classes and self.outcomes is None
+        return self.task == "regression" or (self.task == "grade" and self.outcomes is None)
 
     @property
     def prefers(self) -> bool:
         """Whether annotators choose between the answers of two models."""
         return self.task == "grade" and self.grades == "preference"
 
+    @staticmethod
+    def set_name(names: Sequence[str]) -> str:
+        """Return the canonical form of several classes, in their order."""
+        return SEPARATOR.join(names) or NONE
+
+    def classes_in(self, text: str) -> list[str]:
+        """Return the classes that a text names, in their order; raises ValueError for another name."""
+        classes = {plain_name(name): name for name in self.classes or ()}
+        named = [plain_name(part) for part in re.split(r"[|;,]", text) if part.strip()]
+        if named == [NONE]:
+            return []
+        unknown = next((name for name in named if name not in classes), None)
+        if unknown is not None:
+            raise ValueError(unknown)
+        return [name for plain, name in classes.items() if plain in named]
+
     def name_of(self, prediction: Any) -> str:
         """Return the name of a predicted class, or its number."""
         if self.task == "grade":
             return ""
+        if self.task == "multilabel":
+            return self.set_name(
+                [name for place, name in enumerate(self.classes or ()) if int(prediction) >> place & 1]
+            )
         return self.classes[prediction] if self.classes else str(prediction)
 
     @model_validator(mode="after")
@@ -156,6 +180,8 @@ class ModelSpec(Section):
             raise ValueError(f"{ways[0]} and {ways[1]} both name a model; remove one")
         if self.program is not None and not self.trust:
             raise ValueError("a program is code with your permissions; set trust: true if you trust its source")
+        if self.task == "multilabel":
+            self._has_distinct_names()
         if self.grades is not None and self.task != "grade":
             raise ValueError("grades are only supported for task: grade; remove them")
         if self.task == "grade" and self.classes is not None:
@@ -166,6 +192,18 @@ class ModelSpec(Section):
         if self.arguments and ways == ["program"]:
             raise ValueError("arguments are only supported for a factory or a function; remove them")
         return self
+
+    def _has_distinct_names(self) -> None:
+        """Raise ValueError unless the names of a multilabel model can be joined, and sets of them be one number."""
+        if not self.classes:
+            raise ValueError("classes are missing, which task: multilabel needs; name them")
+        if len(self.classes) > MOST_TOGETHER:
+            raise ValueError(f"task: multilabel supports {MOST_TOGETHER} classes, and there are {len(self.classes)}")
+        unfit = next((name for name in self.classes if re.search(r"[|;,]", name) or plain_name(name) == NONE), None)
+        if unfit is not None:
+            raise ValueError(
+                f"class {unfit!r}: with task: multilabel a name has no '|', ';' or ',' and is not {NONE!r}"
+            )
 
 
 class CoverageSpec(Section):

@@ -29,6 +29,8 @@ def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
     """
     if not context.has_pictures:
         raise SpecError("CVAT shows pictures only, and this pool has none: use label-studio, csv or `opacc label`")
+    if context.task == "multilabel":
+        raise SpecError("labels of several classes are not read from CVAT: use label-studio, csv or `opacc label`")
     if context.reads_numbers:
         number: dict[str, Any] = {"name": VALUE, "mutable": False, "input_type": "text", "values": [""]}
         labels = [{"name": VALUE, "type": "tag", "attributes": [number]}]

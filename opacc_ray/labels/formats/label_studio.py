@@ -19,6 +19,7 @@ from opacc_ray.errors import LabelError
 from opacc_ray.labels.formats.csv_file import read_table
 from opacc_ray.labels.formats.jsonl_file import is_array_of_rows
 from opacc_ray.labels.label_rows import Context, Label, LabelFile, Task, is_cant_tell, label_of, quoted
+from opacc_ray.spec.model_spec import NONE, SEPARATOR
 
 IMAGES = ("links", "thumbnails", "copies")
 COPIES = "/data/local-files/?d={folder}/images/"
@@ -82,7 +83,9 @@ def config(context: Context) -> str:
         lines.append(f'  <TextArea name="label" toName="{to}" maxSubmissions="1" required="true"/>')
     else:
         layout = ' layout="select"' if len(context.classes) > MANY_CLASSES else ""
-        lines.append(f'  <Choices name="label" toName="{to}" choice="single" required="true"{layout}>')
+        name, choice = ("labels", "multiple") if context.task == "multilabel" else ("label", "single")
+        lines.append(f'  <Choices name="{name}" toName="{to}" choice="{choice}" required="true"{layout}>')
+        lines += [f'    <Choice value="{NONE}"/>'] * (choice == "multiple")
         lines += [f"    <Choice value={_choice(name, index)}/>" for index, name in enumerate(context.classes)]
         lines += [unsure, "  </Choices>"]
     return "\n".join([*lines, "</View>", ""])
@@ -174,7 +177,16 @@ def _text_of_result(part: Any, place: str) -> str | None:
     value = part.get("value") if isinstance(part, dict) else None
     if not isinstance(value, dict):
         raise LabelError(f"{place} has a result without a value: export it again")
+    if part.get("from_name") == "labels" and isinstance(value.get("choices"), list):
+        return _joined(value["choices"], place)
     return next((_text(value[key], place) for key in VALUES if key in value), None)
+
+
+def _joined(value: Any, place: str) -> str:
+    """Return several choices as one text; "can't tell" stands alone."""
+    choices = value.get("choices") if isinstance(value, dict) else value
+    texts = [_text(choice, place) for choice in (choices if isinstance(choices, list) else [choices])]
+    return UNSURE if UNSURE in texts else SEPARATOR.join(texts)
 
 
 def _text(value: Any, place: str) -> str:
@@ -200,15 +212,17 @@ def _only(texts: Sequence[str], place: str) -> str:
 def _fields_of_row(row: Json, place: str) -> dict[str, str]:
     """Return the columns of a flat row of JSON-MIN."""
     answers = [_text(row[key], place) for key in ("label", "unsure") if row.get(key) not in (None, "", [])]
+    if row.get("labels"):
+        answers.append(_joined(row["labels"], place))
     return _who_when(row, row.get("annotator")) | {"label": _only(answers, place)}
 
 
 def _fields_of_cells(cells: Mapping[str, str], place: str) -> dict[str, str]:
     """Return the columns of a row of CSV, where a number is written as JSON: ``[{"number": 7}]``."""
-    label = _only([cells[key] for key in ("label", "unsure") if cells.get(key)], place)
+    label = _only([cells[key] for key in ("label", "unsure", "labels") if cells.get(key)], place)
     if label.startswith(("[{", '{"')):
         try:
-            label = _text(json.loads(label), place)
+            label = _joined(json.loads(label), place) if cells.get("labels") else _text(json.loads(label), place)
         except (ValueError, RecursionError):
             raise LabelError(f"{place} has the label {quoted(label)}: export it again, in JSON") from None
     return _fields_of_task({ID: "", **cells}, place) | _who_when(cells, cells.get("annotator")) | {"label": label}

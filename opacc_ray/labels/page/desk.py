@@ -72,6 +72,7 @@ class Desk:
             "task": context.task,
             "classes": context.classes,
             "numbers": context.reads_numbers,
+            "several": context.task == "multilabel",
             "pictures": context.has_pictures,
             "long": sorted(context.long),
             "question": own.question,

@@ -16,6 +16,8 @@ const state = {
   recent: [],        // last answered classes
   keys: new Map(),   // key → class
   asked: null,       // answer to confirm
+  several: false,    // whether an answer is any number of classes
+  picked: new Set(), // of these, the ones that are picked so far
   mine: null,        // my answer to this example that would be corrected, with its version
 };
 
@@ -109,6 +111,7 @@ function show(next, typed) {
   else { state.seen = true; $("picture").classList.add("away"); }
   if (state.pictures && next.upcoming !== null) new Image().src = `image/${next.upcoming}`;
   $("field").value = "";
+  state.picked = new Set(state.mine?.label ? state.mine.label.split("|").filter((name) => name !== "none") : []);
   offer();
   if (state.classes === null && !coarse()) $("field").focus();
   else if (document.activeElement !== $("field") || !coarse()) $("stage").focus({ preventScroll: true });
@@ -187,6 +190,8 @@ function enable() {
   for (const button of $("choices").children) button.disabled = !can;
   $("unsure").disabled = state.busy || state.number === null || !(state.seen || !$("broken").hidden);
   $("undo").disabled = state.busy;
+  $("save").disabled = !can;
+  $("save").firstChild.textContent = state.picked.size ? `Save ${state.picked.size}` : "Save: none of them";
   $("stage").setAttribute("aria-busy", String(!can));
 }
 
@@ -251,9 +256,21 @@ function choice(name, i) {
   const text = state.many ? null : state.about[name]?.text;
   button.append(made("span", name, ...(text ? [made("small", text)] : [])));
   button.title = state.about[name]?.text ?? name;
-  button.addEventListener("click", () => answer(name));
+  if (state.several) button.setAttribute("aria-pressed", String(state.picked.has(name)));
+  button.addEventListener("click", () => pick(name));
   return button;
 }
+
+// Answer by a class, or add it to the ones that are picked; Enter saves these.
+function pick(name) {
+  if (!state.several) return answer(name);
+  if (state.busy || !state.seen) return;
+  if (!state.picked.delete(name)) state.picked.add(name);
+  $("field").value = "";
+  offer();
+}
+
+const save = () => answer(state.classes.filter((name) => state.picked.has(name)).join("|") || "none");
 
 function mark() {
   const marking = !$("entry").hidden && $("field").value.trim() !== "";
@@ -270,9 +287,9 @@ function enter() {
     if (text === "") return showMessage(state.numbers ? "Type a number, or ? if you can’t tell." : "Type a label.", true);
     return answer(text);
   }
-  if (!text) return;
+  if (!text) return state.several ? save() : undefined;
   if (!state.matches.length) return showMessage(`No class is called ${text}.`, true);
-  answer(state.matches[state.marked]);
+  pick(state.matches[state.marked]);
 }
 
 // -- keys --------------------------------------------------------------------------------------------------
@@ -301,9 +318,10 @@ function keyAction(event, typing, empty) {
   if (key === "Escape" && state.mine) return () => send("next", {});
   if (key === "Escape") return () => { $("field").value = ""; $("field").blur(); fit(); offer(); };
   if (typing && key === "Enter") return enter;
+  if (state.several && key === "Enter" && !document.activeElement?.closest("button, summary, a")) return save;
   if (typing && (key === "ArrowDown" || key === "ArrowUp")) return () => move(key === "ArrowDown" ? 1 : -1);
   const free = !typing || (state.classes !== null && !state.digits);
-  if (free && state.keys.has(key)) return () => answer(state.keys.get(key));
+  if (free && state.keys.has(key)) return () => pick(state.keys.get(key));
   if (typing) return null;
   if (key === "0" && !state.keys.has("0")) return unsure;
   if (key === "/") return () => $("field").focus();
@@ -447,8 +465,8 @@ async function start() {
     $("question").textContent = error.message;
     return;
   }
-  const { classes, numbers, pictures, about } = setup;
-  Object.assign(state, { classes, numbers, pictures, about, long: new Set(setup.long), graded: setup.task === "grade" });
+  const { classes, numbers, pictures, about, several } = setup;
+  Object.assign(state, { classes, numbers, pictures, about, several, long: new Set(setup.long), graded: setup.task === "grade" });
   $("question").textContent = setup.question ?? setup.run;
   $("question").title = setup.run;
   document.title = `Label ${setup.run}`;
@@ -479,6 +497,7 @@ function prepare({ unit, range }) {
   if (!state.many && !state.single && classes !== null) $("unsurekey").textContent = "0";
   $("choices").classList.toggle("single", state.single);
   $("choices").classList.toggle("many", state.many);
+  $("save").hidden = !state.several;
   $("zoom").hidden = !state.pictures;
   $("stage").classList.toggle("text", !state.pictures);
   $("history").open = matchMedia("(min-width: 701px) and (min-height: 481px)").matches;
@@ -568,6 +587,7 @@ $("help").addEventListener("click", showGuide);
 $("close").addEventListener("click", () => $("guide").close());
 $("unsure").addEventListener("click", unsure);
 $("yes").addEventListener("click", () => send("answer", state.asked));
+$("save").addEventListener("click", save);
 $("undo").addEventListener("click", undo);
 $("endundo").addEventListener("click", undo);
 $("in").addEventListener("click", () => zoomBy(1.5));

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from labelled_pages import run_to_label, served_here
 from real_browser import assert_accessible, needs_browser
-from shown_pool import EVIL, answers, graded_run, text_run, truth_of
+from shown_pool import EVIL, TAGS, answers, graded_run, tagged_run, tags_of, text_run, truth_of
 
 from opacc_ray.audit.accuracy import estimate
 from opacc_ray.labels.labelled_rounds import read_rounds
@@ -123,6 +123,26 @@ def test_a_preference_is_given_side_by_side(browser: Any, tmp_path: Path) -> Non
         assert label_all(page, key) == 30
     stated = estimate(run)
     assert stated.low <= answers()[1].mean() / 2 <= stated.high
+
+
+def test_several_classes_are_picked_and_saved_together(browser: Any, tmp_path: Path) -> None:
+    run = tagged_run(tmp_path, 20)
+
+    def keys(page: Any) -> list[str]:
+        wanted = tags_of(cells(page)["text"].removeprefix("number "))
+        return [*(str(1 + TAGS.index(name)) for name in sorted(wanted)), "Enter"]
+
+    with served_here(run) as address, page_of(browser, address) as page:
+        wait(page)
+        page.keyboard.press("1")
+        assert page.get_attribute("#choices button >> nth=0", "aria-pressed") == "true"
+        assert "Save 1" in page.text_content("#save")
+        page.keyboard.press("1")  # the same key again takes it back
+        assert "none of them" in page.text_content("#save")
+        assert_accessible(page, 10)
+        assert label_all(page, keys) == 20
+    [known] = read_rounds(run)
+    assert [set(text.split("|")) - {"none"} for text in known.truth] == [tags_of(id) for id in known.known.ids]
 
 
 def assert_stays(page: Any, size: str, before: dict[str, float]) -> None:
