@@ -468,7 +468,8 @@ def test_numbers_in_other_forms_do_not_conflict(regression: Run) -> None:
 
 
 def test_only_regressions_have_a_score(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "only a regression and multilabel have a score" in told(capsys, "estimate", run.uri, "--score", "within=1", code=2)
+    said = told(capsys, "estimate", run.uri, "--score", "within=1", code=2)
+    assert "only a regression and multilabel have a score" in said
     content: dict[str, Any] = run.spec.model_dump() | {"score": {"within": 1.0}}
     with pytest.raises(ValueError, match="score is only supported for regressions"):
         parse_spec(content, "spec")
