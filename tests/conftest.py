@@ -17,6 +17,7 @@ from small_spec import small_spec
 
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.lake.store_uris import open_store
+from opacc_ray.runs import identity
 
 os.environ["RAY_AUTH_MODE"] = "token"  # Ray reads it once, when it is imported
 
@@ -120,6 +121,20 @@ def unsynced() -> Iterator[None]:
     """What tests write need not outlive a power cut: waiting for the disk takes 2 ms a file, 30,000 times or so."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_commit() -> Iterator[None]:
+    """Ask git for the commit of a working directory once: each run states it, and tests make thousands of runs."""
+
+    @functools.cache
+    def commit_of(folder: str) -> str | None:
+        return own()
+
+    own = identity._git_commit
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(identity, "_git_commit", lambda: commit_of(os.getcwd()))
         yield
 
 

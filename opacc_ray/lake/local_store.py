@@ -65,7 +65,7 @@ class LocalStore(Store):
 
     def size(self, key: str) -> int:
         with self._explained("read", key):
-            return self._path(key).stat().st_size
+            return os.stat(self._path(key)).st_size
 
     def write(self, key: str, data: bytes) -> None:
         with self._written(key, data) as temporary:
@@ -85,12 +85,12 @@ class LocalStore(Store):
         return True
 
     @contextmanager
-    def _written(self, key: str, data: bytes) -> Iterator[Path]:
+    def _written(self, key: str, data: bytes) -> Iterator[str]:
         """Yield a temporary file with ``data`` in the object's folder, and remove it afterwards."""
-        path = self._path(key)
-        temporary = path.with_name(f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}")
+        folder = os.path.dirname(self._path(key))
+        temporary = f"{folder}/{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
         with self._explained("write", key):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            os.makedirs(folder, exist_ok=True)
             try:
                 with open(temporary, "xb") as file:
                     file.write(data)
@@ -98,7 +98,8 @@ class LocalStore(Store):
                     os.fsync(file.fileno())
                 yield temporary
             finally:
-                temporary.unlink(missing_ok=True)
+                with suppress(FileNotFoundError):
+                    os.unlink(temporary)
 
     def try_writing(self) -> None:
         """Check write access to the folder, or to its nearest parent that exists."""
@@ -117,11 +118,11 @@ class LocalStore(Store):
 
     def written(self, key: str) -> datetime:
         with self._explained("read", key):
-            return datetime.fromtimestamp(self._path(key).stat().st_mtime, UTC)
+            return datetime.fromtimestamp(os.stat(self._path(key)).st_mtime, UTC)
 
     def delete(self, key: str) -> None:
-        with self._explained("delete", key):
-            self._path(key).unlink(missing_ok=True)
+        with self._explained("delete", key), suppress(FileNotFoundError):
+            os.unlink(self._path(key))
 
     def prune(self) -> None:
         for folder, _, _ in os.walk(self.root, topdown=False):
@@ -129,12 +130,12 @@ class LocalStore(Store):
                 os.rmdir(folder)
 
     def store(self, sub: str) -> "LocalStore":
-        return LocalStore(str(self._path(sub.rstrip("/"))), self.follow_links)
+        return LocalStore(self._path(sub.rstrip("/")), self.follow_links)
 
     def list(self, prefix: str = "") -> Entries:
         parent = prefix.rpartition("/")[0]
         with self._explained("list", prefix):
-            found = _below(str(self._path(parent)) if parent else self.root, parent, self.follow_links)
+            found = _below(self._path(parent) if parent else self.root, parent, self.follow_links)
         return [entry for entry in found.entries if entry.key.startswith(prefix)]
 
     def survey(self) -> Listing:
@@ -144,9 +145,9 @@ class LocalStore(Store):
         with self._explained("list", ""):
             return _below(self.root, "", self.follow_links)
 
-    def _path(self, key: str) -> Path:
+    def _path(self, key: str) -> str:
         check_key(key, self.uri)
-        return Path(self.root, key)
+        return f"{self.uri}/{key}"
 
     @contextmanager
     def _opened(self, key: str, more: int = 0) -> Iterator[IO[bytes]]:
