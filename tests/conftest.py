@@ -191,6 +191,26 @@ def moto_endpoint() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def gcs_endpoint() -> Iterator[str]:
+    """A server of Google Cloud Storage, in memory, with the bucket ``lake``."""
+    from gcs_server import gcs_server
+
+    with gcs_server() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="session")
+def azure_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment that leads to Azurite, where its program is on the path."""
+    from azurite import PROGRAM, azurite
+
+    if PROGRAM is None:
+        pytest.skip("azurite-blob is not on the path")
+    with azurite(tmp_path_factory.mktemp("azure")) as environment:
+        yield environment
+
+
+@pytest.fixture(scope="session")
 def ray_cluster(s3: LocalS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """One local Ray of two CPUs for the whole session, whose workers know the S3 server and the tests' own modules."""
     import ray

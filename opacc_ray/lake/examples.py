@@ -187,6 +187,7 @@ class Rules(NamedTuple):
     version: int | str | None = None  # number, or name of a branch or tag; None: the newest
     timestamp: str | None = None  # or the newest at that time
     file: str | None = None  # URI of the file that the pool's URI names, if it names one
+    only: str | None = None  # pattern of the keys that belong to the pool; None: all
     catalog: tuple[str, str] | None = None  # of an Iceberg table: catalog and name
     readers: int = 1  # threads that decode images
     split: str | None = None  # several are joined by +

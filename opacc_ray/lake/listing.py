@@ -1,5 +1,6 @@
 """The files of a format below a prefix, and the files that are ignored."""
 
+import re
 from pathlib import PurePosixPath
 
 from opacc_ray.errors import DataError
@@ -9,13 +10,22 @@ from opacc_ray.lake.store import Listing, Store
 _NAMED = 3  # ignored files of a kind whose names are shown
 
 
-def find_files(store: Store, suffixes: tuple[str, ...], what: str, *, hidden: bool = True) -> Found:
+def find_files(
+    store: Store, suffixes: tuple[str, ...], what: str, *, hidden: bool = True, only: str | None = None
+) -> Found:
     """Return the files whose keys end in one of ``suffixes``, in any case, and count the others by kind.
 
-    Without ``hidden``, files with a part of the path that begins with '_' or '.' are left out. Errors call the pool
-    ``what``. Raises DataError if there is no such file.
+    Without ``hidden``, files with a part of the path that begins with '_' or '.' are left out. ``only`` is a pattern of
+    keys: ``*`` and ``?`` match within a part of a path, ``**`` any parts. Errors call the pool ``what``. Raises
+    DataError if there is no such file.
     """
     listing = store.survey()
+    if only is not None:
+        matches = _pattern(only).fullmatch
+        chosen = [entry for entry in listing.entries if matches(entry.key)]
+        if not chosen:
+            raise DataError(f"the {what} {store.uri} has no file that matches {only!r}; correct {what}.uri")
+        listing = Listing(chosen, [], listing.newest)
     fitting = (entry for entry in listing.entries if entry.key.lower().endswith(suffixes))
     wanted = tuple(entry for entry in fitting if hidden or not _is_hidden(entry.key))
     ignored = _ignored(listing, {entry.key for entry in wanted})
@@ -25,6 +35,16 @@ def find_files(store: Store, suffixes: tuple[str, ...], what: str, *, hidden: bo
             f"the {what} {store.uri} holds no {' or '.join(suffixes)} file{there}; check {what}.uri and {what}.format"
         )
     return Found(wanted, ignored, data_as_of=listing.newest)
+
+
+def _pattern(only: str) -> re.Pattern[str]:
+    """Return a pattern of keys as a regular expression."""
+    parts = []
+    for part in re.split(r"(\*\*/|\*\*|\[[^\]]+\]|.)", only, flags=re.DOTALL):
+        known = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}.get(part)
+        is_set = len(part) > 2 and part.startswith("[")
+        parts.append(known or (part.replace("[!", "[^", 1) if is_set else re.escape(part)))
+    return re.compile("".join(parts), re.DOTALL)
 
 
 def _is_hidden(key: str) -> bool:

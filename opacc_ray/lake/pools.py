@@ -37,7 +37,11 @@ def plan_shards(
     the files' metadata do not match the rules; StorageError if the folder or bucket does not exist.
     """
     format = find_format(kind)
-    found = format.find(store, rules, what) if hasattr(format, "find") else find_files(store, format.SUFFIXES, what)
+    found = (
+        format.find(store, rules, what)
+        if hasattr(format, "find")
+        else find_files(store, format.SUFFIXES, what, only=rules.only)
+    )
     for entry in found.entries:
         if (shown := readable_name(entry.key)) != entry.key:  # it cannot be an id
             raise DataError(f"the {what} {store.uri} holds a file whose name is not Unicode: {shown!r}; rename it")

@@ -6,6 +6,7 @@ without a customer's key. A damaged answer is requested again. Set OPACC_OPAQUE_
 like an MD5 but are not. Importing this module does not import boto3.
 
 Each process makes one client per configuration, when it first needs it, from the standard AWS variables and profile.
+A store may be read without keys, pay as requester, or have the credentials that a catalog vends for a table.
 
 An object is created once by a write with `If-None-Match: *`. Some servers ignore or refuse that condition. A process
 finds out at its first such write, which it then repeats: the condition is honoured if the repetition fails.
@@ -20,12 +21,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
 from opacc_ray.errors import StorageError
+from opacc_ray.lake.catalogs import CatalogTable, TableAccess
 from opacc_ray.lake.redaction import redacted
 from opacc_ray.lake.store import Entries, Entry, Listing, Store, changed, check_key, warn_of_one_writer, whole_range
 
@@ -33,6 +35,10 @@ _NO_ETAG = "modified "  # first word of the tag of an object without an ETag
 ATTEMPTS = 8  # in all, unless AWS_MAX_ATTEMPTS or the profile says otherwise
 CONNECTIONS = 64  # at most, per process
 MULTIPART_BYTES = 64 << 20  # larger objects are uploaded in parts
+
+Access = Literal["anonymous", "requester-pays"]
+
+_SETTINGS = ("AWS_", "DATABRICKS_", "PYICEBERG_")  # variables that decide how storage is reached
 
 _client_lock = threading.Lock()
 
@@ -46,6 +52,8 @@ class S3Store(Store):
 
     bucket: str
     prefix: str  # empty, or ends in '/'
+    access: Access | None = None  # anonymous, or requester-pays; None: by keys
+    table: CatalogTable | None = None  # whose catalog vends credentials
 
     @property
     def uri(self) -> str:
@@ -145,8 +153,10 @@ class S3Store(Store):
                 f"{self.uri_of(key)} has no link that a browser opens: a browser resolves '.' and '..' in "
                 "an address; send copies or thumbnails instead"
             )
+        if self.access == "requester-pays":
+            raise StorageError(f"{self.uri_of(key)} has no link: its reader pays; send copies or thumbnails instead")
         with self._client("sign", key):
-            signing = client_for("s3v4")  # for links, boto3's default is the signature of 2006
+            signing = client_for("s3v4", self.access, self.table)  # boto3's default for links is the signature of 2006
             asked = {"Bucket": self.bucket, "Key": self.prefix + key}
             return str(signing.generate_presigned_url("get_object", Params=asked, ExpiresIn=seconds))
 
@@ -156,7 +166,7 @@ class S3Store(Store):
 
     def store(self, sub: str) -> "S3Store":
         check_key(sub.rstrip("/"), self.uri)
-        return S3Store(self.bucket, f"{self.prefix}{sub.rstrip('/')}/")
+        return replace(self, prefix=f"{self.prefix}{sub.rstrip('/')}/")
 
     def list(self, prefix: str = "") -> Entries:
         return self._survey(prefix).entries
@@ -184,7 +194,7 @@ class S3Store(Store):
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            yield client_for()
+            yield client_for(None, self.access, self.table)
         except _Damaged as error:
             raise StorageError(
                 f"cannot read {self.uri_of(key)}: {error}, also after retries; the object or the connection is "
@@ -244,21 +254,34 @@ def _tag(found: Any) -> str:
     return str(found.get("ETag") or f"{_NO_ETAG}{found.get('LastModified', '')}").strip('"')
 
 
-def connection() -> tuple[str | None, str, str | None, str | None, str | None]:
+def connection(store: S3Store | None = None) -> tuple[str | None, str, str | None, str | None, str | None]:
     """Return endpoint (None for AWS's own), region, access key, secret key and token, for other S3 clients.
 
-    They are those of this environment and profile; never log or store the secrets.
+    They are those of a store, or of this environment and profile; never log or store the secrets.
     """
     import boto3
 
-    meta = client_for().meta
-    found = boto3.session.Session().get_credentials()
+    table, access = (store.table, store.access) if store else (None, None)
+    meta = client_for(None, access, table).meta
+    if access == "anonymous":
+        found = None
+    else:
+        found = _vended(table.access()) if table else boto3.session.Session().get_credentials()
     keys = found.get_frozen_credentials() if found else (None, None, None)
     return meta.endpoint_url if _is_custom(meta) else None, meta.region_name, *keys[:3]
 
 
-def client_for(signature: str | None = None) -> Any:
+def has_settings() -> bool:
+    """Return whether this environment has credentials or an address of S3."""
+    import boto3
+
+    return any(name.startswith("AWS_") for name in os.environ) or boto3.session.Session().get_credentials() is not None
+
+
+def client_for(signature: str | None = None, access: Access | None = None, table: CatalogTable | None = None) -> Any:
     """Return this process's client for the present environment, with a version of signatures or boto3's default.
+
+    ``access`` and ``table`` are those of a store.
 
     Raises ValueError for an endpoint without a scheme, which boto3 would show with its credentials in an error.
     """
@@ -266,26 +289,38 @@ def client_for(signature: str | None = None) -> Any:
         value = os.environ.get(name, "")
         if value and not value.startswith(("http://", "https://")):
             raise ValueError(f"Invalid endpoint: {name} is {redacted(value)!r}; write https://host:port")
-    settings = tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_")))
+    settings = tuple(sorted(item for item in os.environ.items() if item[0].startswith(_SETTINGS)))
     with _client_lock:
-        return _new_client(os.getpid(), signature, settings)
+        return _new_client(os.getpid(), signature, settings, access, table)
 
 
 @functools.lru_cache(maxsize=8)
-def _new_client(process: int, signature: str | None, settings: tuple[tuple[str, str], ...]) -> Any:
+def _new_client(
+    process: int,
+    signature: str | None,
+    settings: tuple[tuple[str, str], ...],
+    access: Access | None,
+    table: CatalogTable | None,
+) -> Any:
     """Return a boto3 client for this environment and profile, with settings for long parallel jobs.
 
     The arguments are the cache's key: a client must not cross a fork, nor outlive its configuration.
     """
     import boto3
     import botocore.session
+    from botocore import UNSIGNED
     from botocore.config import Config
 
     core = botocore.session.Session()
+    vended = table.access() if table else None
+    options = {} if vended is None else vended.options
+    if vended is not None and table is not None:
+        core._credentials = _vended(vended, table)
     core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_parse_time)
     session = boto3.session.Session(botocore_session=core)
-    region = os.environ.get("AWS_REGION") or session.region_name or "us-east-1"
-    plain = session.client("s3", region_name=region).meta
+    region = options.get("s3.region") or os.environ.get("AWS_REGION") or session.region_name or "us-east-1"
+    endpoint = options.get("s3.endpoint")
+    plain = session.client("s3", region_name=region, endpoint_url=endpoint).meta
     custom = _is_custom(plain)
     when = "when_required" if custom else None  # many servers do not know the newer checksums
     config = Config(
@@ -297,10 +332,38 @@ def _new_client(process: int, signature: str | None, settings: tuple[tuple[str, 
         s3={"addressing_style": "path"} if custom else None,
         request_checksum_calculation=when,
         response_checksum_validation=when,
-        signature_version=signature,
+        signature_version=UNSIGNED if access == "anonymous" else signature,
         user_agent=plain.config.user_agent,  # fixed, since botocore would build it again for each request
     )
-    return session.client("s3", region_name=region, config=config)
+    client = session.client("s3", region_name=region, endpoint_url=endpoint, config=config)
+    if access == "requester-pays":
+        client.meta.events.register("before-call.s3", _offer_to_pay)
+    return client
+
+
+def _offer_to_pay(params: dict[str, Any], **_: Any) -> None:
+    params["headers"]["x-amz-request-payer"] = "requester"
+
+
+def _vended(found: TableAccess, table: CatalogTable | None = None) -> Any:
+    """Return vended credentials for botocore, which asks the table's catalog for new ones before they expire."""
+    from botocore.credentials import Credentials, RefreshableCredentials
+
+    if table is None or found.expires is None:
+        return Credentials(*_keys(found))
+
+    def named(found: TableAccess) -> dict[str, Any]:
+        keys = zip(("access_key", "secret_key", "token"), _keys(found), strict=True)
+        return dict(keys) | {"expiry_time": found.expires.isoformat() if found.expires else None}
+
+    early = {"advisory_timeout": 300, "mandatory_timeout": 120}  # seconds before
+    return RefreshableCredentials.create_from_metadata(
+        named(found), refresh_using=lambda: named(table.access()), method="catalog", **early
+    )
+
+
+def _keys(found: TableAccess) -> list[str | None]:
+    return [found.options.get(f"s3.{name}") for name in ("access-key-id", "secret-access-key", "session-token")]
 
 
 def _is_custom(meta: Any) -> bool:
@@ -347,7 +410,8 @@ _REASONS = {
     "SignatureDoesNotMatch": "the secret key is wrong; check AWS_SECRET_ACCESS_KEY",
     "InvalidAccessKeyId": "the server does not have the access key; check AWS_ACCESS_KEY_ID",
     "ExpiredToken TokenRefreshRequired": "the credentials have expired; renew them",
-    "NoCredentialsError": "no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
+    "NoCredentialsError": "no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or "
+    "pool.access: anonymous for a public bucket",
     "PermanentRedirect AuthorizationHeaderMalformed": "the bucket is elsewhere; set AWS_REGION to its region",
     "SlowDown": "the server asks to slow down, also after retries; use fewer actors",
 }

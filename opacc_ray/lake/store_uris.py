@@ -1,35 +1,79 @@
-"""URIs of stores and of objects: open, join and split ``s3://bucket/prefix``, ``file:///path`` and paths.
+"""URIs of stores and of objects: open, join and split them.
+
+``s3://bucket/prefix``, ``gs://bucket/prefix``, ``abfss://container@account.dfs.core.windows.net/prefix``,
+``file:///path`` and paths name stores. ``catalog://NAME/TABLE`` names a table by its catalog alone.
 
 Stores are small values that can be pickled, without the S3 client. Importing this module, or using local folders only,
 does not import boto3.
 """
 
 import os
+import re
+from dataclasses import replace
 from urllib.parse import unquote, urlsplit
 
 from opacc_ray.errors import StorageError
+from opacc_ray.lake.arrow_store import ArrowStore
+from opacc_ray.lake.catalogs import S3_OPTIONS, CatalogTable
 from opacc_ray.lake.local_store import LocalStore
-from opacc_ray.lake.s3_store import S3Store
+from opacc_ray.lake.s3_store import Access, S3Store, connection, has_settings
 from opacc_ray.lake.store import Entry, Store
+
+CATALOG = "catalog://"
+"""Scheme of the URI of a table that only its catalog places."""
+
+_SCHEMES = "s3://bucket/prefix, gs://bucket/prefix, abfss://container@account.dfs.core.windows.net/prefix"
+
+_ACCESS = {"s3": ("anonymous", "requester-pays"), "gs": ("anonymous",), "abfss": (), "file": ()}
+"""Kinds of access by scheme."""
 
 __all__ = ["Entry", "Store", "absolute", "join", "open_store", "read_uri", "split"]
 
 
-def open_store(uri: str, *, follow_links: bool = False) -> Store:
+def open_store(uri: str, *, follow_links: bool = False, access: Access | None = None) -> Store:
     """Return the store at ``uri``, without a request. A relative path is made absolute.
 
-    With ``follow_links``, listings of local folders follow symbolic links. Raises StorageError if the URI has an
-    unknown scheme, no bucket, or credentials.
+    With ``follow_links``, listings of local folders follow symbolic links. With ``access``, a bucket is read without
+    credentials, or its reader pays. Raises StorageError if the URI has an unknown scheme, no bucket, or credentials; or
+    if its kind of storage has no such access.
     """
     if "\0" in uri:
         raise StorageError(f"{uri!r} contains a null character; correct the URI")
     uri = _without_file_scheme(uri)
-    if not uri.startswith("s3://"):
+    scheme = uri.partition("://")[0] if "://" in uri else "file"
+    if access is not None and access not in _ACCESS[scheme]:
+        raise StorageError(f"{uri} has no access {access!r}; remove pool.access")
+    if scheme == "file":
         return LocalStore(os.path.abspath(os.path.expanduser(uri)), follow_links)
-    bucket, _, prefix = uri.removeprefix("s3://").partition("/")
+    bucket, _, prefix = uri.partition("://")[2].partition("/")
+    prefix = f"{prefix.strip('/')}/".lstrip("/")
     if not bucket:
-        raise StorageError(f"{uri} has no bucket: write s3://bucket/prefix")
-    return S3Store(bucket, f"{prefix.strip('/')}/".lstrip("/"))
+        raise StorageError(f"{uri} has no bucket: write {scheme}://bucket/prefix")
+    if scheme == "s3":
+        return S3Store(bucket, prefix, access)
+    if scheme == "gs":
+        return ArrowStore(scheme, bucket, prefix, anonymous=access is not None)
+    container, _, account = bucket.partition("@")
+    if not (container and account):
+        raise StorageError(f"{uri} has no account: write abfss://container@account.dfs.core.windows.net/prefix")
+    return ArrowStore(scheme, container, prefix, account)
+
+
+def open_table(format: str, catalog: str, name: str, uri: str | None = None) -> Store:
+    """Return the store of a table that a catalog names, with the credentials that it vends; or that of its ``uri``.
+
+    Raises DataError, SpecError or StorageError as :meth:`CatalogTable.access`.
+    """
+    table = catalog_table(format, catalog, name)
+    found = table.access()
+    store = open_store(uri or re.sub(r"^(s3a|s3n)://", "s3://", found.location))
+    return replace(store, table=table) if found.options and isinstance(store, S3Store | ArrowStore) else store
+
+
+def catalog_table(format: str, catalog: str, name: str) -> CatalogTable:
+    """Return a table in a catalog, with the access of this environment to S3 if it has keys."""
+    keys = dict(zip(S3_OPTIONS, connection(), strict=True)) if format == "iceberg" and has_settings() else {}
+    return CatalogTable(format, catalog, name, tuple((key, value) for key, value in keys.items() if value is not None))
 
 
 def read_uri(uri: str) -> bytes:
@@ -40,6 +84,8 @@ def read_uri(uri: str) -> bytes:
 
 def absolute(uri: str) -> str:
     """Return a URI that is valid in every process: a path becomes absolute."""
+    if uri.startswith(CATALOG):
+        return uri
     store = open_store(uri)
     return store.uri or "/" if isinstance(store, LocalStore) else uri
 
@@ -53,18 +99,18 @@ def split(uri: str) -> tuple[str, str]:
     """Return the URI of the store of the object at ``uri``, and the object's key in it."""
     whole = open_store(uri).uri
     parent, _, name = whole.rpartition("/")
-    if not name or parent == "s3:/":
+    if not name or parent in ("s3:/", "gs:/", "abfss:/"):
         raise StorageError(f"{uri} is not the URI of an object: add its name")
     return parent or "/", name
 
 
 def _without_file_scheme(uri: str) -> str:
     _refuse_credentials(uri)
-    if "://" not in uri or uri.startswith("s3://"):
+    if "://" not in uri or uri.startswith(("s3://", "gs://", "abfss://")):
         return uri
     parts = urlsplit(uri)
     if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
-        raise StorageError(f"{uri} cannot be opened: use s3://bucket/prefix, file:///path or a path")
+        raise StorageError(f"{uri} cannot be opened: use {_SCHEMES}, file:///path or a path")
     return unquote(parts.path)
 
 
@@ -74,6 +120,8 @@ def _refuse_credentials(uri: str) -> None:
     if not mark or scheme == "file":
         return
     first = rest.partition("/")[0]
+    if scheme == "abfss":  # container@account is no password
+        first = first.replace("@", "", 1)
     if "@" in first or (":" in first and not first.startswith("arn:")):
         name = f"{scheme}://***" + ("@" + rest.rpartition("@")[2] if "@" in rest else "")
         raise StorageError(

@@ -51,7 +51,7 @@ def import_package(module: str, kind: str, what: str) -> Any:
 
 def access(store: Store, names: Sequence[str]) -> dict[str, str]:
     """Return the access to S3 as options of another client, by its names of what ``connection`` returns."""
-    values = connection() if isinstance(store, S3Store) else ()
+    values = connection(store) if isinstance(store, S3Store) else ()
     return {name: value for name, value in zip(names, values, strict=False) if value is not None}
 
 

@@ -22,10 +22,12 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from opacc_ray.documents import Section
 from opacc_ray.errors import SpecError, shown
 from opacc_ray.estimators.metrics import parse_metric
+from opacc_ray.lake.catalogs import UNITY
 from opacc_ray.lake.examples import Columns, Plan, Rules
 from opacc_ray.lake.formats import FEATURE_COLUMNS, OPTIONAL_KEYS, FormatName, find_format, formats_with, place_of
 from opacc_ray.lake.pools import plan_shards
-from opacc_ray.lake.store_uris import Store, open_store
+from opacc_ray.lake.s3_store import Access
+from opacc_ray.lake.store_uris import CATALOG, Store, open_store, open_table
 from opacc_ray.slices import BY_PREDICTION, BY_TRUTH, CROSSING, FOLDER, SliceRule
 from opacc_ray.spec.model_spec import ExtractSpec
 
@@ -116,7 +118,10 @@ def _version(value: Any) -> Any:
 class PoolSpec(Section):
     """Location and format of examples: those of the pool, or of the reference."""
 
-    uri: str = Field(description="s3://bucket/prefix, or a folder that all workers can read")
+    uri: str = Field(
+        description="s3://, gs:// or abfss:// and a prefix, or a folder that all workers can read; not needed with "
+        "catalog and table"
+    )
     format: FormatName = Field(
         description="format of the files: see lakes.md; features: stored predictions, in Parquet files or one CSV file"
     )
@@ -148,9 +153,15 @@ class PoolSpec(Section):
         default=None, description="tables with versions: the newest version at that time, such as 2026-01-31T12:00:00Z"
     )
     catalog: str | None = Field(
-        default=None, description="tables in a catalog: its name in pyiceberg's configuration; default: by uri"
+        default=None,
+        description="tables in a catalog: its name in pyiceberg's configuration, or unity for Delta; default: by uri",
     )
     table: str | None = Field(default=None, description="tables in a catalog: name of the table")
+    access: Access | None = Field(
+        default=None,
+        description="buckets of others: anonymous reads without credentials (S3, Google); with requester-pays, this "
+        "account pays (S3)",
+    )
 
     @property
     def holds_features(self) -> bool:
@@ -178,6 +189,13 @@ class PoolSpec(Section):
         names = [name.strip() for name in text.split(CROSSING)]
         rules = [rule._asdict() for rule in self.slice_rules if rule.name in names]
         return {"slices": rules} if rules else {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_placed_by_its_catalog(cls, content: Any) -> Any:
+        if isinstance(content, dict) and content.get("catalog") and content.get("table"):
+            return {"uri": f"{CATALOG}{content['catalog']}/{content['table']}"} | content
+        return content
 
     @model_validator(mode="after")
     def _fits_its_format(self) -> "PoolSpec":
@@ -211,6 +229,10 @@ class PoolSpec(Section):
             raise ValueError("version and timestamp both choose a version; remove one")
         if (self.catalog is None) != (self.table is None):
             raise ValueError("catalog and table are only used together; give both or neither")
+        if self.format == "delta" and self.catalog not in (None, UNITY):
+            raise ValueError(f"catalog {self.catalog!r} is unknown for format delta; give {UNITY}")
+        if self.catalog is not None and self.access is not None:
+            raise ValueError("access and catalog cannot be combined: the catalog gives access; remove access")
         if self.columns.image is not None and self.columns.array is not None:
             raise ValueError("columns has image and array; keep the one that is the model's input")
         return self
@@ -222,7 +244,7 @@ class PoolSpec(Section):
 
     def reading(self) -> dict[str, Any]:
         """Return everything but the place that determines the model's inputs; newer keys only where they are used."""
-        content = self.model_dump(include=PoolSpec.model_fields.keys() - {"uri", "follow_links", "slices"})
+        content = self.model_dump(include=PoolSpec.model_fields.keys() - {"uri", "follow_links", "slices", "access"})
         del content["columns"]["prior"]
         if content["columns"]["answer"] is None:
             del content["columns"]["answer"]
@@ -257,7 +279,11 @@ def _default(key: str) -> Any:
 
 def open_pool(source: PoolSpec) -> Store:
     """Return the store of a pool, or that of the folder whose file the pool's URI names."""
-    return open_store(place_of(source.format, source.uri)[0], follow_links=source.follow_links)
+    if source.catalog is not None and source.table is not None:
+        uri = None if source.uri.startswith(CATALOG) else source.uri
+        return open_table(source.format, source.catalog, source.table, uri)
+    place = place_of(source.format, source.uri, source.access).folder
+    return open_store(place, follow_links=source.follow_links, access=source.access)
 
 
 def rules_of(source: PoolSpec) -> Rules:
@@ -265,6 +291,7 @@ def rules_of(source: PoolSpec) -> Rules:
     columns, arrays = source.columns, _several(source.columns.array)
     ids = columns.id if isinstance(columns.id, str | None) else tuple(columns.id)
     named = Columns(ids, columns.uri, columns.image, arrays, tuple(columns.features.items()))
+    place = place_of(source.format, source.uri, source.access)
     return Rules(
         source.alpha,
         source.max_pixels,
@@ -273,7 +300,8 @@ def rules_of(source: PoolSpec) -> Rules:
         source.filter,
         source.version,
         source.timestamp,
-        place_of(source.format, source.uri)[1],
+        place.file,
+        place.only,
         None if source.catalog is None or source.table is None else (source.catalog, source.table),
         split=source.split,
         slices=(*source.slice_columns, *(columns.answer or ())),

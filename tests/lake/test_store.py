@@ -1,4 +1,4 @@
-"""Stores: one body of tests for a folder, for rclone's S3 server and for moto's."""
+"""Stores: one body of tests for a folder, for rclone's S3 server, for moto's, and for Google Cloud Storage."""
 
 import errno
 import itertools
@@ -41,13 +41,16 @@ ODD_NAMES = [
 ]
 
 
-@pytest.fixture(params=["folder", "rclone", "moto"])
+@pytest.fixture(params=["folder", "rclone", "moto", "gcs"])
 def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """An empty store, two levels below the root of what holds it."""
     if request.param == "folder":
         return open_store(join(str(tmp_path), "audits/digits"))
     if request.param == "rclone":
         return open_store(join(request.getfixturevalue("bucket"), "audits/digits"))
+    if request.param == "gcs":
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", request.getfixturevalue("gcs_endpoint"))
+        return open_store(f"gs://lake/{secrets.token_hex(4)}/audits/digits")
     request.getfixturevalue("s3")  # for its isolated environment
     endpoint = request.getfixturevalue("moto_endpoint")
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", endpoint)

@@ -14,13 +14,17 @@ files or ``find``, ``cut``, and ``read`` or ``batches``; the other functions are
 ``newest(store, rules, what)`` : return the version that a table has now
 ``read_chosen(store, shard, rules, ids)`` : yield the examples with these ids, if that is cheaper than the whole shard
 ``planned_ids(shard)`` : return the ids of a shard, if the listing alone determines them
-``place_of_file(uri)`` : return the URI of the pool's folder if ``uri``, whose end is one of ``TRAITS.files``, names a
-    file in it, else None
+``place_of_file(uri, access)`` : return the URI of the pool's folder if ``uri``, whose end is one of ``TRAITS.files``,
+    names a file that the format reads in its own way, else None; without it, the file is the only one of a pool
 """
 
 import importlib
+from glob import escape
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from opacc_ray.errors import SpecError
+from opacc_ray.lake.s3_store import Access
+from opacc_ray.lake.store_uris import CATALOG, open_store, split
 from opacc_ray.pool import COLUMNS, LAYERS
 
 FORMATS = (
@@ -56,6 +60,7 @@ class Traits(NamedTuple):
     keys: tuple[str, ...] = ()  # the optional keys of a pool that it supports
     has_names: bool = False  # whether a version may be the name of a branch or tag
     files: tuple[str, ...] = ()  # ends of URIs that may name one file, in lower case
+    patterns: bool = True  # whether a URI may be a pattern of files
 
 
 def find_format(name: str) -> Any:
@@ -68,9 +73,30 @@ def formats_with(key: str) -> list[str]:
     return [name for name in FORMATS if key in find_format(name).TRAITS.keys]
 
 
-def place_of(name: str, uri: str) -> tuple[str, str | None]:
-    """Return the URI of a pool's folder, and that of the file in it which ``uri`` names, if it names one."""
+class Place(NamedTuple):
+    """Where a pool is: a folder, and what of it."""
+
+    folder: str  # URI
+    file: str | None = None  # URI of the one file that a format reads in its own way
+    only: str | None = None  # pattern of the keys that belong to the pool; None: all
+
+
+def place_of(name: str, uri: str, access: Access | None = None) -> Place:
+    """Return the place of a pool: of a folder, a table, a file, or a pattern such as ``s3://lake/2026-*/*.parquet``.
+
+    Raises SpecError for a pattern if the format reads a table's log.
+    """
     format = find_format(name)
-    may_be_file = uri.lower().endswith(format.TRAITS.files)
-    place = format.place_of_file(uri) if may_be_file else None
-    return (uri, None) if place is None else (place, uri)
+    if "*" in uri:
+        if not format.TRAITS.patterns:
+            raise SpecError(f"pool.uri {uri} is a pattern, and format {name} reads one table; give the table's folder")
+        folders = uri[: uri.index("*")].rpartition("/")[0]
+        return Place(folders, None, uri[len(folders) + 1 :])
+    if not uri.lower().endswith(format.TRAITS.files) or uri.startswith(CATALOG):
+        return Place(uri)
+    if hasattr(format, "place_of_file"):
+        folder = format.place_of_file(uri, access)
+        return Place(uri) if folder is None else Place(folder, uri)
+    folder, key = split(uri)
+    is_file = open_store(folder, access=access).entry(key) is not None  # Spark may call a folder out.parquet
+    return Place(folder, None, escape(key)) if is_file else Place(uri)

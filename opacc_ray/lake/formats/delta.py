@@ -23,7 +23,12 @@ from opacc_ray.lake.parquet_io import to_numpy
 from opacc_ray.lake.store import Entry, Store
 from opacc_ray.lake.table_logs import entries_of, import_package, moment, storage_options, too_early, unknown_version
 
-TRAITS = Traits((*ROW_COLUMNS, *FEATURE_COLUMNS), parquet.TRAITS.needs, ("filter", "version", "timestamp"))
+TRAITS = Traits(
+    (*ROW_COLUMNS, *FEATURE_COLUMNS),
+    parquet.TRAITS.needs,
+    ("filter", "version", "timestamp", "catalog", "table"),
+    patterns=False,
+)
 
 _NUMBER = b"delta.columnMapping.id"
 

@@ -25,6 +25,7 @@ from opacc_ray.lake.filters import rows_kept
 from opacc_ray.lake.formats import FEATURE_COLUMNS, Traits, parquet
 from opacc_ray.lake.formats.parquet import check_columns
 from opacc_ray.lake.parquet_io import arrow_owned, metadata_of, read_columns, taken, unless_valid
+from opacc_ray.lake.s3_store import Access
 from opacc_ray.lake.store import Entry, Store
 from opacc_ray.lake.store_uris import open_store, split
 
@@ -42,10 +43,10 @@ MAX_BYTES = 2**31 - 1
 """Bytes of a CSV or JSON file at most: Arrow reads it in one block, so that each column has one type."""
 
 
-def place_of_file(uri: str) -> str | None:
+def place_of_file(uri: str, access: Access | None) -> str | None:
     """Return the URI of the folder of a single file; None for a folder, which Spark may call ``out.parquet``."""
     place, key = split(uri)
-    return place if _is_text(uri) or open_store(place).entry(key) else None
+    return place if _is_text(uri) or open_store(place, access=access).entry(key) else None
 
 
 def find(store: Store, rules: Rules, what: str) -> Found:

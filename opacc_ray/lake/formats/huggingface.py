@@ -29,7 +29,7 @@ from opacc_ray.lake.parquet_io import taken, unless_valid
 from opacc_ray.lake.row_examples import examples_of
 from opacc_ray.lake.store import Entry, Store
 
-TRAITS = parquet.TRAITS._replace(keys=("filter", "split"))
+TRAITS = parquet.TRAITS._replace(keys=("filter", "split"), files=(".arrow", *parquet.SUFFIXES))
 
 CHUNK_BYTES = 8 << 20  # bytes of one request
 
@@ -43,7 +43,7 @@ _END = b"\xff\xff\xff\xff\0\0\0\0"  # last bytes of a complete stream: the heade
 
 def find(store: Store, rules: Rules, what: str) -> Found:
     """Return the Arrow or the Parquet files below the prefix."""
-    found = find_files(store, (".arrow", *parquet.SUFFIXES), what, hidden=False)
+    found = find_files(store, (".arrow", *parquet.SUFFIXES), what, hidden=False, only=rules.only)
     entries = tuple(entry for entry in found.entries if not entry.key.rpartition("/")[2].startswith("cache-"))
     kinds = {entry.key.lower().endswith(".arrow") for entry in entries}
     if len(kinds) > 1:

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from opacc_ray.errors import DataError, shortened
+from opacc_ray.lake.catalogs import S3_OPTIONS, load_iceberg
 from opacc_ray.lake.examples import Constants, Found, Rules
 from opacc_ray.lake.filter_parser import parse_filter
 from opacc_ray.lake.formats import FEATURE_COLUMNS, ROW_COLUMNS, Traits, parquet
@@ -24,7 +25,7 @@ from opacc_ray.lake.iceberg_deletes import deleted_rows
 from opacc_ray.lake.iceberg_filter import iceberg_filter
 from opacc_ray.lake.parquet_io import unless_valid
 from opacc_ray.lake.store import Store
-from opacc_ray.lake.store_uris import split
+from opacc_ray.lake.store_uris import catalog_table, split
 from opacc_ray.lake.table_logs import access, entries_of, import_package, moment
 
 TRAITS = Traits(
@@ -33,12 +34,11 @@ TRAITS = Traits(
     ("filter", "version", "timestamp", "catalog", "table"),
     has_names=True,
     files=(".metadata.json",),
+    patterns=False,
 )
 
 cut = parquet.cut
 batches = parquet.batches
-
-S3_OPTIONS = ("s3.endpoint", "s3.region", "s3.access-key-id", "s3.secret-access-key", "s3.session-token")
 
 _METADATA = re.compile(r"metadata/v?(\d+)(-[^/]*)?\.metadata\.json")
 
@@ -76,7 +76,7 @@ def find(store: Store, rules: Rules, what: str) -> Found:
     return found._replace(deleted=deleted_rows(store, found, schema, data, deletes, entries) if deletes else {})
 
 
-def place_of_file(uri: str) -> str:
+def place_of_file(uri: str, access: str | None) -> str:
     """Return the URI of the table of a metadata file."""
     return split(split(uri)[0])[0]
 
@@ -95,9 +95,7 @@ def _open(store: Store, rules: Rules, what: str) -> Any:
         try:
             options = access(store, S3_OPTIONS)
             if rules.catalog is not None:
-                catalog, name = rules.catalog
-                load = import_package("pyiceberg.catalog", "iceberg", what).load_catalog
-                return load(catalog, **options).load_table(name)
+                return load_iceberg(catalog_table("iceberg", *rules.catalog))
             return tables.StaticTable.from_metadata(rules.file or _newest_metadata(store, what), options)
         except (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError, FileNotFoundError) as error:
             raise DataError(f"there is no Iceberg table: {shortened(str(error), 200)}; check {what}.uri") from None

@@ -31,7 +31,11 @@ from opacc_ray.lake.store import Store
 from opacc_ray.lake.table_logs import entries_of, import_package, moment, storage_options, too_early, unknown_version
 
 TRAITS = Traits(
-    (*ROW_COLUMNS, "answer", *FEATURE_COLUMNS), parquet.TRAITS.needs, ("filter", "version", "timestamp"), True
+    (*ROW_COLUMNS, "answer", *FEATURE_COLUMNS),
+    parquet.TRAITS.needs,
+    ("filter", "version", "timestamp"),
+    True,
+    patterns=False,
 )
 
 VERSION = "_version"  # constant of each file with the planned version, for workers

@@ -32,16 +32,16 @@ from opacc_ray.lake.logical_schema import Placed, column_along, conformed, nulls
 from opacc_ray.lake.parquet_io import metadata_of, read_group, taken
 from opacc_ray.lake.store import ObjectFile, Store
 
-TRAITS = Traits(columns=ROW_COLUMNS, needs=("image", "array", "uri"), keys=("filter",))
-
 SUFFIXES = (".parquet", ".parq")
+
+TRAITS = Traits(columns=ROW_COLUMNS, needs=("image", "array", "uri"), keys=("filter",), files=SUFFIXES)
 
 THREADS = 16  # footers that are read at a time
 
 
 def find(store: Store, rules: Rules, what: str) -> Found:
     """Return all Parquet files below the prefix, with the values of their folders."""
-    found = find_files(store, SUFFIXES, what, hidden=False)
+    found = find_files(store, SUFFIXES, what, hidden=False, only=rules.only)
     return found._replace(constants=partitions_of(found.entries))
 
 

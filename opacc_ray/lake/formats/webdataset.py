@@ -22,9 +22,9 @@ from opacc_ray.lake.formats import Traits, images
 from opacc_ray.lake.formats.npy import read_npy
 from opacc_ray.lake.store import ObjectFile, Store
 
-TRAITS = Traits(columns=("image", "array"))
+SUFFIXES = (".tar", ".tar.gz", ".tgz")
 
-SUFFIXES = (".tar",)
+TRAITS = Traits(columns=("image", "array"), files=SUFFIXES)
 
 CHUNK_BYTES = 8 << 20  # bytes of one request
 

@@ -1,0 +1,113 @@
+"""A catalog over HTTP: Iceberg's REST protocol over a catalog of pyiceberg, and Unity Catalog's for Delta tables.
+
+It vends the credentials that ``vend`` returns, as ``(access key, secret key, expiry in seconds or None)``. A seeded
+share of the requests fails with 503.
+"""
+
+import json
+import random
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+from urllib.parse import unquote, urlsplit
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+
+Vend = Callable[[], tuple[str, str, float | None]]
+
+
+class CatalogServer(ThreadingHTTPServer):
+    """Serves while it is open.
+
+    Attributes
+    ----------
+    delta : name of a Delta table -> its URI
+    token : that requests must have
+    share : of the requests that fail
+    asked : paths of the requests
+    """
+
+    daemon_threads = True
+
+    def __init__(self, vend: Vend, s3_endpoint: str, iceberg: Catalog | None = None) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.vend, self.s3_endpoint, self.iceberg = vend, s3_endpoint, iceberg
+        self.delta: dict[str, str] = {}
+        self.token, self.share, self.random, self.met = "secret-token", 0.0, random.Random(0), 0
+        self.asked: list[str] = []
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self.serve_forever, args=[0.01], daemon=True).start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.shutdown()
+        self.server_close()
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: CatalogServer
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *args: Any) -> None:
+        return
+
+    def _handle(self) -> None:
+        path, body = urlsplit(self.path).path, self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.server.asked.append(f"{self.command} {path}")
+        if self.server.random.random() < self.server.share:
+            self.server.met += 1
+            return self._send(503, {"error": {"message": "busy", "type": "ServiceUnavailableException", "code": 503}})
+        if self.headers.get("Authorization") != f"Bearer {self.server.token}":
+            return self._send(401, {"error": {"message": "no", "type": "NotAuthorizedException", "code": 401}})
+        if path.startswith("/api/2.1/unity-catalog/"):
+            return self._unity(unquote(path.removeprefix("/api/2.1/unity-catalog/")), body)
+        return self._rest(path)
+
+    do_GET = do_POST = do_HEAD = _handle
+
+    def _rest(self, path: str) -> None:
+        if path == "/v1/config":
+            return self._send(200, {"defaults": {}, "overrides": {}})
+        _, _, _, space, _, name = path.split("/")
+        try:
+            assert self.server.iceberg is not None
+            table = self.server.iceberg.load_table((unquote(space), unquote(name)))
+        except NoSuchTableError:
+            return self._send(404, {"error": {"message": "no table", "type": "NoSuchTableException", "code": 404}})
+        config = {}
+        if self.headers.get("X-Iceberg-Access-Delegation") == "vended-credentials":
+            key, secret, seconds = self.server.vend()
+            config = {"s3.access-key-id": key, "s3.secret-access-key": secret, "s3.endpoint": self.server.s3_endpoint}
+            if seconds is not None:
+                config["s3.session-token-expires-at-ms"] = str(int((time.time() + seconds) * 1000))
+        metadata = json.loads(table.metadata.model_dump_json())
+        self._send(200, {"metadata-location": table.metadata_location, "metadata": metadata, "config": config})
+
+    def _unity(self, path: str, body: bytes) -> None:
+        if path == "temporary-table-credentials":
+            key, secret, seconds = self.server.vend()
+            until = {} if seconds is None else {"expiration_time": int((time.time() + seconds) * 1000)}
+            assert json.loads(body) == {"table_id": "id-1", "operation": "READ"}
+            return self._send(
+                200, {"aws_temp_credentials": {"access_key_id": key, "secret_access_key": secret}} | until
+            )
+        place = self.server.delta.get(path.removeprefix("tables/"))
+        if place is None:
+            return self._send(404, {"error_code": "TABLE_DOES_NOT_EXIST"})
+        return self._send(200, {"table_id": "id-1", "storage_location": place, "data_source_format": "DELTA"})
+
+    def _send(self, status: int, content: Any) -> None:
+        data = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
