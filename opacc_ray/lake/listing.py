@@ -21,7 +21,7 @@ def find_files(
     """
     listing = store.survey()
     if only is not None:
-        matches = _pattern(only).fullmatch
+        matches = pattern_of_keys(only).fullmatch
         chosen = [entry for entry in listing.entries if matches(entry.key)]
         if not chosen:
             raise DataError(f"the {what} {store.uri} has no file that matches {only!r}; correct {what}.uri")
@@ -37,7 +37,7 @@ def find_files(
     return Found(wanted, ignored, data_as_of=listing.newest)
 
 
-def _pattern(only: str) -> re.Pattern[str]:
+def pattern_of_keys(only: str) -> re.Pattern[str]:
     """Return a pattern of keys as a regular expression."""
     parts = []
     for part in re.split(r"(\*\*/|\*\*|\[[^\]]+\]|.)", only, flags=re.DOTALL):

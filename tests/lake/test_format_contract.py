@@ -200,9 +200,9 @@ def pool(request: pytest.FixtureRequest, tmp_path: Path) -> Contracted:
     given = dict(written.columns)
     features = tuple((key, (given.pop(key),)) for key in ("prediction",) if key in given)
     arrays = (given.pop("array"),) if "array" in given else ()
-    place, file = place_of(name, written.uri)
-    rules = Rules(columns=Columns(array=arrays, features=features, **given), file=file)
-    return Contracted(name, open_store(place), rules, written)
+    place = place_of(name, written.uri)
+    rules = Rules(columns=Columns(array=arrays, features=features, **given), file=place.file, only=place.only)
+    return Contracted(name, open_store(place.folder), rules, written)
 
 
 def spec_of(pool: Contracted, **keys: Any) -> PoolSpec:
@@ -310,7 +310,14 @@ def test_planned_ids_are_those_that_are_read(pool: Contracted) -> None:
 # -- specs -----------------------------------------------------------------------------------------------
 
 
-VALUES = {"filter": "pred < 4", "split": "test", "version": 1, "timestamp": "2026-01-31", "catalog": "c", "table": "t"}
+VALUES = {
+    "filter": "pred < 4",
+    "split": "test",
+    "version": 1,
+    "timestamp": "2026-01-31",
+    "catalog": "unity",
+    "table": "t",
+}
 
 
 @pytest.mark.parametrize("key", ColumnsSpec.model_fields)
@@ -332,7 +339,7 @@ def test_a_spec_takes_the_optional_keys_of_the_format_and_no_others(name: str, k
     traits = find_format(name).TRAITS
     content = {"uri": "x", "format": name, "columns": {traits.needs[0]: "one"} if traits.needs else {}}
     if key in traits.keys:
-        given = {"catalog": "c", "table": "t"} if key in ("catalog", "table") else {key: VALUES[key]}
+        given = {"catalog": "unity", "table": "t"} if key in ("catalog", "table") else {key: VALUES[key]}
         assert getattr(PoolSpec(**content, **given), key) == VALUES[key]
     else:
         with pytest.raises(ValueError, match=f"{key} is only supported for .*, and format is {name}; remove it"):

@@ -138,3 +138,39 @@ def test_what_does_not_fit_is_one_sentence(store: Store) -> None:
     assert "is not a valid Arrow stream" in refusal(store, "huggingface", X)
     store.write("a.parquet", parquet(rows(0, 60)))
     assert "has Arrow and Parquet files; give the folder of one" in refusal(store, "huggingface", X)
+
+
+CONFIGS = """---
+configs:
+- config_name: en
+  data_files: [{split: learn, path: "en/a-*.parquet"}, {split: hold, path: en/b.parquet}]
+- config_name: nl
+  data_files: nl/*.parquet
+---
+# A dataset
+"""
+
+
+def test_several_configurations_of_the_hub_are_several_datasets(folder: Store) -> None:
+    """Before, both languages were one pool, and the splits that the README names were not known."""
+    for place, start in (("en/a-0", 0), ("en/a-1", 10), ("en/b", 20), ("nl/a", 30)):
+        folder.write(f"{place}.parquet", parquet(rows(start, start + 10)))
+    folder.write("README.md", CONFIGS.encode())
+    columns = Columns(array=("x",))
+    told = refusal(folder, "huggingface", Rules(columns=columns))
+    assert told == (
+        f"the pool {folder.uri} has several configurations: en, nl; give the files of one as pool.uri, such as "
+        f"{folder.uri}/en/*"
+    )
+    told = refusal(folder, "huggingface", Rules(columns=columns, only="en/*"))
+    assert "has several splits: hold, learn; choose one, such as pool.split: learn" in told
+    found, _ = read_pool(folder, "huggingface", Rules(columns=columns, only="en/*", split="hold"))
+    assert [example.array.tolist() for example in found] == [[float(i)] for i in range(20, 30)]
+    assert len(read_pool(folder, "huggingface", Rules(columns=columns, only="nl/*"))[0]) == 10
+
+
+def test_a_readme_without_configurations_changes_nothing(folder: Store) -> None:
+    folder.write("a.parquet", parquet(rows(0, 10)))
+    for text in (b"# Data", b"---\nlicense: mit\n---\n", b"---\n: [\n---", b"---\nconfigs: 3\n---"):
+        folder.write("README.md", text)
+        assert len(read_pool(folder, "huggingface", Rules(columns=Columns(array=("x",))))[0]) == 10

@@ -75,7 +75,7 @@ def test_a_table_is_found_by_its_metadata_file_and_by_its_catalog(make: Callable
     table.append(rows(10, 15))
     assert ids(store, X._replace(file=before)) == list(range(10))
     assert ids(store, X._replace(catalog=("lake", "db.pool"))) == list(range(15))
-    assert "there is no Iceberg table" in refusal(store, "iceberg", X._replace(catalog=("lake", "db.other")))
+    assert "has no table 'db.other'" in refusal(store, "iceberg", X._replace(catalog=("lake", "db.other")))
 
 
 def test_a_time_names_the_newest_snapshot_before_it(make: Callable[..., tuple[Any, Store]]) -> None:

@@ -261,7 +261,7 @@ class ConditionalS3:
 
 
 def store_on(client: ConditionalS3, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setattr(s3_store, "client_for", lambda: client)
+    monkeypatch.setattr(s3_store, "client_for", lambda *_: client)
     warn_of_one_writer.cache_clear()
     return open_store("s3://b/p")
 

@@ -6,16 +6,18 @@ library's cache (``cache-*.arrow``) are ignored.
 
 Splits are those of the library: the folder of a ``DatasetDict`` (``train/data-00000-of-00002.arrow``), the name before
 a file's number (``data/train-00000-of-00002.parquet``), or a word such as ``test`` in the name of a file or folder. If
-there are several, ``pool.split`` chooses one, or more: ``train+test``.
+there are several, ``pool.split`` chooses one, or more: ``train+test``. A README.md with ``configs``, as the Hub's
+datasets have, decides the files of each split. Several configurations are several datasets: the URI chooses one.
 """
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
+import yaml
 
 from opacc_ray.errors import DataError, OpaccError, shortened
 from opacc_ray.lake.columns import selected
@@ -24,7 +26,7 @@ from opacc_ray.lake.filter_parser import parse_filter
 from opacc_ray.lake.filters import rows_kept
 from opacc_ray.lake.formats import parquet
 from opacc_ray.lake.formats.parquet import check_columns, wanted_columns
-from opacc_ray.lake.listing import find_files
+from opacc_ray.lake.listing import find_files, pattern_of_keys
 from opacc_ray.lake.parquet_io import taken, unless_valid
 from opacc_ray.lake.row_examples import examples_of
 from opacc_ray.lake.store import Entry, Store
@@ -32,6 +34,8 @@ from opacc_ray.lake.store import Entry, Store
 TRAITS = parquet.TRAITS._replace(keys=("filter", "split"), files=(".arrow", *parquet.SUFFIXES))
 
 CHUNK_BYTES = 8 << 20  # bytes of one request
+
+README = "README.md"
 
 _NUMBERED = re.compile(r"(?:.*-)?([^-]+)-\d+-of-\d+(?:-[0-9a-f]+)?")
 """Name of a numbered file, without its suffix, and the split in it."""
@@ -50,15 +54,52 @@ def find(store: Store, rules: Rules, what: str) -> Found:
         raise DataError(f"the {what} {store.uri} has Arrow and Parquet files; give the folder of one format")
     if not entries:
         raise DataError(f"the {what} {store.uri} has cached files only; save the dataset with save_to_disk")
-    return found._replace(entries=_of_split(store, entries, rules.split, what))
+    stated = _stated_splits(store, entries, what)
+    return found._replace(entries=_of_split(store, entries, rules.split, what, stated))
 
 
-def _of_split(store: Store, entries: tuple[Entry, ...], wanted: str | None, what: str) -> tuple[Entry, ...]:
+def _stated_splits(store: Store, entries: tuple[Entry, ...], what: str) -> dict[str, str | None]:
+    """Return the split of each key that the README.md of a dataset states; none without it.
+
+    Raises DataError if the files are of several configurations.
+    """
+    text = (store.read_if_there(README) or b"").decode(errors="replace")
+    front = text.split("---", 2)[1] if text.startswith("---") and text.count("---") > 1 else ""
+    try:
+        configs = (yaml.safe_load(front) or {}).get("configs") or []
+        files = [(item["config_name"], *own) for item in configs for own in _data_files(item.get("data_files"))]
+    except (yaml.YAMLError, AttributeError, KeyError, TypeError):
+        return {}
+    splits, names = {}, dict[str, str]()
+    for name, split, pattern in files:
+        matches = pattern_of_keys(pattern).fullmatch
+        for entry in entries:
+            if matches(entry.key):
+                splits[entry.key], names[name] = split, entry.key
+    if len(names) > 1:
+        raise DataError(
+            f"the {what} {store.uri} has several configurations: {', '.join(sorted(names))}; give the files of one as "
+            f"{what}.uri, such as {store.uri}/{names[min(names)].rpartition('/')[0]}/*"
+        )
+    return splits
+
+
+def _data_files(given: Any) -> Iterator[tuple[str | None, str]]:
+    """Yield the splits and patterns of a configuration's ``data_files``, in the forms that the Hub knows."""
+    for item in [given] if isinstance(given, str | dict) else given or ():
+        split, paths = (item["split"], item["path"]) if isinstance(item, dict) else ("train", item)
+        for path in [paths] if isinstance(paths, str) else paths:
+            yield str(split), str(path)
+
+
+def _of_split(
+    store: Store, entries: tuple[Entry, ...], wanted: str | None, what: str, stated: Mapping[str, str | None]
+) -> tuple[Entry, ...]:
     """Return the files of a split, or all files if there is only one split.
 
     Raises DataError if there are several splits and none is chosen, or none of that name.
     """
-    splits = {entry: _split_of(entry.key) for entry in entries}
+    splits = {entry: stated[entry.key] if entry.key in stated else _split_of(entry.key) for entry in entries}
     there = sorted({split for split in splits.values() if split is not None})
     listed = ", ".join(there) or "none"
     if wanted is None:

@@ -25,9 +25,9 @@ from opacc_ray.lake.examples import BadItem, Cut, Example, Found, Items, Limits,
 from opacc_ray.lake.formats import Traits
 from opacc_ray.lake.store import Entry, Store
 
-TRAITS = Traits()
-
 SUFFIXES = (".npy", ".npz")
+
+TRAITS = Traits(files=SUFFIXES)
 
 THREADS = 16  # headers that are read at a time
 

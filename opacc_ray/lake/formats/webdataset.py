@@ -3,16 +3,19 @@
 The key of a member is its path up to the first dot of its name, and the rest is its extension. So ``0001.jpg`` and
 ``0001.cls`` belong to the example ``0001``. Its input is the member with the extension in ``pool.columns.image`` or
 ``columns.array`` (``jpg``, or ``npy``); by default the first image or ``.npy`` file. An id is the tar file's key, a
-slash and the example's key: ``train-000.tar/0001``.
+slash and the example's key: ``train-000.tar/0001``. If an extension comes again under one key, a new example of that
+key begins, so that a run reports the id that appears twice.
 
-A tar file has no index, so it is one shard, read from its beginning, some megabytes at a time.
+A tar file has no index, so it is one shard, read from its beginning, some megabytes at a time. It may be compressed
+with gzip (``.tar.gz``, ``.tgz``).
 """
 
+import gzip
 import io
 import tarfile
+import zlib
 from collections.abc import Iterator
-from itertools import groupby
-from typing import NamedTuple
+from typing import IO, Any, NamedTuple
 from urllib.parse import quote
 
 from opacc_ray.errors import DataError, shortened
@@ -47,18 +50,44 @@ def read(store: Store, shard: Shard, rules: Rules) -> Items:
     for entry in shard.entries:
         count = 0
         try:
-            for _, members in groupby(_members(store.open_entry(entry), rules), key=lambda member: member.key):
-                yield _example(entry.key, store.uri_of(entry.key), list(members), rules)
+            for members in _grouped(_members(store.open_entry(entry), rules, entry.key)):
+                yield _example(entry.key, store.uri_of(entry.key), members, rules)
                 count += 1
-        except (tarfile.TarError, EOFError, DataError) as error:
+        except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, DataError) as error:
             reason = shortened(str(error), 200)
             yield BadItem(entry.key, f"the tar file is cut short after {count} examples ({reason}); write it again")
 
 
-def _members(file: ObjectFile, rules: Rules) -> Iterator[_Member]:
+def _grouped(members: Iterator[_Member]) -> Iterator[list[_Member]]:
+    """Yield the members of each example: consecutive ones of one key, each with an extension of its own."""
+    group: list[_Member] = []
+    for member in members:
+        if group and (member.key != group[0].key or member.extension in [own.extension for own in group]):
+            yield group
+            group = []
+        group.append(member)
+    if group:
+        yield group
+
+
+class _Counted:
+    """A stream that counts the bytes that are read."""
+
+    def __init__(self, stream: IO[bytes] | gzip.GzipFile) -> None:
+        self._stream, self.count = stream, 0
+
+    def read(self, size: int) -> bytes:
+        found = self._stream.read(size)
+        self.count += len(found)
+        return found
+
+
+def _members(file: ObjectFile, rules: Rules, key: str) -> Iterator[_Member]:
     """Yield the regular files of a tar, with the contents of those that may be the input."""
     wanted = _extensions(rules)
-    with tarfile.open(fileobj=io.BufferedReader(file, CHUNK_BYTES), mode="r|", bufsize=CHUNK_BYTES) as tar:
+    plain: IO[bytes] = io.BufferedReader(file, CHUNK_BYTES)
+    counted: Any = _Counted(plain if key.lower().endswith(".tar") else gzip.GzipFile(fileobj=plain))
+    with tarfile.open(fileobj=counted, mode="r|", bufsize=CHUNK_BYTES) as tar:
         for info in tar:
             if not info.isfile():
                 continue
@@ -75,7 +104,9 @@ def _members(file: ObjectFile, rules: Rules) -> Iterator[_Member]:
                     raise tarfile.ReadError(f"{info.name} ends after {len(content)} of {info.size} bytes")
             yield _Member(info.name, key, extension.lower(), content, info.size)
         end = tar.offset
-    if file.size < end + tarfile.BLOCKSIZE:  # a complete tar ends with blocks of zeros
+        while counted.read(CHUNK_BYTES):  # to the checksum of gzip
+            pass
+    if counted.count < end + tarfile.BLOCKSIZE:  # a complete tar ends with blocks of zeros
         raise tarfile.ReadError("it has no end")
 
 
