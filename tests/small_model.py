@@ -123,3 +123,15 @@ def shrink(image: np.ndarray) -> np.ndarray:
 def fit(image: np.ndarray) -> np.ndarray:
     """8 x 8 of an image of any size, repeated where it is smaller."""
     return to_input(np.resize(image[:8, :8], (8, 8)))
+
+
+class Dropping(Net):
+    """Forgets to be evaluated: its dropout stays on."""
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        return super().forward(torch.nn.functional.dropout(batch, 0.5, training=True))
+
+
+def dropping() -> Net:
+    torch.manual_seed(0)
+    return Dropping()

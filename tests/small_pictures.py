@@ -25,3 +25,8 @@ def pixels(i: int) -> np.ndarray:
 
 def to_input(image: np.ndarray) -> np.ndarray:
     return image[None].astype(np.float32) / 255
+
+
+def augmented(image: np.ndarray) -> np.ndarray:
+    """A transform for training."""
+    return to_input(image) + np.random.default_rng().normal(0, 0.1, to_input(image).shape).astype(np.float32)

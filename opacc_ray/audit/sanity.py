@@ -52,7 +52,11 @@ def check_model(spec: Spec, plan: Plan, compared: Plan | None = None) -> TriedMo
         raise SpecError(
             f"model.classes names {len(names)} classes and the model has {output.shape[1]} outputs; name each, in order"
         )
-    warnings = [*_random_parts(model), *plausibility.about_outputs(output, model.task, model.output)]
+    warnings = [
+        *_random_parts(model),
+        *_random_results(tried),
+        *plausibility.about_outputs(output, model.task, model.output),
+    ]
     if compared is not None and spec.reference is not None:
         warnings += plausibility.about_inputs(tried.inputs, try_inputs(spec, spec.reference, compared))
     return TriedModel(_described(tried, model), warnings)
@@ -97,6 +101,20 @@ def _random_parts(model: ModelSpec) -> list[str]:
         f"model.weights is not given, and building the model twice gives different parameters ({', '.join(names[:2])}"
         f"{more}). They are random, so a random network would be audited; give model.weights"
     ]
+
+
+def _random_results(tried: Trial) -> list[str]:
+    """Return a warning if the same examples gave two results."""
+    if tried.random is None:
+        return []
+    what, remedy = {
+        "transform": (
+            "transform gives another input for the same example",
+            "it augments at random; give that of tests",
+        ),
+        "model": ("model gives another output for the same input", "dropout is on, or it draws numbers; call eval()"),
+    }[tried.random]
+    return [f"The {what}: {remedy}. As it is, one random draw is audited, and no second extraction agrees with it"]
 
 
 def predictions_of(model: ModelSpec, columns: Mapping[str, NDArray[Any]]) -> Predicted:

@@ -3,14 +3,14 @@
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, counted
 from opacc_ray.extract.extractor import Extraction, Extractor, check_bad, take_rows
-from opacc_ray.extract.inference import columns_of, load_model, run_model
+from opacc_ray.extract.inference import FunctionModel, columns_of, load_model, run_model
 from opacc_ray.extract.inputs import Batch, load_transform, transformed
 from opacc_ray.extract.machine import resident_bytes
 from opacc_ray.extract.shards import Columns, FeatureShard, encode_shard, joined, not_finite
@@ -18,8 +18,12 @@ from opacc_ray.lake.examples import BadItem, Example, Plan, Shard
 from opacc_ray.lake.pools import read_examples
 from opacc_ray.spec import PoolSpec, Spec, open_pool, rules_of
 
+if TYPE_CHECKING:
+    from opacc_ray.extract.torch_model import Model
+
 TRIED, PLACES = 64, 8  # number of examples, at most, and of evenly spread places of the pool that they are read from
 SECONDS = 10.0  # time after which no further place is read
+RANDOM = 1e-4  # difference of two results for the same examples, relative to their spread, that no rounding explains
 SHARDS_TRIED = 8  # shards that are searched for an example that decodes, if none of the places has one
 MOST_MEASURES = 4096  # values of an input that are compared one by one
 
@@ -36,6 +40,7 @@ class Trial(NamedTuple):
     inputs: NDArray[np.float64]  # (n, k) measures of the inputs, see :func:`measures_of`; (n, 0) if shapes differ
     excluded: int  # further examples that would be left out
     note: str | None  # how the keys of the weights were changed, if they were
+    random: str | None = None  # what gives another result for the same examples: the transform, or the model
 
 
 def try_examples(spec: Spec, plan: Plan) -> Trial:
@@ -51,11 +56,16 @@ def try_examples(spec: Spec, plan: Plan) -> Trial:
     parts: list[Columns] = []
     inputs: list[NDArray[np.float32]] = []
     bad: list[BadItem] = []
+    random: str | None = None
     for examples, unread in _batches(spec, spec.pool, plan):
         batch = Batch(max(1, len(examples)))
         for example in examples:
             batch.add(example, transformed(transform, example))
         columns = columns_of(spec, run_model(model, batch.inputs), spec.features()) if examples else {}
+        if examples and not parts:
+            again = np.stack([transformed(transform, example) for example in examples])
+            random = "transform" if _differ(batch.inputs, again) else None
+            random = random or ("model" if _differ(columns["output"], _outputs(spec, model, batch)) else None)
         unfit = not_finite(columns)
         bad += [*unread, *(BadItem(examples[row].id, f"NaN or infinity in {name}") for row, name in unfit.items())]
         check_bad(spec, spec.pool, bad)
@@ -71,7 +81,20 @@ def try_examples(spec: Spec, plan: Plan) -> Trial:
         )
     whole = joined(parts)
     hidden = whole["hidden"].shape[1] if "hidden" in whole else 0
-    return Trial(first, inputs[0].shape, hidden, whole, measures_of(inputs), len(bad), getattr(model, "note", None))
+    note = getattr(model, "note", None)
+    return Trial(first, inputs[0].shape, hidden, whole, measures_of(inputs), len(bad), note, random)
+
+
+def _outputs(spec: Spec, model: "Model | FunctionModel", batch: Batch) -> NDArray[Any]:
+    return columns_of(spec, run_model(model, batch.inputs), spec.features())["output"]
+
+
+def _differ(first: NDArray[Any], second: NDArray[Any]) -> bool:
+    """Return whether two results for the same examples differ by more than rounding."""
+    if first.shape != second.shape:
+        return True
+    spread = np.nan_to_num(np.float64(np.nanstd(first)), posinf=0.0)
+    return not np.allclose(first, second, rtol=RANDOM, atol=RANDOM * float(spread), equal_nan=True)
 
 
 def try_inputs(spec: Spec, source: PoolSpec, plan: Plan) -> NDArray[np.float64]:

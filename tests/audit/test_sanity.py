@@ -320,3 +320,20 @@ def test_inputs_far_from_those_of_the_reference_are_told(lake: Path, tmp_path: P
 def test_counts_of_numeric_classes_are_set_apart_from_their_names() -> None:
     predicted = Predicted(examples=18, classes={"4": 9, "5": 9}, confidence=None, values=None)
     assert str(predicted) == "4: 9, 5: 9"
+
+
+@pytest.mark.parametrize(
+    ("model", "transform", "said"),
+    [
+        ("dropping", "to_input", "The model gives another output for the same input: dropout is on"),
+        ("trained", "augmented", "The transform gives another input for the same example: it augments at random"),
+        ("trained", "to_input", None),
+    ],
+)
+def test_results_that_are_random_are_told(
+    model: str, transform: str, said: str | None, lake: Path, tmp_path: Path
+) -> None:
+    own = {"factory": f"small_model:{model}"}
+    made, _ = check(parse_spec(content(lake, tmp_path, own, transform=f"small_pictures:{transform}"), "s"), "s")
+    found = [text for text in made.warnings if "one random draw is audited" in text]
+    assert [text.startswith(said or "") for text in found] == ([True] if said else [])
