@@ -28,6 +28,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from opacc_ray.cluster.local import raise_if_lost
 from opacc_ray.cluster.placement import Placement, place
+from opacc_ray.cluster.poison import find_poison
 from opacc_ray.cluster.session import raise_if_ending
 from opacc_ray.cluster.tasks import LOST, cause_of, enter_folder, ran_out_of_memory
 from opacc_ray.errors import ClusterError, OpaccError, StorageError, counted, shortened
@@ -51,6 +52,7 @@ SLOW, SLOW_SECONDS = 2.0, 3.0
 
 GRACE = 20.0  # seconds from SIGTERM to the end of an actor's process, in which it may finish a batch
 ANSWER_WITHIN = 5.0  # seconds in which a worker that finishes nothing must report its current examples
+PROBE_SECONDS = 600.0  # in which a shard is computed when a fault is looked for, without extract.shard_timeout
 LEAVE_WITHIN = 2.0  # seconds in which actors that are no longer needed may finish the file that they write
 
 
@@ -322,13 +324,29 @@ class _ActorPool:
         for shard in reversed([shard for shard in shards if shard.number not in self._done]):
             self._failures[shard.number] += error is not None
             if error is not None and self._failures[shard.number] >= self._options.attempts:
+                poison = self._poison(shard, error)
+                remedy = "so fix this one and run again"
+                if poison is not None:
+                    remedy = f"so repair or remove {poison}, at which alone it fails, and run again"
                 raise ClusterError(
                     f"shard {shard.name} ({shard.keys[0]} .. {shard.keys[-1]}) failed {self._options.attempts} "
-                    f"times, last with: {_reason(error)}; finished shards are kept, so fix this one and run again"
+                    f"times, last with: {_reason(error)}; finished shards are kept, {remedy}"
                 )
             self._copied.discard(shard.number)
             if shard.number not in copied:
                 self._pending.appendleft(shard)
+
+    def _poison(self, shard: Shard, error: Exception) -> str | None:
+        """Return the file or row at which workers die or hang; None if the shard failed otherwise, or at several."""
+        hangs = isinstance(error, TimeoutError)
+        if not hangs and (ran_out_of_memory(error) or not isinstance(error, LOST)):
+            return None
+        self.stop()  # the run ends anyway, and a worker needs its room
+        self._actors.clear()
+        try:
+            return find_poison(shard, lambda: self._start().handle, self._options.shard_timeout or PROBE_SECONDS)
+        except RayError:  # no worker starts now: the first error matters
+            return None
 
 
 def _reason(error: Exception) -> str:

@@ -176,6 +176,10 @@ class Extractor:
             found = found._replace(columns=found.columns | surprise)
         return merged(shard, [known, found]), ranges
 
+    def try_shard(self, shard: Shard) -> None:
+        """Compute a shard, or part of one, and write nothing."""
+        self._compute(shard)
+
     def _write(self, folder: Store, shard: Shard, features: FeatureShard) -> ShardReport:
         """Write a shard on a thread with lower priority than the one that computes."""
         with ThreadPoolExecutor(1, "opacc-write", yield_to_others) as writer:

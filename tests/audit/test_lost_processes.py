@@ -43,8 +43,9 @@ def test_killed_actor_changes_nothing(spec, finished: Run, tmp_path: Path) -> No
 
 def test_shard_that_always_kills_its_actor_fails_by_name(spec) -> None:
     content = with_function(spec, "dying")
-    with pytest.raises(ClusterError, match=r"shard part-000005 \(050\.png \.\. 059\.png\) failed 3 times"):
+    with pytest.raises(ClusterError, match=r"shard part-000005 \(050\.png \.\. 059\.png\) failed 3 times") as raised:
         run_spec(content)
+    assert "so repair or remove 055.png, at which alone it fails, and run again" in str(raised.value)
     run = Run.open(verbs.start(parse_spec(content, "spec"))[0].uri)
     assert run.read_index() is None
     assert run.rounds() == []
