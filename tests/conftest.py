@@ -20,6 +20,7 @@ from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs import identity
 
 os.environ["RAY_AUTH_MODE"] = "token"  # Ray reads it once, when it is imported
+os.environ.setdefault("OPACC_STORAGE_PATIENCE", "0")  # tests of outages set it
 
 ISOLATED = {
     "AWS_CONFIG_FILE": os.devnull,

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.audit.evidence_documents import Seal
 from opacc_ray.audit.run_numbers import Asked, RunNumbers, asked_of, class_names, history_for, open_for_estimates
 from opacc_ray.audit.sanity import warnings_of
 from opacc_ray.errors import DataError, LabelError, SpecError
@@ -48,6 +47,7 @@ from opacc_ray.runs.estimate_documents import (
 )
 from opacc_ray.runs.feature_store import find_changed
 from opacc_ray.runs.run import Run
+from opacc_ray.runs.run_documents import Seal
 from opacc_ray.samplers.estimate import estimate as estimate_rounds
 from opacc_ray.samplers.neyman.regression import uses_regression
 from opacc_ray.selection import Selection

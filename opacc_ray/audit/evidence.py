@@ -13,13 +13,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opacc_ray.audit.evidence_documents import Seal, SealState, Signature, Signed
+from opacc_ray.audit.evidence_documents import SealState, Signature, Signed
 from opacc_ray.audit.run_numbers import asked_of
 from opacc_ray.errors import DataError, LabelError, SpecError, counted
 from opacc_ray.labels.label_documents import LabelAction
 from opacc_ray.runs.commit_log import FOLDER as LOG
 from opacc_ray.runs.commit_log import Commit, Happening, digest_of
 from opacc_ray.runs.run import Run
+from opacc_ray.runs.run_documents import Seal
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey

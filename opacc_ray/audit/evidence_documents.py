@@ -1,39 +1,11 @@
 """Documents of evidence: what was promised before the first label, who signed a run, and what a pack holds."""
 
-from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from opacc_ray.documents import Document, Part, SealedDocument
-from opacc_ray.runs.estimate_documents import AccuracyEstimate
-
-
-class Seal(SealedDocument):
-    """What will be stated of a track, written before its first label."""
-
-    remedy: ClassVar[str] = "restore it from a backup"
-
-    format: Literal["opacc-seal/1"] = Field(default="opacc-seal/1", description="name and version of this form")
-    metrics: list[str] = Field(description="numbers that will be stated; accuracy is always one")
-    level: float = Field(gt=0, lt=1, description="confidence level of the intervals")
-    by: list[str] = Field(default=[], description="slices that they will be stated by")
-    half_width: float | None = Field(
-        default=None, description="goal of `opacc next --until` at which sampling will stop; null: none"
-    )
-    promised_by: str | None = Field(default=None, description="who promises it")
-
-    def deviations(self, stated: AccuracyEstimate) -> Iterator[str]:
-        """Yield how an estimate deviates from the seal, in sentences."""
-        if stated.level != self.level:
-            yield f"the level is {stated.level:g}, and {self.level:g} was sealed"
-        if stated.goal != self.half_width:
-            goals = ["none" if goal is None else f"±{goal:g}" for goal in (stated.goal, self.half_width)]
-            yield f"the goal is {goals[0]}, and {goals[1]} was sealed"
-        slices = list(dict.fromkeys(table.by for table in stated.by_slice))
-        for name, found, sealed in (("metric", [*stated.metrics], self.metrics[1:]), ("slices", slices, self.by)):
-            yield from (f"{name} {item} was sealed and is not stated" for item in sealed if item not in found)
-            yield from (f"{name} {item} is stated and was not sealed" for item in found if item not in sealed)
+from opacc_ray.runs.run_documents import Seal
 
 
 class Signed(SealedDocument):

@@ -121,7 +121,9 @@ def _numbers(run: Run) -> Numbers:
                     "predicted": float(p.sum()),
                     "spread": float((p * (1 - p) * own.odds).sum()),
                 }
-        return content | {"kind": "predicted", "trust": found.trust, "rounds": parts}
+        labelled = np.unique(np.concatenate([part.index for part in selections]))
+        elsewhere = float(found.failure.sum() - found.failure[labelled].sum())  # predicted failures without a label
+        return content | {"kind": "predicted", "trust": found.trust, "elsewhere": elsewhere, "rounds": parts}
     return content | {"kind": "linear", "rounds": _weighted(parts, selections)}
 
 

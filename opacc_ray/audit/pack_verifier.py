@@ -143,7 +143,7 @@ def simple_random(rounds, size, level):
     return y.mean(), math.sqrt(max(1 - n / size, 0) * spread), low, high
 
 
-def predicted(rounds, size, level, trust):
+def predicted(rounds, size, level, trust, elsewhere):
     """Difference estimator of `neyman` with adjusted Wilson intervals, combined over rounds."""
     num, value, variance, known, shares = [], [], [], [], []
     effect, expected, error = [], [], []
@@ -207,7 +207,9 @@ def predicted(rounds, size, level, trust):
     least, most = (labels - failures) / size, (size - failures) / size
     ends = [min(max(1 - high, least), most), min(max(1 - low, least), most)]
     ends = math.floor(ends[0] * size + 1e-6) / size, math.ceil(ends[1] * size - 1e-6) / size
-    return min(max(1 - share, ends[0]), ends[1]), math.sqrt(variance), *ends
+    apart = share - (elsewhere + failures) / size  # from what predictions and labels alone say
+    value = 1 - share + trust * 0.5 * min(1.0, variance / max(apart**2, 1e-300)) * apart
+    return min(max(value, ends[0]), ends[1]), math.sqrt(variance), *ends
 
 
 def recompute(files, name):
@@ -218,7 +220,7 @@ def recompute(files, name):
     if own["kind"] == "simple random":
         found = simple_random(rounds, own["pool_size"], stated["level"])
     elif own["kind"] == "predicted":
-        found = predicted(rounds, own["pool_size"], stated["level"], own["trust"])
+        found = predicted(rounds, own["pool_size"], stated["level"], own["trust"], own["elsewhere"])
     else:  # a linear estimator: the value only
         found = (sum(float(np.array(item["weights"]) @ item["outcome"]) for item in rounds),)
     fields = ("value", "standard_error", "low", "high")[: len(found)]

@@ -5,14 +5,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from opacc_ray.audit.evidence_documents import Seal, Signed
+from opacc_ray.audit.evidence_documents import Signed
 from opacc_ray.documents import Document, Part
 from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.labels.label_documents import LabelAction
 from opacc_ray.runs.commit_log import Commit
 from opacc_ray.runs.estimate_documents import Stated
 from opacc_ray.runs.run import Run
-from opacc_ray.runs.run_documents import ClosedRound, Draw, Goal, Taught
+from opacc_ray.runs.run_documents import ClosedRound, Draw, Goal, Seal, Taught
 
 
 class LoggedEntry(Part):

@@ -8,6 +8,8 @@ and with the digests inside them.
 """
 
 import logging
+import math
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -102,11 +104,12 @@ def extract(stages: Sequence[Stage], progress: Report) -> None:
     that loses a process is replaced by another one.
     """
     made = list[int]()
-    left = RESTARTS
+    left, limit = RESTARTS, stages[-1].job.spec.extract.time_limit
+    until = math.inf if limit is None else time.monotonic() + limit
     while True:
         before = len(made)
         try:
-            return _extract(stages, progress, made)
+            return _extract(stages, progress, made, until)
         except LostRayError as error:
             left = RESTARTS if len(made) > before else left - 1
             if left < 0:
@@ -114,7 +117,7 @@ def extract(stages: Sequence[Stage], progress: Report) -> None:
             log.warning("%s; another one is started", str(error).partition(". ")[0])
 
 
-def _extract(stages: Sequence[Stage], progress: Report, made: list[int]) -> None:
+def _extract(stages: Sequence[Stage], progress: Report, made: list[int], until: float) -> None:
     """Extract once what is missing; adds the number of each finished shard to ``made``."""
     todo = _todo(stages)
     total = sum(
@@ -130,12 +133,12 @@ def _extract(stages: Sequence[Stage], progress: Report, made: list[int]) -> None
     )
     with _connected(stages) if needs_actors else nullcontext():
         for stage, (shards, known) in zip(stages, todo, strict=True):
-            new = _work_on(stage.job, shards, lambda: progress(next(finished), total), made) if shards else {}
+            new = _work_on(stage.job, shards, lambda: progress(next(finished), total), made, until) if shards else {}
             _complete(stage, known | new)
     rest = _whole(stages)
     if rest is not None:
         log.warning("a feature cannot be computed for some examples; all features are extracted again for the others")
-        _extract([rest], progress, made)
+        _extract([rest], progress, made, until)
 
 
 def _todo(stages: Sequence[Stage]) -> list[Found]:
@@ -208,7 +211,7 @@ def _paths(stages: Sequence[Stage]) -> dict[str, str]:
 
 
 def _work_on(
-    job: Extraction, shards: Sequence[Shard], tick: Callable[[], None], made: list[int]
+    job: Extraction, shards: Sequence[Shard], tick: Callable[[], None], made: list[int], until: float
 ) -> dict[int, ShardReport]:
     """Extract some shards and return their reports by number; calls ``tick`` after each."""
     reports: dict[int, ShardReport] = {}
@@ -225,7 +228,7 @@ def _work_on(
     if rest := [shard for shard in shards if left_of(shard)]:
         from opacc_ray.cluster import actor_pool
 
-        actor_pool.extract_shards(job, rest, on_done)
+        actor_pool.extract_shards(job, rest, on_done, until)
     return reports
 
 

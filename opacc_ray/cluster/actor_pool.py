@@ -13,6 +13,7 @@ Two commands may work on one run, since they write the same bytes: a shard that 
 """
 
 import logging
+import math
 import os
 import signal
 import statistics
@@ -32,10 +33,12 @@ from opacc_ray.cluster.poison import find_poison
 from opacc_ray.cluster.session import raise_if_ending
 from opacc_ray.cluster.tasks import LOST, cause_of, enter_folder, ran_out_of_memory
 from opacc_ray.errors import ClusterError, OpaccError, StorageError, counted, shortened
+from opacc_ray.extract.carried import left_of
 from opacc_ray.extract.extractor import Extraction, Extractor, Interrupted
 from opacc_ray.extract.machine import Machine, tune_allocation
 from opacc_ray.extract.shards import ShardReport, check_plan, read_report
 from opacc_ray.lake.examples import Shard
+from opacc_ray.lake.store import expect_answers
 from opacc_ray.lake.store_uris import Store
 
 log = logging.getLogger(__name__)
@@ -61,6 +64,7 @@ class Worker(Extractor):
 
     def __init__(self, job: Extraction, readers: int) -> None:
         tune_allocation()
+        expect_answers()
         enter_folder(job.modules)
         gpus = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
         # not super(), which names this class: Ray may make a copy of it
@@ -127,15 +131,15 @@ def wait_to_leave(actors: Sequence[Actor]) -> None:
         ray.wait(in_flight, num_returns=len(in_flight), timeout=LEAVE_WITHIN)
 
 
-def extract_shards(job: Extraction, shards: Sequence[Shard], on_done: OnDone) -> None:
+def extract_shards(job: Extraction, shards: Sequence[Shard], on_done: OnDone, until: float = math.inf) -> None:
     """Extract the shards on actors; ``on_done`` is called with each one and its report as it finishes, in any order.
 
-    Raises ClusterError if there is no room for the actors, or a shard failed ``attempts`` times, and each OpaccError of
-    the work itself.
+    Raises ClusterError if there is no room for the actors, a shard failed ``attempts`` times, or the monotonic time
+    ``until`` has passed, and each OpaccError of the work itself.
     """
     placement = place(job.spec.extract, len(shards))
     log.info("%s with %s each", counted(placement.actors, "actor"), placement.needs)
-    pool = _ActorPool(job, deque(shards), placement, on_done)
+    pool = _ActorPool(job, deque(shards), placement, on_done, until)
     try:
         pool.work()
     finally:
@@ -145,7 +149,10 @@ def extract_shards(job: Extraction, shards: Sequence[Shard], on_done: OnDone) ->
 class _ActorPool:
     """The actors, and the loop that assigns shards to them."""
 
-    def __init__(self, job: Extraction, shards: deque[Shard], placement: Placement, on_done: OnDone) -> None:
+    def __init__(
+        self, job: Extraction, shards: deque[Shard], placement: Placement, on_done: OnDone, until: float
+    ) -> None:
+        self._until = until
         self._job, self._options = job, job.spec.extract
         self._pending, self._placement, self._on_done = shards, placement, on_done
         self._elsewhere = FinishedElsewhere(job.target, job.source.format)
@@ -167,6 +174,7 @@ class _ActorPool:
         """Assign shards to actors until every shard is finished."""
         while self._pending or self._unfinished():
             raise_if_ending()
+            self._refuse_late()
             self._assign()
             in_flight = {reference: actor for actor in self._actors for reference in actor.shards}
             starting = {actor.starting: actor for actor in self._actors if actor.starting is not None}
@@ -188,6 +196,14 @@ class _ActorPool:
             self._fit_cluster()
             for shard, report in self._elsewhere.take(self._pending):
                 self._finish(shard, report)
+
+    def _refuse_late(self) -> None:
+        if time.monotonic() > self._until:
+            missing = len(self._pending) + len(self._unfinished())
+            raise ClusterError(
+                f"the extraction did not end within {self._options.time_limit:g} s (extract.time_limit), and "
+                f"{counted(missing, 'shard')} {'is' if missing == 1 else 'are'} missing; the others are kept, run again"
+            )
 
     def _unfinished(self) -> dict[int, Shard]:
         shards = {shard.number: shard for actor in self._actors for shard in actor.shards.values()}
@@ -344,7 +360,8 @@ class _ActorPool:
         self.stop()  # the run ends anyway, and a worker needs its room
         self._actors.clear()
         try:
-            return find_poison(shard, lambda: self._start().handle, self._options.shard_timeout or PROBE_SECONDS)
+            left = shard.only(left_of(shard))
+            return find_poison(left, lambda: self._start().handle, self._options.shard_timeout or PROBE_SECONDS)
         except RayError:  # no worker starts now: the first error matters
             return None
 

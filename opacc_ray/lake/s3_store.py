@@ -29,7 +29,17 @@ from urllib.parse import urlsplit
 from opacc_ray.errors import StorageError
 from opacc_ray.lake.catalogs import CatalogTable, TableAccess
 from opacc_ray.lake.redaction import redacted
-from opacc_ray.lake.store import Entries, Entry, Listing, Store, changed, check_key, warn_of_one_writer, whole_range
+from opacc_ray.lake.store import (
+    Entries,
+    Entry,
+    Listing,
+    Store,
+    changed,
+    check_key,
+    patient,
+    warn_of_one_writer,
+    whole_range,
+)
 
 _NO_ETAG = "modified "  # first word of the tag of an object without an ETag
 ATTEMPTS = 8  # in all, unless AWS_MAX_ATTEMPTS or the profile says otherwise
@@ -46,6 +56,19 @@ _CONDITIONAL: dict[str, bool] = {}
 """Whether the server at an endpoint honours conditional writes, as far as this process knows."""
 
 
+def _is_outage(cause: BaseException | None) -> bool:
+    """Return whether a request failed for want of an answer, or since the server is overloaded or broken."""
+    from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
+
+    if isinstance(cause, ClientError):
+        status = cause.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        return status >= 500 and status != 501
+    return isinstance(cause, (ConnectionError, HTTPClientError))
+
+
+_patient = patient(_is_outage)
+
+
 @dataclass(frozen=True)
 class S3Store(Store):
     """A prefix of a bucket on AWS or another S3 server. An empty prefix is the whole bucket."""
@@ -59,12 +82,20 @@ class S3Store(Store):
     def uri(self) -> str:
         return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
 
+    @property
+    def place(self) -> str:
+        """The bucket, whose outages are those of all its prefixes."""
+        return f"s3://{self.bucket}"
+
+    @_patient
     def read(self, key: str) -> bytes:
         return self._get(key)
 
+    @_patient
     def read_entry(self, entry: Entry) -> bytes:
         return self._get(entry.key, entry)
 
+    @_patient
     def read_range(self, key: str, start: int, stop: int, listed: Entry | None = None) -> bytes:
         if start >= stop:
             return b""
@@ -97,10 +128,12 @@ class S3Store(Store):
             raise changed(self.uri_of(key), "its ETag differs")
         return content
 
+    @_patient
     def size(self, key: str) -> int:
         with self._client("read", key) as s3:
             return int(s3.head_object(Bucket=self.bucket, Key=self.prefix + key)["ContentLength"])
 
+    @_patient
     def write(self, key: str, data: bytes) -> None:
         check_key(key, self.uri)
         with self._client("write", key) as s3:
@@ -109,6 +142,7 @@ class S3Store(Store):
             else:
                 s3.upload_fileobj(io.BytesIO(data), self.bucket, self.prefix + key)
 
+    @_patient
     def _create(self, key: str, data: bytes) -> bool | None:
         check_key(key, self.uri)
         with self._client("write", key) as s3:
@@ -126,6 +160,7 @@ class S3Store(Store):
                     warn_of_one_writer("this S3 server has no conditional writes")
             return created
 
+    @_patient
     def entry(self, key: str) -> Entry | None:
         from botocore.exceptions import ClientError
 
@@ -141,6 +176,7 @@ class S3Store(Store):
         found = next((found for found in page.get("Contents", []) if found["Key"] == self.prefix + key), None)
         return None if found is None else Entry(key, found["Size"], _tag(found))
 
+    @_patient
     def written(self, key: str) -> datetime:
         with self._client("read", key) as s3:
             found: datetime = s3.head_object(Bucket=self.bucket, Key=self.prefix + key)["LastModified"]
@@ -160,6 +196,7 @@ class S3Store(Store):
             asked = {"Bucket": self.bucket, "Key": self.prefix + key}
             return str(signing.generate_presigned_url("get_object", Params=asked, ExpiresIn=seconds))
 
+    @_patient
     def delete(self, key: str) -> None:
         with self._client("delete", key) as s3:
             s3.delete_object(Bucket=self.bucket, Key=self.prefix + key)
@@ -168,6 +205,7 @@ class S3Store(Store):
         check_key(sub.rstrip("/"), self.uri)
         return replace(self, prefix=f"{self.prefix}{sub.rstrip('/')}/")
 
+    @_patient
     def list(self, prefix: str = "") -> Entries:
         return self._survey(prefix).entries
 

@@ -323,6 +323,9 @@ class ExtractSpec(Section):
     shard_timeout: Placement[float | None] = Field(
         default=1800, gt=0, description="most seconds for a shard before its actor counts as hung; null: no limit"
     )
+    time_limit: Placement[float | None] = Field(
+        default=None, gt=0, description="most seconds for the extraction of a command, which then ends; null: no limit"
+    )
     features: list[Feature] | None = Field(
         default=None, description="default: those of the forward pass, and those that the method needs"
     )

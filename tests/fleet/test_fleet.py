@@ -34,9 +34,9 @@ class Fleet:
         """Exit code, answer, and what the command says meanwhile."""
         extract = actor_pool.extract_shards
 
-        def noted(job: Any, shards: Any, on_done: Any) -> None:
+        def noted(job: Any, *rest: Any) -> None:
             self.extracted.append(job.target.uri)
-            extract(job, shards, on_done)
+            extract(job, *rest)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(actor_pool, "extract_shards", noted)

@@ -1,0 +1,82 @@
+"""Storage that is gone for a while is waited for; one that was never there is an error at once."""
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from faulty_proxy import FaultyProxy
+
+from opacc_ray.demo.s3_server import LocalS3
+from opacc_ray.errors import SpecError, StorageError
+from opacc_ray.lake import store as outages
+from opacc_ray.lake.store_uris import open_store
+
+
+@pytest.fixture
+def door(s3: LocalS3, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy]:
+    with FaultyProxy(s3.endpoint, faults=("reset", "503")) as proxy:
+        for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+            monkeypatch.setenv(name, proxy.endpoint)
+        monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+        monkeypatch.setenv(outages.PATIENCE, "60")
+        monkeypatch.setattr(outages, "_answered", set())
+        monkeypatch.setattr(outages, "PAUSE", 0.05)
+        yield proxy
+
+
+def test_an_outage_is_waited_for_and_told_once(
+    door: FaultyProxy, bucket: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "opacc_ray")
+    store = open_store(f"{bucket}/here")
+    store.write("a", b"before")
+    door.share = 1.0
+    threading.Timer(1.5, lambda: setattr(door, "share", 0.0)).start()
+    begun = time.monotonic()
+    threads = [threading.Thread(target=store.write, args=(name, b"during")) for name in "bcd"]
+    for thread in threads:
+        thread.start()
+    assert store.create("e", b"during") == b"during"
+    assert store.read("a") == b"before"
+    for thread in threads:
+        thread.join()
+    assert time.monotonic() - begun > 1.4
+    assert [entry.key for entry in store.list()] == ["a", "b", "c", "d", "e"]
+    told = [record.getMessage() for record in caplog.records if "no conditional writes" not in record.getMessage()]
+    assert [text for text in told if "waiting up to 60 s for it" in text] == told[:1]
+    assert [text for text in told if text.startswith(f"{bucket} answers again, after ")] == told[1:]
+
+
+def test_a_server_that_never_answered_is_an_error_at_once(door: FaultyProxy, bucket: str) -> None:
+    door.share = 1.0
+    begun = time.monotonic()
+    with pytest.raises(StorageError):
+        open_store(f"{bucket}/here").write("a", b"")
+    assert time.monotonic() - begun < 20
+    outages.expect_answers()  # as workers do
+    threading.Timer(1.0, lambda: setattr(door, "share", 0.0)).start()
+    open_store(f"{bucket}/here").write("a", b"")
+
+
+def test_patience_ends(door: FaultyProxy, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(f"{bucket}/here")
+    store.write("a", b"")
+    monkeypatch.setenv(outages.PATIENCE, "1")
+    door.share = 1.0
+    with pytest.raises(StorageError):
+        store.read("a")
+    monkeypatch.setenv(outages.PATIENCE, "long")
+    with pytest.raises(SpecError, match="OPACC_STORAGE_PATIENCE is 'long'; set it to seconds, such as 180"):
+        store.read("a")
+
+
+def test_what_is_not_there_is_no_outage(door: FaultyProxy, bucket: str) -> None:
+    store = open_store(f"{bucket}/here")
+    store.write("a", b"")
+    begun = time.monotonic()
+    assert store.read_if_there("b") is None
+    with pytest.raises(StorageError, match="no such object"):
+        store.read("b")
+    assert time.monotonic() - begun < 5
