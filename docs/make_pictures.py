@@ -44,8 +44,10 @@ def main(folder: Path) -> None:
     with sync_playwright() as playwright, labelling_page(run) as address:
         browser = launched(playwright.chromium)
         for scheme in SCHEMES:
+            wide = browser.new_context(viewport={"width": 1280, "height": 740}, color_scheme=scheme)
+            shoot(wide, (folder / "report.html").as_uri(), f"report-{scheme}")
+            wide.close()
             context = browser.new_context(viewport={"width": 900, "height": 680}, color_scheme=scheme)
-            shoot(context, (folder / "report.html").as_uri(), f"report-{scheme}")
             shoot(context, address, f"label-{scheme}", first=sign_in)
             context.close()
         shown = terminal(run, str(folder))
