@@ -45,7 +45,7 @@ def main(folder: Path) -> None:
         browser = launched(playwright.chromium)
         for scheme in SCHEMES:
             wide = browser.new_context(viewport={"width": 1280, "height": 740}, color_scheme=scheme)
-            shoot(wide, (folder / "report.html").as_uri(), f"report-{scheme}")
+            shoot(wide, shown_report(folder), f"report-{scheme}")
             wide.close()
             context = browser.new_context(viewport={"width": 900, "height": 680}, color_scheme=scheme)
             shoot(context, address, f"label-{scheme}", first=sign_in)
@@ -62,6 +62,13 @@ def opacc(*arguments: str) -> str:
     """What a command prints."""
     command = [sys.executable, "-m", "opacc_ray", *arguments]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def shown_report(folder: Path) -> str:
+    """The address of the report, without the folder of the demo in its commands."""
+    page = folder / "shown.html"
+    page.write_text((folder / "report.html").read_text().replace(f"{folder}/audits/", ""))
+    return page.as_uri()
 
 
 def terminal(run: str, folder: str) -> str:

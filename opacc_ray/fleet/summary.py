@@ -15,7 +15,7 @@ from opacc_ray.fleet.fleet_documents import AlertRule, AuditFailure, AuditSummar
 from opacc_ray.fleet.fleet_spec import Fleet
 from opacc_ray.fleet.queue import Ended, ended
 from opacc_ray.lake.store_uris import Store, join, open_store
-from opacc_ray.report.run_report import PAGE
+from opacc_ray.report.run_report import PAGE, make_report
 from opacc_ray.report.stated_numbers import worst_slice
 from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.identity import Population, located, versions
@@ -147,10 +147,15 @@ def _of_population(runs: Sequence[Run], wanted: Population) -> tuple[list[Run], 
 
 
 def _state(run: Run, own: RunStatus) -> AccuracyEstimate | None:
-    """Return the last estimate of a run; make it first if labels are complete and it is missing or old."""
+    """Return the last estimate of a run; make it first if labels are complete and it is missing or old.
+
+    The report is written with it, for the links of the console.
+    """
     is_whole = bool(own.rounds) and not any(item.missing for item in own.rounds)
     if is_whole and any(item.labelled for item in own.rounds) and not own.estimate_is_current:
-        return accuracy.estimate(run, level=LEVEL)
+        estimate = accuracy.estimate(run, level=LEVEL)
+        make_report(run, level=LEVEL)
+        return estimate
     return own.estimate
 
 

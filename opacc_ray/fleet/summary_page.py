@@ -6,6 +6,7 @@ The page is one HTML file that needs no network and runs no script. Every text o
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
+from shlex import quote
 
 from markupsafe import Markup
 
@@ -50,6 +51,7 @@ def page(summary: FleetSummary) -> str:
         template("summary.html", TEMPLATES).render(
             summary=summary,
             console=console(summary),
+            inbox=quote(summary.folder.rpartition("/fleets/")[0] or summary.folder),
             problems=[(fact.label, shortened_to(fact.text, 600), fact.tone) for fact in problems(summary)],
             notes=notes_of(summary),
             audits=audit_table(summary),

@@ -41,7 +41,7 @@ def audit(name: str = "a", **fields: Any) -> AuditSummary:
 
 def fleet(audits: list[AuditSummary]) -> FleetSummary:
     made = {"made": "2026-11-25T00:00:00+00:00", "answer": "All is said.", "made_with": "0"}
-    return FleetSummary(name="weekly", folder="/out", audits=audits, rule=None, **made)
+    return FleetSummary(name="weekly", folder="/out/fleets/weekly", audits=audits, rule=None, **made)
 
 
 FAILED = AuditFailure(error="no disk", exit_code=5)
@@ -105,6 +105,7 @@ def test_a_page_links_reports_and_tells_alerts_from_failures() -> None:
     assert '<li class="cell failed">' in html
     assert '<a href="../../r-1/report.html" aria-label="Report of alerting">report</a>' in html
     assert 'title="for 5 days: opacc label s3://a/r-9">40 to label</span>' in html
+    assert "<code>opacc label /out</code>" in html
     assert re.search(r'<li class="alert"><strong>Alert.</strong> Alerting: the accuracy is', html)
     assert '<li class="failed"><strong>Failed.</strong> &lt;b&gt;: &lt;script&gt;.</li>' in html
     assert "<script" not in html

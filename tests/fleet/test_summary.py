@@ -107,7 +107,12 @@ def test_another_model_on_the_same_pool_is_compared_by_the_same_labels(home: Hom
     home.label(home.run(models={"served": model(home.home, "trained")}))
     weeks.next()
     home.label(home.run(models={"served": model(home.home, "random")}))
-    after = by_name(home.run(work=False))["served-shop"]
+    written = home.run(work=False)
+    after = by_name(written)["served-shop"]
+    assert after.last is not None
+    report = (Path(written.files[0]).parent / (after.report or "")).resolve()
+    assert report == Path(after.last.run, "report.html").resolve()
+    assert report.exists()
     assert after.change is not None
     assert after.change.how == "paired"
     assert after.change.significant
