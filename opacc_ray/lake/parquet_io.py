@@ -157,7 +157,8 @@ def read_group(file: ObjectFile, metadata: Any, group: int, names: Sequence[str]
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    ranges = [_range(chunk) for chunk, _ in chunks_of(metadata, names, group)]
+    chunks = list(chunks_of(metadata, names, group))
+    ranges = [_range(chunk) for chunk, _ in chunks]
     whole = sum(stop - start for start, stop in ranges) <= HELD_BYTES
     if whole:
         file.load(ranges)
@@ -170,8 +171,8 @@ def read_group(file: ObjectFile, metadata: Any, group: int, names: Sequence[str]
         buffer_size=0 if whole else BATCH_BYTES,
         page_checksum_verification=True,
     )
-    num_bytes = sum(chunk.total_uncompressed_size for chunk, _ in chunks_of(metadata, names, group))
-    most = FEW_ROWS if any(_may_repeat(*chunk) for chunk in chunks_of(metadata, names, group)) else MOST_ROWS
+    num_bytes = sum(chunk.total_uncompressed_size for chunk, _ in chunks)
+    most = FEW_ROWS if any(_may_repeat(*chunk) for chunk in chunks) else MOST_ROWS
     batch_size = max(1, min(most, metadata.row_group(group).num_rows * BATCH_BYTES // max(num_bytes, 1)))
     yield from reader.iter_batches(batch_size, row_groups=[group], columns=list(names), use_threads=False)
 
