@@ -36,14 +36,17 @@ def statistics_of(chunk: Any) -> Statistics:
 
 def bounds_of(statistics: Sequence[Statistics], column: Placed) -> Bounds | None:
     """Return the bounds of a column in each row group of a file; None if its conversion changes their order."""
+    import pyarrow as pa
+
     kind = getattr(column.own.type, "value_type", column.own.type)
     if not keeps_order(kind, column.wanted.type):
         return None
     own = column.own.with_type(kind)
-    least, most = (
-        conformed(_array([getattr(each, name) for each in statistics], kind), own, column.wanted)
-        for name in ("least", "most")
-    )
+    limits = [_array([getattr(each, name) for each in statistics], kind) for name in ("least", "most")]
+    try:
+        least, most = (conformed(limit, own, column.wanted) for limit in limits)
+    except pa.ArrowInvalid:  # a value that the common type cannot hold: reading it says so
+        return None
     nulls, values = ([getattr(each, name) for each in statistics] for name in ("may_be_null", "may_have_values"))
     return Bounds(least, most, np.array(nulls), np.array(values))
 

@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
+
 from opacc_ray.lake.filter_parser import Combined, Comparison, Condition, Typed
 
 _PREDICATES = {
@@ -63,7 +65,7 @@ def _predicate(condition: Comparison, schema: Any, current: Any) -> Any:
                 return None
             literal = round(literal, scale)
         elif kind in ("float", "double") and operator in ("==", "<", "<="):
-            literal = float(literal)
+            literal = float(np.float32(literal)) if kind == "float" else float(literal)
         else:
             return None
     elif kind in ("timestamp", "timestamptz") and isinstance(literal, str) and len(literal) <= len(_LONGEST):

@@ -137,6 +137,8 @@ def common_type(first: Any, second: Any) -> Any:
         return None
     if all(map(is_binary, both)):
         return pa.binary()
+    if any(map(types.is_boolean, both)) and any(map(_is_number, both)):
+        return common_type(*(pa.int8() if types.is_boolean(kind) else kind for kind in both))
     if all(map(_is_number, both)):
         return _common_number(first, second)
     if all(types.is_date(kind) for kind in both):
@@ -255,7 +257,8 @@ def _has_text(kind: Any) -> bool:
     import pyarrow as pa
 
     types = pa.types
-    return bool(is_text(kind) or types.is_integer(kind) or types.is_decimal(kind) or types.is_temporal(kind))
+    has_one = types.is_integer(kind) or types.is_decimal(kind) or types.is_temporal(kind) or types.is_boolean(kind)
+    return bool(has_one or is_text(kind))
 
 
 def _finer(first: Any, second: Any) -> str:

@@ -146,7 +146,7 @@ def iceberg(folder: Path, chance: random.Random) -> Table:
     unknown = ("small", "large")
     catalog = SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
     catalog.create_namespace("db")
-    partitions = ("price", "day")
+    partitions = ("price",)
     first, second, third = (without(rows(chance, start, partitions), *unknown) for start in (0, ROWS, 2 * ROWS))
     early = without(first, "num id")
     table = catalog.create_table("db.pool", schema=early.schema)
@@ -192,8 +192,9 @@ def test_a_random_filter_keeps_the_rows_that_duckdb_keeps(
     chance = random.Random(f"0:{make.__name__}")
     table = make(tmp_path, chance)
     format = find_format(table.kind)
-    found = format.find(open_store(table.uri.removeprefix("file://")), Rules(), "pool")
-    monkeypatch.setattr(format, "find", lambda *_: found)  # the log of a table is the same for all filters
+    if hasattr(format, "_open"):  # the log of a table is the same for all filters
+        opened = format._open(open_store(table.uri.removeprefix("file://")), Rules(), "pool")
+        monkeypatch.setattr(format, "_open", lambda *_: opened)
     differing, shares = [], []
     with duckdb.connect() as database:
         database.execute("SET TimeZone = 'UTC'")

@@ -316,6 +316,7 @@ def drifted_numbers(folder: Path) -> Table:
 
 def numbers_and_texts(folder: Path) -> Table:
     values = {"1": pa.array([7, 8], pa.int64()), "2": pa.array(["9", "ten"]), "3": pa.array([NOON.date(), None])}
+    values["4"] = pa.array([True, False])
     for name, column in values.items():
         (folder / f"{name}.parquet").write_bytes(parquet(pa.table({"id": [f"{name}a", f"{name}b"], "value": column})))
     return by_duckdb(folder)
