@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from opacc_ray.audit.estimate_views import VIEWS
 from opacc_ray.audit.table_columns import TABLES
 from opacc_ray.cli.explanations import Key, MethodEntry, keys_of, list_methods
+from opacc_ray.lake.formats import FORMATS, find_format
 from opacc_ray.spec import Spec
 from opacc_ray.study.cases import ALIASES
 from opacc_ray.study.peers import PEERS
@@ -91,7 +92,19 @@ def pages() -> dict[str, str]:
 
 
 def spec_page() -> str:
-    return "\n".join([SPEC, *_tables(Spec, "sample")])
+    return "\n".join([SPEC, *_tables(Spec, "sample"), *_formats()])
+
+
+def _formats() -> list[str]:
+    """Return what each format of pools supports, as its module declares it."""
+    rows = []
+    for name in FORMATS:
+        format = find_format(name)
+        title = inspect.getdoc(format).partition("\n\n")[0].replace("\n", " ").replace("``", "`")
+        lists = (format.TRAITS.columns, format.TRAITS.needs, format.TRAITS.keys)
+        rows.append((f"`{name}`", title, *(", ".join(f"`{key}`" for key in keys) for keys in lists)))
+    head = ("format", "pools", "columns", "one of them is required", "further keys of the pool")
+    return ["## Formats of pools\n", _table(head, rows)]
 
 
 def _tables(kind: type[BaseModel], of_methods: str) -> list[str]:

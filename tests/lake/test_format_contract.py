@@ -354,3 +354,21 @@ def test_a_spec_without_a_column_that_the_format_needs_is_refused(name: str) -> 
 
 def test_every_format_has_an_example_here() -> None:
     assert set(WRITERS) == set(FORMATS), "WRITERS needs a function for each format"
+
+
+def test_a_folder_of_lines_of_json_or_csv_is_a_pool_of_features(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "1.jsonl").write_text('{"id": "x", "pred": 1}\n{"id": "y", "pred": 2}\n')
+    (tmp_path / "2.csv").write_text("id,pred,more\nz,3,4\n")
+    store, rules = open_store(str(tmp_path)), Rules(columns=Columns(id="id", features=(("prediction", ("pred",)),)))
+    plan = plan_shards(store, "features", 100, rules=rules._replace(filter="pred > 1"))
+    rows = [batch.columns.to_pylist() for shard in plan.shards for batch in read_rows(store, "features", shard, rules)]
+    assert sorted(row["id"] for part in rows for row in part) == ["x", "y", "z"]
+    (tmp_path / "3.csv").write_text("id,other\nz,3\n")
+    plan = plan_shards(store, "features", 100, rules=rules)
+    with pytest.raises(DataError, match=r"3\.csv has no column 'pred'; it has id, other"):
+        [*read_rows(store, "features", plan.shards[1], rules)]
+    (tmp_path / "4.parquet").write_bytes(parquet(_table(0, 3)))
+    plan = plan_shards(store, "features", 100, rules=rules)
+    assert [entry.key for entry in plan.entries] == ["4.parquet"]
+    assert str(plan.ignored[0]) == "3 x CSV or JSON lines (2.csv, 3.csv, a/1.jsonl)"

@@ -71,7 +71,7 @@ def test_several_columns_make_one_id(folder: Store) -> None:
     folder.write("a.parquet", parquet(pa.table({"a": ["x", None], "b": [1, 2], "x": [[1.0]] * 2})))
     kept, bad = read_pool(folder, "parquet", Rules(columns=X._replace(id=("a", "b"))))
     assert [example.id for example in kept] == ["x/1"]
-    assert [tuple(item) for item in bad] == [("a.parquet#1", "its a is null")]
+    assert [(item.id, item.reason) for item in bad] == [("a.parquet#1", "its a is null")]
 
 
 def test_fields_of_structs_are_columns(folder: Store) -> None:
@@ -83,7 +83,7 @@ def test_fields_of_structs_are_columns(folder: Store) -> None:
     assert [(example.id, example.array.tolist()) for example in found] == [("n0", [0, 1]), ("n2", [2, 1])]
     assert not bad
     found, bad = read_pool(folder, "parquet", rules._replace(filter="meta.camera is null"))
-    assert [tuple(item) for item in bad] == [("a.parquet#4", "its meta.key.id is null")]
+    assert [(item.id, item.reason) for item in bad] == [("a.parquet#4", "its meta.key.id is null")]
     said = refusal(folder, "parquet", rules._replace(columns=Columns(array=("meta.camra",))))
     assert said.endswith("a.parquet has no column 'meta.camra' (did you mean 'camera'?); it has key, camera, x")
 

@@ -1,6 +1,6 @@
 """Formats of pools: one module each, and the keys of a spec that each one supports.
 
-A format is a module of this package and a line of :data:`FORMATS`. Its module defines ``TRAITS``, ``SUFFIXES`` of its
+A format is a module of this package, which defines ``TRAITS``, ``SUFFIXES`` of its
 files or ``find``, ``cut``, and ``read`` or ``batches``; the other functions are optional:
 
 ``find(store, rules, what)`` : return the pool's files in their order, as ``Found``; errors call the pool ``what``; the
@@ -19,6 +19,7 @@ files or ``find``, ``cut``, and ``read`` or ``batches``; the other functions are
 """
 
 import importlib
+import pkgutil
 from glob import escape
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -27,17 +28,7 @@ from opacc_ray.lake.s3_store import Access
 from opacc_ray.lake.store_uris import CATALOG, open_store, split
 from opacc_ray.pool import COLUMNS, LAYERS
 
-FORMATS = (
-    "images",
-    "npy",
-    "parquet",
-    "webdataset",
-    "huggingface",
-    "delta",
-    "iceberg",
-    "lance",
-    "features",
-)
+FORMATS = tuple(sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__)))
 """Name of each format, and of its module in this package, which has _ for -. It is imported when a pool of it is."""
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from opacc_ray.lake.store import Entry, Store
 from opacc_ray.lake.table_logs import entries_of, import_package, moment, storage_options, too_early, unknown_version
 
 TRAITS = Traits(
-    (*ROW_COLUMNS, *FEATURE_COLUMNS),
+    (*ROW_COLUMNS, "answer", *FEATURE_COLUMNS),
     parquet.TRAITS.needs,
     ("filter", "version", "timestamp", "catalog", "table"),
     patterns=False,

@@ -1,7 +1,8 @@
 """Pools of stored features: what a model computed for each example, one example per row.
 
-The pool is a folder of Parquet files, or one file: Parquet (``.parquet``), CSV (``.csv``, ``.tsv``) or JSON lines
-(``.jsonl``). Ids and filters are those of the format ``parquet``. A CSV or JSON file is read whole and is one shard.
+The pool is a folder of files, or one file: Parquet (``.parquet``), CSV (``.csv``, ``.tsv``) or JSON lines (``.jsonl``).
+Next to Parquet files, others are ignored. Ids and filters are those of the format ``parquet``. A CSV or JSON file is
+read whole and is one shard.
 
 A column of a CSV or JSON file has one type for the whole file: whole numbers, floating-point numbers, times or text.
 Ids are text, so that ``007`` keeps its zeros. ``true`` and ``false`` are text. An empty cell is null. The delimiter of
@@ -18,12 +19,14 @@ import numpy as np
 
 from opacc_ray.errors import DataError
 from opacc_ray.lake.columns import selected
-from opacc_ray.lake.examples import Batch, Cut, Found, Limits, Rules, Shard
+from opacc_ray.lake.examples import Batch, Cut, Found, Ignored, Limits, Rules, Shard
 from opacc_ray.lake.file_footers import readable
 from opacc_ray.lake.filter_parser import parse_filter
 from opacc_ray.lake.filters import rows_kept
 from opacc_ray.lake.formats import FEATURE_COLUMNS, Traits, parquet
 from opacc_ray.lake.formats.parquet import check_columns
+from opacc_ray.lake.hive_folders import partitions_of
+from opacc_ray.lake.listing import find_files
 from opacc_ray.lake.parquet_io import arrow_owned, metadata_of, read_columns, taken, unless_valid
 from opacc_ray.lake.s3_store import Access
 from opacc_ray.lake.store import Entry, Store
@@ -50,9 +53,15 @@ def place_of_file(uri: str, access: Access | None) -> str | None:
 
 
 def find(store: Store, rules: Rules, what: str) -> Found:
-    """Return the one file of the pool, or all Parquet files below the prefix."""
+    """Return the one file of the pool, or all files of a kind below the prefix: Parquet, or CSV and JSON lines."""
     if rules.file is None:
-        return parquet.find(store, rules, what)
+        found = find_files(store, (*parquet.SUFFIXES, *TEXT_SUFFIXES), what, hidden=False, only=rules.only)
+        tables = tuple(entry for entry in found.entries if not _is_text(entry.key))
+        if not tables:
+            return found
+        others = tuple(entry.key for entry in found.entries if _is_text(entry.key))
+        ignored = (Ignored("CSV or JSON lines", len(others), others[:3]),) if others else ()
+        return found._replace(entries=tables, ignored=(*ignored, *found.ignored), constants=partitions_of(tables))
     entry = store.entry(split(rules.file)[1])
     if entry is None:
         raise DataError(f"there is no file {rules.file}; check {what}.uri")
@@ -60,15 +69,15 @@ def find(store: Store, rules: Rules, what: str) -> Found:
 
 
 def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> Cut:
-    """Return the row groups of each shard; a CSV or JSON file is one shard."""
-    entry = found.entries[0]
+    """Return the row groups of each shard; a CSV or JSON file is one shard, and the first one is checked."""
+    entry, *others = found.entries
     if not _is_text(entry.key):
         return parquet.cut(store, found, rules, limits, what)
     table = _read_text(store, entry, rules)
     check_columns(table.schema, rules, store.uri_of(entry.key), what)
     if not len(table):
         raise DataError(f"{store.uri_of(entry.key)} has no row; check {what}.uri")
-    return Cut([(entry,)], None if rules.filter else len(table))
+    return Cut([(own,) for own in found.entries], None if rules.filter or others else len(table))
 
 
 def batches(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
@@ -78,6 +87,7 @@ def batches(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
         return
     for entry in shard.entries:
         table = _read_text(store, entry, rules)
+        check_columns(table.schema, rules, store.uri_of(entry.key), "pool")
         rows = np.flatnonzero(rows_kept(parse_filter(rules.filter), table))
         if len(rows):
             yield Batch(entry, rows, taken(selected(table, rules.columns.names), rows))

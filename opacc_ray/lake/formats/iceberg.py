@@ -29,7 +29,7 @@ from opacc_ray.lake.store_uris import catalog_table, split
 from opacc_ray.lake.table_logs import access, entries_of, import_package, moment
 
 TRAITS = Traits(
-    (*ROW_COLUMNS, *FEATURE_COLUMNS),
+    (*ROW_COLUMNS, "answer", *FEATURE_COLUMNS),
     parquet.TRAITS.needs,
     ("filter", "version", "timestamp", "catalog", "table"),
     has_names=True,
