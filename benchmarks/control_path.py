@@ -21,7 +21,7 @@ import numpy as np
 
 from opacc_ray.audit.stages import index_features, unfinished
 from opacc_ray.extract.extractor import Extraction
-from opacc_ray.extract.index import INDEX, read_index
+from opacc_ray.extract.feature_set import INDEX, read_index
 from opacc_ray.extract.shards import FeatureShard, encode_shard
 from opacc_ray.lake.local_store import LocalStore
 from opacc_ray.lake.pools import plan_shards

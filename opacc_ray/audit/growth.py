@@ -6,7 +6,7 @@ from typing import Any
 from opacc_ray.errors import DataError
 from opacc_ray.extract.carried import Known
 from opacc_ray.extract.content_digest import Code, decided_by
-from opacc_ray.extract.index import FeatureLink, Index, read_index
+from opacc_ray.extract.feature_set import FeatureLink, Index, read_index
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.store import Entry
 from opacc_ray.lake.store_uris import Store

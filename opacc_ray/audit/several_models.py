@@ -20,7 +20,7 @@ from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.estimators.model_comparison import SeveralModels
 from opacc_ray.estimators.rounds import Outcome
-from opacc_ray.extract.index import Complete
+from opacc_ray.extract.feature_set import Complete
 from opacc_ray.extract.shards import digest_of
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.labels.label_log import Score, read_log

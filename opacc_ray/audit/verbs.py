@@ -26,7 +26,7 @@ from opacc_ray.audit.stages import Stage, extract, stages_of
 from opacc_ray.audit.status import failure_kept
 from opacc_ray.cluster import local
 from opacc_ray.errors import LabelError, SpecError, counted
-from opacc_ray.extract.index import feature_set, read_sound
+from opacc_ray.extract.feature_set import feature_set, read_sound
 from opacc_ray.extract.slice_columns import store_slices, try_slices
 from opacc_ray.history import NO_HISTORY
 from opacc_ray.labels.formats.label_formats import NOTES, link_to, write_manifest

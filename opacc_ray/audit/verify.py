@@ -14,7 +14,7 @@ from opacc_ray.audit.sanity import SANITY, read_sanity
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
-from opacc_ray.extract.index import INDEX, Index, check_shard, read_description, read_index
+from opacc_ray.extract.feature_set import INDEX, Index, check_shard, read_description, read_index
 from opacc_ray.extract.slice_columns import check_slices, folder_of, with_slices
 from opacc_ray.labels.joining import LabelConflict
 from opacc_ray.labels.label_log import read_log, refuse_lost

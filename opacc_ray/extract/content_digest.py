@@ -21,7 +21,7 @@ from pydantic import BaseModel, Field
 
 from opacc_ray.documents import Part
 from opacc_ray.errors import DataError, counted
-from opacc_ray.extract.index import FORWARD, HOME, FeatureLink, FeatureSetDescription, read_index
+from opacc_ray.extract.feature_set import FORWARD, HOME, FeatureLink, FeatureSetDescription, read_index
 from opacc_ray.extract.shards import FEATURES_FORMAT
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.store_uris import join, open_store

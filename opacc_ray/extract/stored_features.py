@@ -19,7 +19,7 @@ from opacc_ray.errors import DataError, SpecError, shown
 from opacc_ray.extract import reference
 from opacc_ray.extract.carried import left_of, merged, read_carried
 from opacc_ray.extract.extractor import Extraction, kept_rows, surprise_of
-from opacc_ray.extract.index import Complete
+from opacc_ray.extract.feature_set import Complete
 from opacc_ray.extract.inference import read_output
 from opacc_ray.extract.neighbours import HOST
 from opacc_ray.extract.shards import Columns, FeatureShard, ShardReport, encode_shard, joined, report_on

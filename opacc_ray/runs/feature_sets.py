@@ -13,7 +13,7 @@ from pydantic import Field
 
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.extract.index import DESCRIPTION, HOME, INDEX, read_description, read_index
+from opacc_ray.extract.feature_set import DESCRIPTION, HOME, INDEX, read_description, read_index
 from opacc_ray.lake.store_uris import Entry, Store, open_store
 from opacc_ray.runs.run import HEADER
 from opacc_ray.runs.run_documents import RunHeader

@@ -36,7 +36,7 @@ from typing import TypeVar
 
 from opacc_ray.documents import Document
 from opacc_ray.errors import DataError, LabelError, SpecError, shown
-from opacc_ray.extract.index import Complete, FeatureReader, Index, feature_set
+from opacc_ray.extract.feature_set import Complete, FeatureReader, Index, feature_set
 from opacc_ray.extract.shards import finished_shards
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs import draws

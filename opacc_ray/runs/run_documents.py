@@ -10,7 +10,7 @@ from pydantic import Field
 
 from opacc_ray.documents import Document, Part, SealedDocument
 from opacc_ray.extract.content_digest import Code
-from opacc_ray.extract.index import FeatureLink
+from opacc_ray.extract.feature_set import FeatureLink
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, ChangedObjects
 from opacc_ray.spec import Spec
 

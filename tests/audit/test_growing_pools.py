@@ -23,7 +23,7 @@ from opacc_ray.audit.verify import verify
 from opacc_ray.cli import texts
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.extract import extractor
-from opacc_ray.extract.index import ALL
+from opacc_ray.extract.feature_set import ALL
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run

@@ -25,7 +25,7 @@ from opacc_ray.cluster import actor_pool
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract import reference
-from opacc_ray.extract.index import Index
+from opacc_ray.extract.feature_set import Index
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.neurons.criteria import Ranges
