@@ -14,9 +14,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from labelled_pages import CLASSES, grey, run_to_label
+from shown_pool import graded_run, tagged_run, tags_of, text_run, truth_of
 
 from opacc_ray.labels.annotator_agreement import measure_agreement
 from opacc_ray.labels.formats.label_studio import UNSURE
@@ -57,20 +59,23 @@ class Annotator:
             {"from_name": "label", "to_name": "image", "type": "choices", "value": {"choices": [name]}}
             for name in choices
         ]
+        self.give(task, result, skipped=skipped)
+
+    def give(self, task: int, result: list[dict[str, Any]], *, skipped: bool = False) -> None:
         self.call("POST", f"/api/tasks/{task}/annotations/", json={"result": result, "was_cancelled": skipped})
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder from which it serves local files."""
-    (tmp_path / "files").mkdir()
-    return tmp_path / "files"
+    return tmp_path_factory.mktemp("files")
 
 
-@pytest.fixture
-def server(tmp_path: Path, files: Path) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, files: Path) -> Iterator[str]:
     import requests
 
+    tmp_path = tmp_path_factory.mktemp("server")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -138,3 +143,36 @@ def test_tasks_go_in_and_annotations_come_back(server: str, files: Path, tmp_pat
     assert only.truth == tuple(CLASSES[2] if place == 1 else CLASSES[place % 3] for place in range(10))
     [pair] = measure_agreement(run).pairs
     assert (pair.examples, pair.agree) == (2, 1)
+
+
+ROWS: dict[str, tuple[Any, Any]] = {
+    "text": (lambda home: text_run(home, ["subject", "text", "age"]), lambda id: [truth_of(id)]),
+    "table": (lambda home: text_run(home, ["age", "score"]), lambda id: [truth_of(id)]),
+    "answers": (lambda home: graded_run(home, None, 12), lambda id: ["right" if len(id) % 2 else "partly"]),
+    "several classes": (lambda home: tagged_run(home, 12), lambda id: sorted(tags_of(id)) or ["none"]),
+}
+"""A run of rows, and the choices of each id."""
+
+
+@pytest.mark.parametrize("kind", list(ROWS))
+def test_rows_go_in_as_texts_and_tables_and_come_back(server: str, tmp_path: Path, kind: str) -> None:
+    make, choices_of = ROWS[kind]
+    run = make(tmp_path)
+    written = write_tasks(run, Wanted("label-studio", str(tmp_path / "tasks")))
+    ann = Annotator(server, "ann@example.org", "/user/login/")
+    config = (tmp_path / "tasks" / "config-1.xml").read_text()
+    project = ann.call("POST", "/api/projects", json={"title": kind, "label_config": config}).json()["id"]
+    with open(written.files[0], "rb") as tasks:
+        upload = {"tasks.json": ("tasks.json", tasks, "application/json")}
+        assert ann.call("POST", f"/api/projects/{project}/import", files=upload).json()["task_count"] == 12
+    found = ann.call("GET", f"/api/tasks?project={project}&fields=all&page_size=100").json()["tasks"]
+    control = ElementTree.fromstring(config).find("Choices")
+    assert control is not None
+    names = {"from_name": control.get("name"), "to_name": control.get("toName"), "type": "choices"}
+    for task in found:
+        ann.give(task["id"], [names | {"value": {"choices": choices_of(task["data"]["opacc_id"])}}])
+    for form in ("JSON_MIN", "CSV", "JSON"):
+        export = ann.call("GET", f"/api/projects/{project}/export?exportType={form}&download_all_tasks=true").content
+        assert import_labels(run, f"export.{form}", export, conflict="latest").labelled == 12
+    [only] = read_rounds(run)
+    assert [text.split("|") for text in only.truth] == [choices_of(id) for id in only.known.ids]
