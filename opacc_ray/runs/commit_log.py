@@ -15,6 +15,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from pydantic import Field
@@ -47,9 +48,16 @@ class Commit(SealedDocument):
 
     def documents(self, kind: type[AnyDocument]) -> Iterator[AnyDocument]:
         """Yield the documents of a kind."""
+        wanted = _format_of(kind)
         for content in self.content:
-            if content.get("format") == kind.model_fields["format"].default:
+            if content.get("format") == wanted:
                 yield kind.from_dict(content, f"entry {self.number} of the log")
+
+
+@cache
+def _format_of(kind: type[Document]) -> str:
+    """Return the format of a kind of document, which a log of thousands of entries is searched for."""
+    return str(kind.model_fields["format"].default)
 
 
 class Happening(NamedTuple):
