@@ -17,6 +17,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 from opacc_ray.audit import accuracy, verbs
@@ -31,8 +32,10 @@ from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.labels import label_actions
 from opacc_ray.labels.label_documents import ImportedLabels, WithdrawnLabels
+from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.label_rows import COLUMNS, few
 from opacc_ray.labels.labelled_rounds import read_rounds
+from opacc_ray.labels.shown_rows import read_shown
 from opacc_ray.report.report_documents import WrittenReport
 from opacc_ray.report.run_report import make_report
 from opacc_ray.runs.estimate_documents import AccuracyEstimate
@@ -47,6 +50,7 @@ class NeededLabel(NamedTuple):
     id: str
     uri: str  # of its file in the pool
     round: int  # round that chose it
+    shown: Mapping[str, str] = MappingProxyType({})  # what annotators see of its row, column -> text
 
 
 class Audit:
@@ -129,16 +133,17 @@ class Audit:
     def labels_needed(self) -> list[NeededLabel]:
         """List the examples without a label, each once, in the order of choice.
 
-        Predictions are left out, because annotators must not see them.
+        Predictions are left out, because annotators must not see them, except the answers that they shall grade.
         """
         found: dict[str, NeededLabel] = {}
+        shown = read_shown(self._run, map(self._run.read_chosen, self._run.rounds()), read_log(self._run).show)
         for item in read_rounds(self._run):
             chosen = self._run.read_chosen(item.number)
             places = dict(zip(chosen.ids, chosen.uris, strict=True))
             waiting = set(item.missing)
             for id in item.selection.ids:
                 if id in waiting:
-                    found.setdefault(id, NeededLabel(id, places[id], item.number))
+                    found.setdefault(id, NeededLabel(id, places[id], item.number, shown.get(id, {})))
         return list(found.values())
 
     def add_labels(

@@ -20,6 +20,7 @@ from opacc_ray.labels.label_rows import as_shown, grade_of, is_swapped
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.labels.labelling_tasks import Wanted, write_tasks
 from opacc_ray.lake.store_uris import open_store
+from opacc_ray.notebook import Audit
 from opacc_ray.report.run_report import make_report
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
@@ -138,6 +139,14 @@ def test_a_preference_is_blind_and_covers_the_truth(tmp_path: Path) -> None:
     assert found.low <= answers()[1].mean() / 2 <= found.high
     assert found.measure == "share in which reply is preferred to rival, a tie counting half"
     assert set(read_rounds(run)[0].truth) == {"tie", "second"}  # the rival is always right
+
+
+def test_a_notebook_shows_the_answer(tmp_path: Path) -> None:
+    audit = Audit(graded_run(tmp_path, None, 20))
+    asked = audit.labels_needed()
+    assert [list(item.shown) for item in asked] == [["question", "answer"]] * 20
+    audit.add_labels({item.id: "right" if is_right(item.shown["answer"], item.id) else "wrong" for item in asked})
+    assert audit.estimate().low <= answers()[1].mean() <= audit.estimate().high
 
 
 def test_the_page_shows_the_answer_and_speaks_of_a_and_b(tmp_path: Path) -> None:

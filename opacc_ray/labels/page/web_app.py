@@ -189,6 +189,8 @@ class WebApp:
 
         try:
             return JSONResponse(await run_in_threadpool(found))
+        except LabelError as error:
+            return JSONResponse({"error": str(error)}, 403)
         except OpaccError as error:
             self._log(error)
             return JSONResponse({"error": NOT_READ}, 503)
