@@ -21,7 +21,7 @@ from opacc_ray.estimators.prediction_powered import tuned_strength
 from opacc_ray.estimators.rounds import Outcome
 from opacc_ray.estimators.statement import Circumstances, SecondOpinions, Statement, baseline
 from opacc_ray.labels.annotator_agreement import measure_agreement
-from opacc_ray.labels.costs import Costs
+from opacc_ray.labels.cost_table import Costs
 from opacc_ray.labels.label_log import Score, label_files, refuse_lost
 from opacc_ray.labels.labelled_rounds import (
     LabelledRound,

@@ -40,7 +40,7 @@ def estimate(
     """Report the accuracy with a confidence interval, and the metrics of the spec."""
     from opacc_ray.audit import accuracy
     from opacc_ray.cli import texts
-    from opacc_ray.labels.costs import load_costs
+    from opacc_ray.labels.cost_table import load_costs
 
     worth = cli.score_for(run.spec, score)
     prices = load_costs(costs, run.spec.model, run.num_classes) if costs else None

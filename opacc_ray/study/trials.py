@@ -20,11 +20,12 @@ from opacc_ray.estimators.rounds import Outcome
 from opacc_ray.neurons.sections import EqualCount, Histogram, equal_count, part_codes, part_counts, relative_entropy
 from opacc_ray.samplers.select import select
 from opacc_ray.selection import Selection
+from opacc_ray.slices import CROSSING
 from opacc_ray.study.cases import Case, Source, read_case
 from opacc_ray.study.peers import PEERS
-from opacc_ray.study.questions import question
+from opacc_ray.study.peers.peer import Positives, Question, weight_of
 from opacc_ray.study.study_spec import ITSELF, MethodSpec
-from opacc_ray.study.target import ALL, Target, estimates, serving, slices_of
+from opacc_ray.study.target import ALL, Target, class_of, estimates, predicted_of, serving, slices_of
 
 SECTIONS = 20  # of each neuron of the output layer, for its divergence
 
@@ -206,3 +207,29 @@ def decode(data: bytes) -> list[Trial]:
     """Restore the trials that :func:`encode` was given."""
     columns = json.loads(data)
     return [Trial(*row) for row in zip(*(columns[name] for name in Trial._fields), strict=True)]
+
+
+# -- what the methods of others may read of a case ----------------------------------------------------------------
+
+
+def question(case: Case, target: Target) -> Question:
+    """Return what peers may read of a case, made once."""
+    return case.view.once("study question", target, lambda: _question(case, target))
+
+
+def _question(case: Case, target: Target) -> Question:
+    confidence = np.clip(case.view.column("confidence"), 0, 1)
+    names = [] if target.by is None else [name.strip() for name in target.by.split(CROSSING)]
+    slices = tuple(case.view.slicing(name) for name in names)
+    alpha = weight_of(target.name)
+    positives = None if alpha is None else _positives(case, target, confidence, alpha)
+    return Question(confidence, case.outcome, positives, slices)
+
+
+def _positives(case: Case, target: Target, confidence: np.ndarray, alpha: float) -> Positives:
+    """Return one class against the rest; what the confidence leaves is shared equally by the other classes."""
+    c = class_of(case, target.metric)
+    assert case.truth is not None
+    predicted = predicted_of(case) == c
+    probability = np.where(predicted, confidence, (1 - confidence) / max(len(case.classes) - 1, 1))
+    return Positives(predicted.astype(np.float64), probability, (case.truth == c).astype(np.float64), alpha)

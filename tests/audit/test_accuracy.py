@@ -21,7 +21,7 @@ from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.documents import sealed
 from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError
 from opacc_ray.labels import label_actions
-from opacc_ray.labels.costs import load_costs
+from opacc_ray.labels.cost_table import load_costs
 from opacc_ray.runs.run import Run
 
 

@@ -18,8 +18,8 @@ from opacc_ray.study.peers.importance import best_draw, draw, estimate_f, guess
 from opacc_ray.study.peers.oasis import strata
 from opacc_ray.study.peers.peer import F_MEASURES, Positives, Question
 from opacc_ray.study.peers.structured import design, lasso, predict
-from opacc_ray.study.questions import question
 from opacc_ray.study.target import ALL, Target, srs_deviation, truths_of
+from opacc_ray.study.trials import question
 
 PREDICTED = np.array([1, 1, 1, 1, 0, 0, 0, 0, 0, 0])
 TRUTH = np.array([1, 1, 1, 0, 1, 0, 0, 0, 0, 0])

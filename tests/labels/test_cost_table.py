@@ -6,7 +6,7 @@ import pytest
 from written_run import CLASSES
 
 from opacc_ray.errors import SpecError
-from opacc_ray.labels.costs import load_costs
+from opacc_ray.labels.cost_table import load_costs
 from opacc_ray.spec import ModelSpec
 
 
