@@ -1,11 +1,14 @@
 """Pools that are Delta tables, written by the deltalake package: versions, partitions, and what is not there."""
 
+import datetime
+import json
 from decimal import Decimal
 from pathlib import Path
 
 import deltalake
 import pyarrow as pa
 import pytest
+from delta_logs import vector, write_mapped
 from tables import read_pool, refusal
 
 from opacc_ray.lake.examples import Columns, Rules
@@ -125,3 +128,34 @@ def test_a_damaged_log_is_named_with_the_version_that_was_asked_for(folder: Stor
     newest, first = refusal(folder, "delta", X), refusal(folder, "delta", X._replace(version=0))
     assert newest.startswith(f"the Delta table {folder.uri} cannot be opened (")
     assert first.startswith(f"the table {folder.uri} has no version 0 (")
+
+
+def test_the_log_passes_over_files_but_not_by_rounded_decimals(folder: Store) -> None:
+    for start in (0, 10):
+        numbers = pa.array([Decimal(2**53 + 1 + start)] * 10, pa.decimal128(38, 0))
+        times = pa.array([datetime.datetime(2026, 1, 1, start, 0, 0, 999)] * 10, pa.timestamp("us", "UTC"))
+        write(folder, rows(start, start + 10).append_column("long", numbers).append_column("time", times))
+
+    def files(text: str) -> int:
+        return len(plan_shards(folder, "delta", 100, rules=X._replace(filter=text)).entries)
+
+    assert files("id >= 10") == files("id between 3 and 4") == 1
+    assert ids(folder, X._replace(filter="long = 9007199254740993")) == list(range(10))
+    assert files("time <= '2026-01-01 05:00:00'") == 1
+    assert ids(folder, X._replace(filter="time > '2026-01-01 10:00:00.000998'")) == list(range(10, 20))
+    assert "excludes all of its files" in refusal(folder, "delta", X._replace(filter="id > 19"))
+
+
+def test_a_plan_depends_on_the_rows_that_are_deleted(folder: Store) -> None:
+    columns = [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]
+    write_mapped(Path(folder.uri), columns, {"1.parquet": rows(0, 3).select(["id"])}, {"1.parquet": [0]}, "none")
+    rules = Rules(columns=Columns(id="id", array=("id",)))
+    before = plan_shards(folder, "delta", 100, rules=rules)
+    [log] = [entry.key for entry in folder.list("_delta_log/")]
+    content = folder.read(log).decode()
+    folder.write(log, content.replace(json.dumps(vector([0])), json.dumps(vector([1]))).encode())
+    after = plan_shards(folder, "delta", 100, rules=rules)
+    assert (before.num_examples, before.entries) == (after.num_examples, after.entries)
+    assert before.num_examples == 2
+    assert before.digest != after.digest
+    assert ids(folder, rules) == [0, 2]

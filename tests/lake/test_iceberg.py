@@ -4,13 +4,15 @@ import datetime
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import DoubleType, StringType
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import DayTransform, IdentityTransform
+from pyiceberg.types import DoubleType, NestedField, StringType
 from pyiceberg.utils.config import Config
 from tables import parquet, read_pool, refusal
 
@@ -199,6 +201,45 @@ def test_partitions_of_any_type_by_identity_pass_over_files(column: str, catalog
     with table.update_schema() as update:
         update.delete_column(column)
     assert ids(store) == [0, 1, 2]
+
+
+def test_hidden_partitions_and_bounds_pass_over_files(make: Callable[..., tuple[Any, Store]]) -> None:
+    times = pa.array([datetime.datetime(2026, 1, 1 + i // 2) for i in range(10)], pa.timestamp("us"))
+    table, store = make(rows(0, 10).append_column("time", times).slice(0, 0))
+    with table.update_spec() as update:
+        update.add_field("time", DayTransform(), "day")
+    table.append(rows(0, 10).append_column("time", times))
+
+    def kept(text: str) -> tuple[int, list[int]]:
+        asked = X._replace(filter=text)
+        return len(plan_shards(store, "iceberg", 100, rules=asked).entries), ids(store, asked)
+
+    assert kept("time >= '2026-01-04'") == (2, [6, 7, 8, 9])
+    assert kept("not (time < '2026-01-05' or id = 9)") == (1, [8])
+    assert kept("id between 2 and 3 or kind = 'zero'") == (1, [2, 3])
+    assert kept("kind like 'ev%' and id > 5") == (2, [6, 8])
+    said = refusal(store, "iceberg", X._replace(filter="id > 9"))
+    assert f"snapshot {table.current_snapshot().snapshot_id} of the table" in said
+    assert "is empty: pool.filter 'id > 9' excludes all of its files" in said
+
+
+def test_an_initial_default_is_the_value_in_files_without_the_column() -> None:
+    tier = NestedField(1, "tier", StringType(), required=False, initial_default="gold")
+    table = SimpleNamespace(specs=lambda: {0: SimpleNamespace(fields=[])})  # pyiceberg writes no tables that have them
+    found = iceberg._constants(table, Schema(tier), SimpleNamespace(spec_id=0))
+    assert found == (("tier", pa.scalar("gold")),)
+
+
+def test_branches_and_tags_have_names(make: Callable[..., tuple[Any, Store]]) -> None:
+    table, store = make(rows(0, 10))
+    table.manage_snapshots().create_branch(table.current_snapshot().snapshot_id, "audit").commit()
+    plan = plan_shards(store, "iceberg", 100, rules=X._replace(version="audit"))
+    assert plan.version == newest_version(store, "iceberg", X._replace(version="audit"))
+    table.append(rows(10, 12), branch="audit")
+    assert newest_version(store, "iceberg", X._replace(version="audit")) != plan.version
+    assert newest_version(store, "iceberg", X) == plan.version
+    said = refusal(store, "iceberg", X._replace(version="q1"))
+    assert said.endswith("has no branch or tag 'q1'; its branches and tags are audit, main")
 
 
 def test_a_missing_table_or_version_is_one_sentence(make: Callable[..., tuple[Any, Store]], bucket: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from opacc_ray.errors import SpecError
-from opacc_ray.spec import load_function, load_spec, parse_spec
+from opacc_ray.spec import PoolSpec, load_function, load_spec, parse_spec
 
 
 def content(**changes: Any) -> dict[str, Any]:
@@ -271,3 +271,11 @@ def test_user_module_that_raises_is_one_sentence_with_its_traceback_kept(
         load_function("needing_module:net", "model.factory")
     with pytest.raises(SpecError, match="importing 'ending_script' raised SystemExit: 0"):
         load_function("ending_script:net", "model.factory")
+
+
+def test_only_formats_with_branches_or_tags_take_the_name_of_a_version() -> None:
+    columns = {"array": "x"}
+    assert PoolSpec(uri="t", format="iceberg", version="audit", columns=columns).version == "audit"
+    assert PoolSpec(uri="t", format="delta", version="12", columns=columns).version == 12
+    with pytest.raises(ValueError, match="version 'audit' is a name, and format delta has numbers only; give one"):
+        PoolSpec(uri="t", format="delta", version="audit", columns=columns)

@@ -30,6 +30,8 @@ TRAITS = Traits(
     patterns=False,
 )
 
+_EXACT_DIGITS = 15  # of decimals: logs may have them as floating-point numbers, which round longer ones
+
 _NUMBER = b"delta.columnMapping.id"
 
 cut = parquet.cut
@@ -82,6 +84,8 @@ def _numbered(field: Any) -> Any:
 
 def _bounds(added: Any, schema: Any, names: tuple[str, ...]) -> dict[str, Bounds]:
     """Return the bounds in the log of columns in each file."""
+    import pyarrow as pa
+
     found = {}
     for name in names:
         path = [physical_name(field) for field in chain_of(schema, name)]
@@ -91,7 +95,8 @@ def _bounds(added: Any, schema: Any, names: tuple[str, ...]) -> dict[str, Bounds
         kind = chain_of(schema, name)[-1].type
         rows = to_numpy(added["num_records"].fill_null(-1))
         num_nulls = np.full(len(rows), -2) if nulls is None else to_numpy(nulls.fill_null(-2))
-        if keeps_order(least.type, kind):
+        is_rounded = pa.types.is_decimal(kind) and kind.precision > _EXACT_DIGITS
+        if keeps_order(least.type, kind) and not is_rounded:
             least, most = least.cast(kind), _rounded_up(most.cast(kind))
             found[name] = Bounds(least, most, num_nulls != 0, num_nulls != rows)
     return found
