@@ -1,14 +1,17 @@
 """A local Ray refuses clients without the token, and other clusters on the machine do not disturb it."""
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
 import pytest
 from listening import Listener, family, grpc_codes, http_status, listeners
+from stranger import as_nobody, got_from
 
 pytestmark = pytest.mark.slow
 
@@ -18,6 +21,16 @@ from opacc_ray.cluster.session import connected
 with connected():
     import ray
     print(ray.get_runtime_context().gcs_address, ray.get(ray.remote(lambda: 6 * 7).remote()), flush=True)
+    sys.stdin.read()
+"""
+
+FOLDER = """
+import os, sys
+from opacc_ray.cluster.session import connected
+with connected():
+    import ray
+    folder = ray.get(ray.remote(lambda: os.environ["RAY_TMPDIR"]).remote())
+    print(os.environ["RAY_AUTH_TOKEN"], folder, flush=True)
     sys.stdin.read()
 """
 
@@ -38,10 +51,10 @@ print("joined")
 """
 
 
-def started(script: str, folder: Path) -> subprocess.Popen[str]:
+def started(script: str, folder: Path, **changes: str) -> subprocess.Popen[str]:
     plain = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": (folder / "log").open("a"), "text": True}
-    return subprocess.Popen([sys.executable, "-c", script], env=plain | {"HOME": str(folder)}, **pipes)  # type: ignore[call-overload, no-any-return]
+    return subprocess.Popen([sys.executable, "-c", script], env=plain | {"HOME": str(folder)} | changes, **pipes)  # type: ignore[call-overload, no-any-return]
 
 
 def line_of(process: subprocess.Popen[str]) -> str:
@@ -134,3 +147,20 @@ def test_services_of_ray_ask_for_the_token(doors: list[Listener]) -> None:
         "CoreWorkerService",
         "ObjectManagerService",
     }
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
+def test_another_user_reads_no_file_and_reaches_no_socket(tmp_path: Path) -> None:
+    """Ports are those of this machine, whoever connects: the tests above ask them without the token."""
+    place = Path(tempfile.mkdtemp(prefix="o", dir="/tmp"))
+    place.chmod(0o755)  # nothing but the folder of the cluster keeps a stranger out
+    with started(FOLDER, tmp_path, TMPDIR=str(place)) as process:
+        token, folder = line_of(process).split()
+        ours = Path(folder)
+        sockets = [path for path in ours.rglob("*") if path.is_socket()]
+        assert sockets, (tmp_path / "log").read_text()
+        pids = family(process.pid)
+        assert as_nobody(lambda: [f"listed {place}"] if os.listdir(place) else []) == [f"listed {place}"]
+        assert as_nobody(lambda: got_from(pids, ours, sockets, token)) == []
+        end(process)
+    shutil.rmtree(place)
