@@ -117,8 +117,9 @@ fuzz: $(READY)  ## try mutated specs, files, runs and filters: make fuzz MUTANTS
 	@PYTHONPATH=tests $(BIN)/python -m fuzz $(or $(MUTANTS),250)
 	@OPACC_FILTERS=$(or $(FILTERS),10000) $(BIN)/pytest -q tests/lake/test_random_filters.py
 
-chaos: $(READY)  ## disturb audits at random moments and compare results: make chaos RUNS=100 SEED=0
+chaos: $(READY)  ## disturb audits, and people at work on one run, at random moments: make chaos RUNS=100 HISTORIES=2000
 	@PYTHONPATH=tests $(BIN)/python -m chaos $(or $(RUNS),100) $(or $(SEED),0)
+	@PYTHONPATH=tests $(BIN)/python -m histories $(or $(HISTORIES),200)
 
 edits: $(READY)  ## edit a signed run consistently and verify it: make edits EDITS=2000
 	@PYTHONPATH=tests $(BIN)/python -m consistent_edits $(or $(EDITS),2000)

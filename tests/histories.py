@@ -1,26 +1,32 @@
 """Generated histories of a run: several people at once, and a checker that judges what they were told.
 
-``PYTHONPATH=tests python -m histories 2000`` checks as many in a temporary folder. Each person has a run of
-their own and does random commands; some are killed before or after a write. The checker knows what each command
-returned, and asks of the log at the end:
+``PYTHONPATH=tests python -m histories 2000`` checks as many on each of three stores: a folder, moto's S3, and rclone's,
+which has no conditional writes and so is for one person at a time. Each person has a run of their own and does random
+commands; some are killed before or after a write. The checker knows what each command returned, and asks of the log at
+the end:
 
 - every label of an import that was acknowledged is there, unless somebody withdrew it;
 - no closing gives up an example that had a label in an earlier entry;
 - a command that returned wrote what it said, and one that raised an error wrote nothing.
 """
 
+import os
 import random
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import boto3
 from audited_run import CLASSES, KEYS, TRUTH, write_features, write_pool
 
 from opacc_ray.audit import accuracy, verbs
+from opacc_ray.audit.evidence import seal
 from opacc_ray.audit.verify import verify
+from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import OpaccError
 from opacc_ray.labels import label_actions
 from opacc_ray.labels.label_documents import ImportedLabels, LabelAction, WithdrawnLabels
@@ -30,6 +36,10 @@ from opacc_ray.runs.run import Run
 from opacc_ray.runs.run_documents import ClosedRound, Draw
 
 PEOPLE, COMMANDS = 3, 4
+
+KINDS = ("import", "close", "next", "correct", "withdraw", "estimate", "rule", "seal", "another track")
+WEIGHTS = (6, 3, 3, 2, 1, 1, 1, 1, 1)
+"""Commands, and how often each is drawn."""
 
 
 class KilledError(BaseException):
@@ -68,7 +78,7 @@ def watched(kind: type) -> Iterator[None]:
             if person.kill_at == 0 and not person.after:
                 raise KilledError
             found = own(store, key, data)
-            if own is create and found and key.startswith(FOLDER):
+            if key.startswith(FOLDER) and (found or own is write):  # written: no conditional writes
                 person.created = (*person.created, key)
             if person.kill_at == 0:
                 raise KilledError
@@ -86,7 +96,7 @@ def watched(kind: type) -> Iterator[None]:
 def commands(rng: random.Random, name: str) -> Iterator[tuple[str, Callable[[Run], Any]]]:
     """Yield random commands of a person."""
     for turn in range(COMMANDS):
-        kind = rng.choices(("import", "close", "next", "correct", "withdraw", "estimate"), (6, 3, 3, 2, 1, 1))[0]
+        kind = rng.choices(KINDS, WEIGHTS)[0]
         share, seed = rng.random(), rng.random()
 
         def command(run: Run, kind: str = kind, turn: int = turn, share: float = share, seed: float = seed) -> Any:
@@ -106,16 +116,22 @@ def commands(rng: random.Random, name: str) -> Iterator[tuple[str, Callable[[Run
                 return label_actions.correct(run, some[0], CLASSES[0], name)
             if kind == "withdraw":
                 return label_actions.withdraw(run, some[0])
+            if kind == "rule":
+                return label_actions.set_rule(run, "latest" if share < 0.5 else "majority")
+            if kind == "seal":
+                return seal(run, promised_by=name)
+            if kind == "another track":
+                return verbs.select(run.along(f"track-{name}"), "srs", own.randint(3, 9), {})
             return accuracy.estimate(run, partial=True)
 
         yield kind, command
 
 
-def play(uri: str, seed: int) -> list[Done]:
+def play(uri: str, seed: int, people: int = PEOPLE) -> list[Done]:
     """Let people work on a run at once; returns all that they did."""
     rng, done, lock = random.Random(seed), list[Done](), threading.Lock()
-    plans = [(list(commands(rng, f"p{i}")), rng.random()) for i in range(PEOPLE)]
-    start = threading.Barrier(PEOPLE)
+    plans = [(list(commands(rng, f"p{i}")), rng.random()) for i in range(people)]
+    start = threading.Barrier(people)
 
     def work(plan: list[tuple[str, Callable[[Run], Any]]], seed: float) -> None:
         own = random.Random(seed)
@@ -200,20 +216,58 @@ def begin(home: str) -> Run:
     return run
 
 
-def check(home: str, seed: int) -> list[str]:
+def check(home: str, seed: int, people: int = PEOPLE) -> list[str]:
     """Play one history at a place; returns the problems that it has."""
     run = begin(home)
     with watched(type(run.store)):
-        done = play(run.uri, seed)
+        done = play(run.uri, seed, people)
     assert any(isinstance(draw, Draw) for _, draw in run.logged(Draw))
     return problems(run.uri, done)
 
 
-if __name__ == "__main__":
+@contextmanager
+def folders() -> Iterator[Callable[[int], str]]:
+    with tempfile.TemporaryDirectory() as home:
+        yield lambda number: f"{home}/{number}"
+
+
+@contextmanager
+def moto() -> Iterator[Callable[[int], str]]:
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "us-east-1"}
+    os.environ.update(keys | {"AWS_ENDPOINT_URL": f"http://{host}:{port}"})
+    boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="histories")
+    yield lambda number: f"s3://histories/{number}"
+    server.stop()
+
+
+@contextmanager
+def rclone() -> Iterator[Callable[[int], str]]:
+    with tempfile.TemporaryDirectory() as home, LocalS3(home) as server:
+        os.environ.update(server.environment())
+        bucket = server.create_bucket("histories")
+        yield lambda number: f"{bucket}/{number}"
+
+
+def campaign(number: int) -> int:
+    """Check histories on each store; returns the number of problems."""
     wrong = 0
-    for number in range(int(sys.argv[1])):
-        with tempfile.TemporaryDirectory() as folder, suppress(KeyboardInterrupt):
-            for problem in check(folder, number):
-                wrong += 1
-                print(f"history {number}: {problem}", flush=True)
-    print(f"{sys.argv[1]} histories, {wrong} problems")
+    for store, people in ((folders, PEOPLE), (moto, PEOPLE), (rclone, 1)):
+        found, begun = 0, time.monotonic()
+        with store() as place:
+            for seed in range(number):
+                for problem in check(place(seed), seed, people):
+                    found += 1
+                    print(f"{store.__name__}, history {seed}: {problem}", flush=True)
+        seconds = time.monotonic() - begun
+        print(f"{store.__name__}: {number} histories, {found} problems, {seconds:.0f} s", flush=True)
+        wrong += found
+    return wrong
+
+
+if __name__ == "__main__":
+    sys.exit(min(campaign(int(sys.argv[1])), 1))

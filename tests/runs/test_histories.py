@@ -34,6 +34,12 @@ def test_nothing_that_was_acknowledged_is_lost_on_s3(
     assert histories.check(join(name, "audits"), seed) == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(300, 304))
+def test_nothing_that_was_acknowledged_is_lost_without_conditional_writes(seed: int, bucket: str) -> None:
+    assert histories.check(join(bucket, "audits"), seed, people=1) == []
+
+
 def test_the_checker_finds_a_label_that_was_given_up(tmp_path: Path) -> None:
     run = histories.begin(str(tmp_path))
     ids = run.read_selection(1).ids
