@@ -9,7 +9,6 @@ files do not record which. :func:`name_by_number` reads numbers as indexes, for 
 """
 
 import difflib
-import hashlib
 import io
 import json
 import math
@@ -23,7 +22,7 @@ from urllib.parse import quote
 
 from opacc_ray.errors import DataError, LabelError, shown
 from opacc_ray.lake.examples import LONGEST_ID
-from opacc_ray.spec.model_spec import NONE, SEPARATOR, ModelSpec, plain_name
+from opacc_ray.spec.model_spec import plain_name
 
 FormatName = str
 """Name of a format of label files: a key of `formats.label_formats.FORMATS`."""
@@ -59,14 +58,6 @@ COUNTED = (
     "numbers_are_classes=True in Python, or labels.numbers_are_classes: true in the spec"
 )
 """Remedy for numbers where classes have names."""
-
-SYNONYMS = {
-    **dict.fromkeys(("correct", "true", "yes", "pass"), "right"),
-    **dict.fromkeys(("incorrect", "false", "no", "fail"), "wrong"),
-    **dict.fromkeys(("partial", "partially", "partly right", "partially correct"), "partly"),
-    **dict.fromkeys(("equal", "draw", "both"), "tie"),
-}
-"""Other words for grades."""
 
 LONGEST_GUESS = 100  # most characters of a label that is compared with the class names
 
@@ -226,7 +217,7 @@ def label_of(fields: Mapping[str, str], place: str) -> Label:
 def _status(label: str, status: str, place: str) -> Status:
     if is_cant_tell(label) or is_cant_tell(status):
         return "unsure"
-    if status and _plain(status) not in ANSWERED:
+    if status and plain_words(status) not in ANSWERED:
         raise LabelError(f"{place} has the status {quoted(status)}: use labelled or unsure, or leave it empty")
     if status and not label:
         raise LabelError(f"{place} has the status {quoted(status)} but no label: fill it in, or clear the status")
@@ -235,10 +226,11 @@ def _status(label: str, status: str, place: str) -> Status:
 
 def is_cant_tell(text: str) -> bool:
     """Return whether a text, as a label or a status, means "can't tell"."""
-    return bool(text) and len(text) <= 40 and _plain(text) in UNSURE
+    return bool(text) and len(text) <= 40 and plain_words(text) in UNSURE
 
 
-def _plain(text: str) -> str:
+def plain_words(text: str) -> str:
+    """Return a text in lower case, with single spaces."""
     return " ".join(text.replace("’", "'").lower().split())
 
 
@@ -296,61 +288,6 @@ def value_of(label_text: str, *, id: str) -> float:
     if not NUMBER.fullmatch(label_text):
         raise LabelError(f"example {quoted(id)} has the label {quoted(label_text)}: write a number such as 12.5")
     return float(label_text)
-
-
-def grade_of(label_text: str, model: ModelSpec, *, id: str) -> str:
-    """Return the grade that a label names, or its score in canonical form.
-
-    Besides its name, a grade is named by `SYNONYMS`, and by its outcome: 1, 0.5. Of a preference, A and B are the
-    answers in the order in which they were shown (:func:`is_swapped`). Raises LabelError if the label is no grade.
-    """
-    outcomes, found = model.outcomes, f"example {quoted(id)} has the label {quoted(label_text)}"
-    if outcomes is None:
-        value = float(label_text) if NUMBER.fullmatch(label_text) else -1.0
-        if not 0 <= value <= 1:
-            raise LabelError(f"{found}: write a score from 0 to 1, such as 0.8")
-        return canonical_number(value)
-    text = _plain(label_text)
-    if model.prefers and text in ("a", "b"):
-        return "first" if (text == "a") != is_swapped(id) else "second"
-    names = {_plain(name): name for name in outcomes}
-    are_numbers = any(whole_number(name) is not None for name in names)
-    number = float(text) if NUMBER.fullmatch(text) and not are_numbers and not model.prefers else None
-    by_outcome = [name for name, outcome in outcomes.items() if outcome == number]
-    grade = names.get(text) or names.get(SYNONYMS.get(text, "")) or names.get(str(whole_number(text)))
-    if grade is None and len(by_outcome) == 1:
-        grade = by_outcome[0]
-    if grade is None:
-        shown = ["A", "B", "tie"] if model.prefers else list(outcomes)
-        raise LabelError(f"{found}, which is none of the grades: use {', '.join(map(quoted, shown))}")
-    return grade
-
-
-def set_of(label_text: str, model: ModelSpec, *, id: str) -> str:
-    """Return the canonical form of a label of several classes; raises LabelError if one is none of the classes."""
-    try:
-        return model.set_name(model.classes_in(label_text))
-    except ValueError as error:
-        why = why_no_class(str(error), model.classes)
-        raise LabelError(
-            f"example {quoted(id)} has the label {quoted(label_text)} with {quoted(str(error))}, {why}, "
-            f"with {SEPARATOR!r} between them, or {NONE!r}"
-        ) from None
-
-
-def is_swapped(id: str) -> bool:
-    """Return whether the two answers to an example are shown in reverse order: for half of all ids, by their digest.
-
-    So neither annotators nor a preference for what stands first favour one model.
-    """
-    return hashlib.sha256(f"preference\0{id}".encode()).digest()[0] % 2 == 1
-
-
-def as_shown(label: str | None, model: ModelSpec, id: str) -> str | None:
-    """Return a canonical label as annotators know it: of a preference, A or B."""
-    if not model.prefers or label not in ("first", "second"):
-        return label
-    return "A" if (label == "first") != is_swapped(id) else "B"
 
 
 def canonical_number(value: float) -> str:

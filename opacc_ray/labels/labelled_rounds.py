@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.estimators.accuracy_estimate import Estimate, joined_reasons
 from opacc_ray.estimators.rounds import linear_estimator
+from opacc_ray.labels.grades import grade_of, set_of
 from opacc_ray.labels.joining import Joined, join, opinions_of
 from opacc_ray.labels.label_documents import LabelAction
 from opacc_ray.labels.label_log import Score, read_log
-from opacc_ray.labels.label_rows import Label, canonical_number, class_of, grade_of, name_by_number, set_of, value_of
+from opacc_ray.labels.label_rows import Label, canonical_number, class_of, name_by_number, value_of
 from opacc_ray.runs.draws import Chosen
 from opacc_ray.runs.estimate_documents import RoundCounts
 from opacc_ray.runs.run import Run

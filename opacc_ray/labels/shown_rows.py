@@ -15,7 +15,8 @@ from itertools import islice
 from typing import Any
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.labels.label_rows import few, is_swapped, quoted
+from opacc_ray.labels.grades import is_swapped
+from opacc_ray.labels.label_rows import few, quoted
 from opacc_ray.lake.examples import Batch, Columns, Plan, Rules
 from opacc_ray.lake.pools import plan_shards, read_rows
 from opacc_ray.lake.row_examples import ids_of

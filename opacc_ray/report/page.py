@@ -195,12 +195,16 @@ def _gallery_table(report: RunReport) -> Table:
     """Return the mispredicted examples without pictures."""
     shares = is_share(report.measure)
     last_column = Column("confidence" if shares else "score", "n")
-    columns = Column("example", "code"), Column("prediction"), Column("label"), last_column
+    examples = report.gallery.examples if report.gallery else []
+    shown = list(dict.fromkeys(name for item in examples for name in item.shown))
+    said = ["prediction"] if any(item.prediction for item in examples) else []
+    columns = Column("example", "code"), *map(Column, [*shown, *said]), Column("label"), last_column
     rows = []
-    for item in report.gallery.examples if report.gallery else ():
+    for item in examples:
         last = f"{item.outcome:.3f}" if not shares else "–" if item.confidence is None else percent(item.confidence)
-        rows.append((shortened_to(item.id, 80), shortened_to(item.prediction, 60), shortened_to(item.label, 60), last))
-    return Table(columns, rows)
+        texts = [*(item.shown.get(name, "") for name in shown), *([item.prediction] if said else []), item.label]
+        rows.append((shortened_to(item.id, 80), *(shortened_to(text, 120) for text in texts), last))
+    return Table(list(columns), rows)
 
 
 def _draw_table(report: RunReport) -> Table:

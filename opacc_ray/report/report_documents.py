@@ -93,6 +93,7 @@ class Misprediction(Part):
         default=None, description="share of the pool that its label stands for in the estimate; null: unknown"
     )
     not_shown: str | None = Field(description="why the page shows no picture of it; null: it shows one")
+    shown: dict[str, str] = Field(default={}, description="columns of its row that annotators see, with their texts")
 
 
 class Gallery(Part):

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -12,11 +12,12 @@ from opacc_ray.audit.accuracy import accuracy_of
 from opacc_ray.audit.label_budget import width_course
 from opacc_ray.audit.prior_knowledge import read_record
 from opacc_ray.designs.purposive import Purposive
-from opacc_ray.errors import DataError, counted
+from opacc_ray.errors import DataError, OpaccError, counted
 from opacc_ray.estimators.confidence_sequence import confidence_sequence
-from opacc_ray.labels.label_log import Score
+from opacc_ray.labels.label_log import Score, read_log
 from opacc_ray.labels.label_rows import NUMBER
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds, weights_of
+from opacc_ray.labels.shown_rows import Shown, read_shown
 from opacc_ray.lake.store import write_files
 from opacc_ray.report import sentences
 from opacc_ray.report.calibration import PoolPredictions, read_predictions, reliability_of, tables_of
@@ -114,7 +115,7 @@ def gather(
         tables=tables,
         reliability=reliability_of(run, predictions, tables, edges) if predictions else None,
         values=_values(known) if run.spec.model.task == "regression" else None,
-        gallery=_with_notes(wrong, pictures) if wrong else None,
+        gallery=_with_notes(wrong, pictures, _rows_of(run, wrong)) if wrong else None,
         excluded=[ExcludedExample(id=item.id, reason=item.reason) for item in index.bad[:LISTED]],
         num_excluded=len(index.bad),
         characterization=read_characterization(run),
@@ -175,10 +176,21 @@ def _cells(confusion: ConfusionShares) -> list[ConfusionCell]:
     return sorted(found, key=lambda cell: (-cell.share, cell.true, cell.predicted))
 
 
-def _with_notes(gallery: Gallery, pictures: Pictures) -> Gallery:
-    """Return the gallery; each example without a picture has the reason."""
+def _rows_of(run: Run, gallery: Gallery) -> dict[str, Shown]:
+    """Return what annotators see of the examples of a gallery; nothing if the pool cannot be read any more."""
+    rounds = {item.round for item in gallery.examples}
+    with suppress(OpaccError):
+        return read_shown(run, map(run.read_chosen, sorted(rounds)), read_log(run).show)
+    return {}
+
+
+def _with_notes(gallery: Gallery, pictures: Pictures, rows: Mapping[str, Shown]) -> Gallery:
+    """Return the gallery with the rows of its examples; each example without a picture has the reason."""
     notes = {id: found for id, found in pictures.items() if isinstance(found, str)}
-    examples = [item.model_copy(update={"not_shown": notes.get(item.id)}) for item in gallery.examples]
+    examples = [
+        item.model_copy(update={"not_shown": notes.get(item.id), "shown": dict(rows.get(item.id, {}))})
+        for item in gallery.examples
+    ]
     return gallery.model_copy(update={"examples": examples})
 
 

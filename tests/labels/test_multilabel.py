@@ -11,9 +11,9 @@ from starlette.testclient import TestClient
 
 from opacc_ray.audit.accuracy import estimate
 from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.labels.grades import set_of
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.labels.label_log import Score
-from opacc_ray.labels.label_rows import set_of
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.labels.labelling_tasks import Wanted, write_tasks
 from opacc_ray.lake.store_uris import open_store

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.labels.annotator_agreement import measure_agreement
 from opacc_ray.labels.example_files import LONGEST, Picture, PictureCache, render
+from opacc_ray.labels.grades import as_shown
 from opacc_ray.labels.joining import time_of
 from opacc_ray.labels.label_log import read_log
-from opacc_ray.labels.label_rows import Context, as_shown
+from opacc_ray.labels.label_rows import Context
 from opacc_ray.labels.labelling_tasks import refuse_invisible, rows_to_show
 from opacc_ray.labels.page.label_queue import Given, LabelQueue
 from opacc_ray.lake.store_uris import read_uri

@@ -22,9 +22,10 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from opacc_ray.errors import LabelError
+from opacc_ray.labels.grades import as_shown
 from opacc_ray.labels.label_documents import LabelAction
 from opacc_ray.labels.label_log import Score, log_action, now_after, read_log
-from opacc_ray.labels.label_rows import as_shown, is_cant_tell, quoted
+from opacc_ray.labels.label_rows import is_cant_tell, quoted
 from opacc_ray.labels.labelled_rounds import canonical_form
 from opacc_ray.labels.labelling_tasks import doubled, waiting_ids
 from opacc_ray.runs.run import Run, name_of_labels

@@ -1,0 +1,75 @@
+"""Labels that judge an answer, and labels of several classes: their canonical forms.
+
+A grade is named by its own name, by `SYNONYMS`, or by its outcome, such as 1 and 0.5. Of a preference, A and B are the
+two answers in the order in which they were shown.
+"""
+
+import hashlib
+
+from opacc_ray.errors import LabelError
+from opacc_ray.labels.label_rows import NUMBER, canonical_number, plain_words, quoted, whole_number, why_no_class
+from opacc_ray.spec import ModelSpec
+from opacc_ray.spec.model_spec import NONE, SEPARATOR
+
+SYNONYMS = {
+    **dict.fromkeys(("correct", "true", "yes", "pass"), "right"),
+    **dict.fromkeys(("incorrect", "false", "no", "fail"), "wrong"),
+    **dict.fromkeys(("partial", "partially", "partly right", "partially correct"), "partly"),
+    **dict.fromkeys(("equal", "draw", "both"), "tie"),
+}
+"""Other words for grades."""
+
+
+def grade_of(label_text: str, model: ModelSpec, *, id: str) -> str:
+    """Return the grade that a label names, or its score in canonical form.
+
+    Besides its name, a grade is named by `SYNONYMS`, and by its outcome: 1, 0.5. Of a preference, A and B are the
+    answers in the order in which they were shown (:func:`is_swapped`). Raises LabelError if the label is no grade.
+    """
+    outcomes, found = model.outcomes, f"example {quoted(id)} has the label {quoted(label_text)}"
+    if outcomes is None:
+        value = float(label_text) if NUMBER.fullmatch(label_text) else -1.0
+        if not 0 <= value <= 1:
+            raise LabelError(f"{found}: write a score from 0 to 1, such as 0.8")
+        return canonical_number(value)
+    text = plain_words(label_text)
+    if model.prefers and text in ("a", "b"):
+        return "first" if (text == "a") != is_swapped(id) else "second"
+    names = {plain_words(name): name for name in outcomes}
+    are_numbers = any(whole_number(name) is not None for name in names)
+    number = float(text) if NUMBER.fullmatch(text) and not are_numbers and not model.prefers else None
+    by_outcome = [name for name, outcome in outcomes.items() if outcome == number]
+    grade = names.get(text) or names.get(SYNONYMS.get(text, "")) or names.get(str(whole_number(text)))
+    if grade is None and len(by_outcome) == 1:
+        grade = by_outcome[0]
+    if grade is None:
+        shown = ["A", "B", "tie"] if model.prefers else list(outcomes)
+        raise LabelError(f"{found}, which is none of the grades: use {', '.join(map(quoted, shown))}")
+    return grade
+
+
+def set_of(label_text: str, model: ModelSpec, *, id: str) -> str:
+    """Return the canonical form of a label of several classes; raises LabelError if one is none of the classes."""
+    try:
+        return model.set_name(model.classes_in(label_text))
+    except ValueError as error:
+        why = why_no_class(str(error), model.classes)
+        raise LabelError(
+            f"example {quoted(id)} has the label {quoted(label_text)} with {quoted(str(error))}, {why}, "
+            f"with {SEPARATOR!r} between them, or {NONE!r}"
+        ) from None
+
+
+def is_swapped(id: str) -> bool:
+    """Return whether the two answers to an example are shown in reverse order: for half of all ids, by their digest.
+
+    So neither annotators nor a preference for what stands first favour one model.
+    """
+    return hashlib.sha256(f"preference\0{id}".encode()).digest()[0] % 2 == 1
+
+
+def as_shown(label: str | None, model: ModelSpec, id: str) -> str | None:
+    """Return a canonical label as annotators know it: of a preference, A or B."""
+    if not model.prefers or label not in ("first", "second"):
+        return label
+    return "A" if (label == "first") != is_swapped(id) else "B"
