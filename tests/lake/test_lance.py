@@ -149,3 +149,12 @@ def test_a_damaged_file_is_named(folder: Store) -> None:
     [shard] = plan_shards(folder, "lance", 100, rules=X).shards
     with pytest.raises(DataError, match=r"\.lance is not valid Lance \(.*; restore it, or write it again$"):
         list(read_chosen(folder, "lance", shard, {"2"}, X))
+
+
+def test_fields_of_structs_are_columns(tmp_path: Path) -> None:
+    metas = [{"id": f"n{row}", "x": [row], "kind": "ab"[row % 2]} for row in range(6)]
+    lance.write_dataset(pa.table({"meta": metas}), f"{tmp_path}/t")
+    rules = Rules(columns=Columns(id="meta.id", array=("meta.x",)), filter="meta.kind like 'b' and meta.id <> 'n1'")
+    found, bad = read_pool(open_store(f"{tmp_path}/t"), "lance", rules)
+    assert [(example.id, example.array.tolist()) for example in found] == [("n3", [3]), ("n5", [5])]
+    assert not bad

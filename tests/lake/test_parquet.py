@@ -55,7 +55,8 @@ def test_one_large_file_is_many_shards_and_small_files_are_one(store: Store) -> 
         [("a/large.parquet", 2, 4)],
         [("a/large.parquet", 4, 6)],
         [("a/large.parquet", 6, 8)],
-        [("a/large.parquet", 8, 10), ("b.parquet", 0, 1), ("c.parquet", 0, 1)],
+        [("a/large.parquet", 8, 10)],
+        [("b.parquet", 0, 1), ("c.parquet", 0, 1)],
     ]
     assert (plan.num_examples, [entry.key for entry in plan.entries]) == (
         1020,
@@ -177,17 +178,17 @@ def test_nulls_are_bad_items_with_their_reasons(folder: Store) -> None:
     folder.write("a.parquet", parquet(table))
     found, bad = read_pool(folder, "parquet", Rules(columns=Columns(id="id", image="image")))
     assert [example.id for example in found] == ["p"]
-    assert [tuple(item) for item in bad] == [("a.parquet#1", "its id is null"), ("r", "its image is null")]
+    assert [(item.id, item.reason) for item in bad] == [("a.parquet#1", "its id is null"), ("r", "its image is null")]
     found, bad = read_pool(folder, "parquet", X)
     assert [example.array.tolist() for example in found] == [[1.0], [2.0]]
-    assert [tuple(item) for item in bad] == [("a.parquet#1", "its x is null")]
+    assert [(item.id, item.reason) for item in bad] == [("a.parquet#1", "its x is null")]
 
 
 def test_an_id_that_no_label_could_name_is_a_bad_item(folder: Store) -> None:
     folder.write("a.parquet", parquet(pa.table({"id": ["p", "", "r" * 4097], "x": [[1.0]] * 3})))
     found, bad = read_pool(folder, "parquet", Rules(columns=Columns(id="id", array=("x",))))
     assert [example.id for example in found] == ["p"]
-    assert [tuple(item) for item in bad] == [
+    assert [(item.id, item.reason) for item in bad] == [
         ("a.parquet#1", "its id is empty"),
         ("a.parquet#2", "its id has 4097 characters, and 4096 are allowed"),
     ]
