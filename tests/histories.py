@@ -10,6 +10,7 @@ the end:
 - a command that returned wrote what it said, and one that raised an error wrote nothing.
 """
 
+import logging
 import os
 import random
 import sys
@@ -235,6 +236,7 @@ def folders() -> Iterator[Callable[[int], str]]:
 def moto() -> Iterator[Callable[[int], str]]:
     from moto.server import ThreadedMotoServer
 
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it logs every request
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
