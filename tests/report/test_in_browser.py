@@ -41,6 +41,37 @@ def test_it_fits_asks_for_nothing_and_follows_the_scheme(browser: Any, address: 
         assert min(images) > 0
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_five_questions_are_answered_above_the_fold(browser: Any, tmp_path: Path, size: str) -> None:
+    """Good enough? How sure? What is wrong with the labels? What now? Where does it fail?"""
+    run = write_run(tmp_path)
+    label(run, verbs.select(run, "neyman", 100, {}).ids)
+    place = Path(make_report(run, goal=0.75)[0].files[0])
+    with opened(browser, place.as_uri(), size, "light") as (page, _, _):
+        for part in ("#answer", ".range", ".checks li:nth-child(2) p", ".next pre", "#findings"):
+            box = page.locator(part).bounding_box()
+            assert box["y"] + box["height"] <= SIZES[size][1], part
+
+
+def test_a_pair_filters_the_wall_of_mistakes(browser: Any, address: str) -> None:
+    with opened(browser, address, "desktop", "light") as (page, _, _):
+        shown = page.locator(".gallery li:visible")
+        every = shown.count()
+        page.locator("#pair-0").check(force=True)
+        count = int(page.locator("#pair-0 + span").inner_text().rpartition("(")[2].rstrip(")"))
+        assert shown.count() == count < every
+        page.locator("#pair-all").check(force=True)
+        assert shown.count() == every
+
+
+def test_evidence_is_folded_on_a_screen_and_open_on_paper(browser: Any, address: str) -> None:
+    with opened(browser, address, "desktop", "light") as (page, _, _):
+        table = page.locator("#slices-0 table")
+        assert not table.is_visible()
+        page.emulate_media(media="print")
+        assert table.bounding_box()["height"] > 50
+
+
 @pytest.fixture(scope="module")
 def addresses(address: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Pages of all states: whole, partial, without labels (but characterised), a regression; and a characterisation."""
