@@ -304,7 +304,7 @@ def rules_of(source: PoolSpec) -> Rules:
         place.only,
         None if source.catalog is None or source.table is None else (source.catalog, source.table),
         split=source.split,
-        slices=(*source.slice_columns, *(columns.answer or ())),
+        slices=(*source.slice_columns, *(columns.answer or ()), *_several(columns.prior)),
     )
 
 
