@@ -195,4 +195,4 @@ def test_the_command_writes_tables_or_a_case(run: Run, tmp_path: Path, capsys: p
     for arguments in ((), ("--case", "x.npz", "--to", "lake")):
         code, _, err = opacc(*arguments)
         assert code == 2
-        assert "give --case FILE.npz or --to URI" in err
+        assert "give one of --case FILE.npz, --training FILE.csv and --to URI" in err

@@ -181,7 +181,7 @@ def test_a_column_of_the_pool_is_the_prior_of_every_example(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        ({}, "has no number in the column 'judge', which pool.columns.prior names"),
+        ({}, "has no column 'judge'; it has id, said, sure"),
         ({"judge": np.where(np.arange(N) == 7, np.nan, 1.0)}, "judge of '007.png' is nan; give each example a number"),
         ({"judge": np.array([None if i == 7 else 1.0 for i in range(N)])}, "judge of '007.png' is null"),
         ({"judge": np.array(["bad"] * N)}, "pool.columns.prior: 'judge' is string; name a column with one number"),
