@@ -202,6 +202,17 @@ A hidden layer of 64 neurons, 10 classes, files of 50,000 examples on a local di
 features and both passes over them. *Driver* is the peak memory of the driver without its actors. Equal *digests* mean
 equal numbers, bit for bit.""",
     ),
+    "watch": Document(
+        "Watching a model over its life",
+        ("watch.py",),
+        """\
+Lives of the employment model: 260 weeks, each with some labels of the week. *False alarms* are those of lives in
+which nothing changes, at the rate .05 and without tolerance: the reference year is known, or 1,000 labels of it are.
+In the other columns the accuracy drops by 5 points in week 14 or 130, with a tolerance of 1 point. *Delay* is the
+mean number of weeks until the alarm, of opacc and of AsymptoticPPRM of GLIDE, which watches the running mean of all
+weeks. Both know the limit and get as many labels. With `25 to 200` a week has 200 labels while bets on a drop are
+winning, else 25.""",
+    ),
     "throughput": Document(
         "Throughput compared with a bare loop and with Ray Data",
         ("throughput.py", "--ray-data"),

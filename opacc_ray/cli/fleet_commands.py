@@ -9,11 +9,12 @@ import click
 from opacc_ray.audit.progress import Progress
 from opacc_ray.cli.command import Answer, Group, command, picture_option
 from opacc_ray.cli.terminal import say
-from opacc_ray.errors import DataError, counted, shown
+from opacc_ray.errors import AlertError, DataError, counted, shown
 
 if TYPE_CHECKING:
     from opacc_ray.fleet.fleet_documents import AccuracyHistory, OpenAlerts
     from opacc_ray.fleet.run_fleet import Written
+    from opacc_ray.fleet.watching import WatchedAudit
     from opacc_ray.report.facts import Line
 
 
@@ -146,6 +147,59 @@ def history(
     if picture is not None:
         found = with_picture(found, picture)
     return Answer(found, history_text(found))
+
+
+@command("watch")
+@click.argument("name", metavar="NAME")
+@click.option("--output", metavar="URI", default="audits", show_default=True, help="Output of the runs.")
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.0,
+    show_default=True,
+    help="Drop of the accuracy that is no reason for an alarm, such as 0.02.",
+)
+@click.option(
+    "--false-alarms",
+    type=click.FloatRange(0, 0.5, min_open=True),
+    default=0.05,
+    show_default=True,
+    help="Probability of a false alarm in the whole life of the audit.",
+)
+def watch(name: str, output: str, tolerance: float, false_alarms: float) -> Answer:
+    """Watch an audit: each run is a window, compared with the first labelled run; ends with 8 on an alarm."""
+    from opacc_ray.fleet.watching import watch_audit
+
+    _refuse_path(name)
+    found = watch_audit(name, output, tolerance=tolerance, false_alarms=false_alarms)
+    return Answer(found, watch_text(found), AlertError(found.answer) if found.alarm else None)
+
+
+def watch_text(found: "WatchedAudit") -> "list[Line]":
+    """Describe a watched audit: its windows in a table, and the state of the alarm."""
+    from opacc_ray.report.facts import Column, Line, Table, facts, percent
+
+    names = "window", "examples", "labels", "accuracy", "interval", "change", "its interval", "evidence"
+    columns = [Column(name, "" if "interval" in name or name == "window" else "n") for name in names]
+    rows = []
+    for item in found.windows:
+        cells = ["", "", "", "", ""]
+        if item.value is not None:
+            ends = (item.low, item.high), (item.change_low, item.change_high)
+            first, second = (" to ".join(percent(end or 0.0) for end in pair) for pair in ends)
+            cells = [percent(item.value), first, percent(item.change or 0.0), second, f"{item.evidence:.3g}"]
+        rows.append((item.run, str(item.examples), str(item.labels), *cells))
+    lines: list[Line] = [*facts(("reference", f"{found.reference}: {percent(found.accuracy)}"))]
+    lines.append(Table(columns, rows))
+    for item in found.windows[-1:]:
+        guesses = ", ".join(f"{percent(value)} ({name})" for name, value in item.without_labels.items())
+        lines += facts(("if", guesses and f"confidence means in {item.run} what it meant in the reference: {guesses}"))
+    noticed = "a further drop by 5 points would not be noticed in 520 windows of that many labels"
+    if found.delay is not None:
+        noticed = f"a further drop by 5 points would be noticed after {counted(found.delay, 'window')}"
+    kind = "exactly" if found.exact else "as far as the intervals of its windows hold"
+    promise = f"at most {percent(found.false_alarms)} in the life of the audit, {kind}"
+    return [*lines, *facts(("false alarms", promise), ("delay", noticed)), found.answer]
 
 
 def _refuse_path(name: str) -> None:

@@ -73,6 +73,7 @@ application = Group(
             fleet_commands.alerts,
             fleet_commands.metrics,
             fleet_commands.history,
+            fleet_commands.watch,
         ],
         "More": [
             other_commands.methods,
