@@ -100,12 +100,16 @@ def _delay(alarm: Weeks, begins: int) -> str:
     return f"{after.mean():.1f}"
 
 
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("employment")
+    found.add_argument("--lives", type=int, default=1000)
+    found.add_argument("--seed", type=int, default=0)
+    return found
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("employment")
-    parser.add_argument("--lives", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+    options = parser().parse_args()
     data = {name: column.to_numpy() for name, column in zip(*_columns(options.employment), strict=True)}
     first = data["year"] == data["year"].min()
     wrong = (data["prediction"] != data["employed"]).astype(np.float64)

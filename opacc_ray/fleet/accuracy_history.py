@@ -157,7 +157,7 @@ def _point(row: Mapping[str, Any]) -> HistoryPoint:
     measure = row["measure"] if row["metric"] == ACCURACY else row["metric"]
     return HistoryPoint(
         run=row["uri"],
-        made=row["run_created"].isoformat(timespec="seconds"),
+        made=row["run_created"].isoformat(timespec="milliseconds"),
         methods=list(dict.fromkeys(row["methods"].split(", "))),
         model=row["model_digest"],
         pool=row["pool_digest"],
