@@ -4,8 +4,16 @@ Every key is declared once, with its default. The error for a wrong key has its 
 valid key.
 """
 
-from opacc_ray.spec.audit_spec import SURPRISE, Spec, load_spec, parse_spec
-from opacc_ray.spec.labels_spec import ConflictRule, Guidance, LabelsSpec, ScoreSpec
+from opacc_ray.spec.audit_spec import (
+    SURPRISE,
+    ConflictRule,
+    Guidance,
+    LabelsSpec,
+    ScoreSpec,
+    Spec,
+    load_spec,
+    parse_spec,
+)
 from opacc_ray.spec.model_spec import PLACEMENT, ActorRange, CoverageSpec, ExtractSpec, ModelSpec
 from opacc_ray.spec.pool_spec import ColumnsSpec, PoolSpec, ReferenceSpec, open_pool, plan_pool, rules_of
 from opacc_ray.spec.user_modules import load_function, modules_of, see_modules, sources_of, users_files

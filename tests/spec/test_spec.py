@@ -35,7 +35,10 @@ TRAIN = {"reference": {"uri": "s3://lake/train"}}
         ({"pool": {"url": "x", "format": "images"}}, r"unknown key 'pool.url' \(value \"x\"\); did you mean 'uri'"),
         ({"extract": {"batchsize": 3}}, "did you mean 'batch_size'"),
         ({"pool": {"format": "images"}}, "key 'pool.uri' is missing"),
-        ({"pool": {"uri": "x", "format": "zip"}}, "pool.format: .*'images', 'npy', 'parquet'.* \\(value \"zip\"\\)"),
+        (
+            {"pool": {"uri": "x", "format": "zip"}},
+            "pool.format: .*'images', 'lance', 'npy'.* \\(value \"zip\"\\)",
+        ),
         ({"extract": {"actors": 0}}, r"extract.actors: give at least 1, or auto \(value 0\)"),
         ({"extract": {"actors": {"min": 3, "max": 2}}}, "extract.actors: max is 2 and min 3; give a max of at least"),
         ({"extract": {"actors": {"most": 3}}}, "extract.actors: unknown key 'most' .*; known are min, max"),
