@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from opacc_ray.pool import Pool
     from opacc_ray.report.characterized import characterize
     from opacc_ray.samplers.discovery import Discovery
+    from opacc_ray.samplers.ratios import estimate_ratio
     from opacc_ray.selection import Selection
 
 __version__ = "0.2.0"
@@ -40,6 +41,7 @@ __all__ = [
     "compare",
     "discover",
     "estimate",
+    "estimate_ratio",
     "load_example",
     "outcomes",
     "select",
@@ -58,6 +60,7 @@ _HOME = {
     "compare": "labelled",
     "discover": "labelled",
     "estimate": "labelled",
+    "estimate_ratio": "samplers.ratios",
     "load_example": "demo.example",
     "outcomes": "labelled",
     "select": "labelled",
