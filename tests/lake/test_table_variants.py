@@ -408,7 +408,7 @@ def lance_tagged(folder: Path) -> Table:
 
 
 def by_datasets(folder: Path) -> Table:
-    datasets = pytest.importorskip("datasets")
+    datasets = pytest.importorskip("datasets.arrow_dataset")
     given = rows(0, 40).drop_columns(["price"])
     datasets.Dataset(given).save_to_disk(f"{folder}/t", num_shards=3)
     return Table("huggingface", f"{folder}/t", given)
