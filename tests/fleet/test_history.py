@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -111,7 +112,8 @@ def test_tables_keep_every_estimate_that_was_stated(runs: list[Run], tmp_path: P
         (runs[1].uri, 0.95),
         (runs[1].uri, 0.9),
     ]
-    assert [point.made for point in found.points] == [run.header.created for run in (runs[0], runs[1], runs[1])]
+    made = [datetime.fromisoformat(point.made or "") for point in found.points]
+    assert made == [datetime.fromisoformat(run.header.created or "") for run in (runs[0], runs[1], runs[1])]
     assert found.points[0].pool == runs[0].header.pool.digest
 
 
