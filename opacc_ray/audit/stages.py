@@ -207,7 +207,7 @@ def _paths(stages: Sequence[Stage]) -> dict[str, str]:
     named = {"pool.uri": spec.pool.uri, **files, "output": output}
     if spec.reference is not None and any(stage.job.source != stages[-1].job.source for stage in stages):
         named["reference.uri"] = spec.reference.uri
-    return {key: uri for key, uri in named.items() if uri is not None and not uri.startswith("s3://")}
+    return {key: uri for key, uri in named.items() if uri is not None and "://" not in uri}
 
 
 def _work_on(

@@ -11,7 +11,7 @@ expire, and never stored. If a catalog vends none, those of the environment are 
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from opacc_ray.errors import DataError, SpecError, StorageError, shortened
 UNITY = "unity"
 """Name of the catalog of Delta tables."""
 
-ATTEMPTS, SECONDS = 5, 30  # of a request to Unity Catalog, and for its answer
+ATTEMPTS, SECONDS = 5, 30  # of a request to a catalog, and for an answer of Unity Catalog
 
 S3_OPTIONS = ("s3.endpoint", "s3.region", "s3.access-key-id", "s3.secret-access-key", "s3.session-token")
 """pyiceberg's names of what ``s3_store.connection`` returns."""
@@ -61,7 +61,7 @@ def load_iceberg(table: CatalogTable) -> Any:
     options = {**dict(table.environment), **(Config().get_catalog_config(table.catalog) or {})}
     place = f"the catalog {table.catalog!r}"
     try:
-        return load_catalog(table.catalog, **options).load_table(table.name)
+        return _patiently(lambda: load_catalog(table.catalog, **options).load_table(table.name))
     except (NoSuchTableError, NoSuchNamespaceError):
         raise DataError(f"{place} has no table {table.name!r}; correct pool.table or pool.catalog") from None
     except ImportError as error:
@@ -72,6 +72,19 @@ def load_iceberg(table: CatalogTable) -> Any:
             f"{place} does not give the table {table.name!r} ({reason}); check its settings in .pyiceberg.yaml or in "
             f"PYICEBERG_CATALOG__{table.catalog.upper()}__…, and that it is reachable"
         ) from None
+
+
+def _patiently(load: Callable[[], Any]) -> Any:
+    """Return what ``load`` does, which is called again while a catalog is busy or not reached."""
+    from pyiceberg.exceptions import ServerError, ServiceUnavailableError
+    from requests import ConnectionError, Timeout
+
+    for attempt in range(ATTEMPTS - 1):
+        try:
+            return load()
+        except (ServerError, ServiceUnavailableError, ConnectionError, Timeout):
+            time.sleep(0.2 * 2**attempt)
+    return load()
 
 
 def _iceberg(table: CatalogTable) -> TableAccess:

@@ -60,13 +60,24 @@ class Outcome(NamedTuple):
 def content_of(store: Store) -> dict[str, bytes]:
     """All objects of a run by key, but for what may stay behind, and the moment and commit at which it was created."""
     found = {entry.key: store.read(entry.key) for entry in store.list() if not LEFT.search(entry.key)}
-    return {key: _without_moment(data) if key.endswith("/spec.json") else data for key, data in found.items()}
+    return {key: _without_moment(key, data) for key, data in found.items()}
 
 
-def _without_moment(data: bytes) -> bytes:
-    header = json.loads(data)
-    del header["created"], header["git_commit"], header["sha256"], header["spec"]["output"]
-    return json.dumps(header).encode()
+MOMENTS = {"spec.json": ("created", "git_commit", "sha256"), "log": ("at", "previous", "sha256")}
+"""Keys of documents that hold a moment, or a digest of one, by the file or its folder."""
+
+
+def _without_moment(key: str, data: bytes) -> bytes:
+    folder, _, name = key.rpartition("/")
+    kind = name if name in MOMENTS else folder.rpartition("/")[2]
+    if kind not in MOMENTS:
+        return data
+    document = json.loads(data)
+    for moment in MOMENTS[kind]:
+        document.pop(moment, None)
+    if kind == "spec.json":
+        del document["spec"]["output"]
+    return json.dumps(document).encode()
 
 
 def undisturbed(site: Site) -> tuple[dict[str, bytes], float]:
@@ -86,18 +97,19 @@ def disturb(site: Site, seed: int, expected: dict[str, bytes], seconds: float) -
     draw = random.Random(seed)
     kinds = [DISTURBANCES[seed % len(DISTURBANCES)], *draw.choices(DISTURBANCES, k=draw.randint(0, 2))]
     plan = [(_moment(draw, kind, seconds), kind) for kind in kinds]
-    site.proxy.draw(seed, draw.choice([0.0, 0.02, 0.08]))
-    before, started, events = site.proxy.met.copy(), time.monotonic(), list[str]()
+    before, started, events = site.door.met(), time.monotonic(), list[str]()
+    site.door.draw(seed, draw.choice([0.0, 0.02, 0.08]))
     output = f"s3://audits/{seed}/"
     try:
         starts, problem = _until_done(site, output, plan, events, draw)
     finally:
-        site.proxy.share = 0.0
+        met = site.door.met()
+        site.door.draw(seed, 0.0)
     store = open_store(output)
     if not problem:
         problem = _difference(expected, content_of(store))
     left = sum(LEFT.search(entry.key) is not None for entry in store.list())
-    outcome = Outcome(seed, events, site.proxy.met - before, starts, left, time.monotonic() - started, problem)
+    outcome = Outcome(seed, events, met - before, starts, left, time.monotonic() - started, problem)
     site.end()
     for entry in store.list():
         store.delete(entry.key)

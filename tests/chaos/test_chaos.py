@@ -30,6 +30,12 @@ def test_disturbed_audits_end_in_the_bytes_of_an_undisturbed_one() -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.parametrize("door", ["gs", "rest"])
+def test_a_pool_behind_another_door_is_read_in_spite_of_faults(door: str) -> None:
+    assert "2 runs, seeds 0 to 1: 2 ended in the undisturbed bytes." in run("chaos", "2", "0", door)
+
+
+@pytest.mark.processes
 def test_actor_pool_grows_and_shrinks_with_the_cluster() -> None:
     said = run("chaos.growth")
     assert "the cluster has room for 2 actors; 1 more start" in said
