@@ -36,7 +36,7 @@ proportions exactly, with an analysis after every label.
 **Limits.** The interval holds for this stopping rule. Alpha spending (K. K. G. Lan and D. L. DeMets, "Discrete
 sequential boundaries for clinical trials", Biometrika 70, 1983) would hold for any reason to stop, but each analysis
 that does not stop would make the next one stricter: a fifth to a half more labels each, even with the correlation of
-successive estimates. To change the goal after seeing labels, use :mod:`opacc_ray.estimators.confidence_sequence`, whose
+successive estimates. To change the goal after seeing labels, use :mod:`opacc_ray.estimators.design_based`, whose
 intervals hold at all analyses at once.
 
 Legend: N pool, n labels, h half-width, W goal, T forecast of the total of labels, β rate of shrinkage, α = 1 - level.

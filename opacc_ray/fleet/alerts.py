@@ -19,7 +19,7 @@ labels.
 
 The bound holds for one interim analysis of the labels of each run; a summary of the same labels is the same analysis.
 With ``decided_by: sequence`` it holds for all interim analyses of a run at once: alerts are decided by confidence
-sequences (:mod:`opacc_ray.estimators.confidence_sequence`). A run of a later week belongs to a new summary with a bound
+sequences (:mod:`opacc_ray.estimators.design_based`). A run of a later week belongs to a new summary with a bound
 of its own.
 """
 
@@ -38,7 +38,7 @@ from opacc_ray.audit.run_numbers import RunNumbers, checked_metric, class_names,
 from opacc_ray.audit.several_models import difference_by, metric_difference_by
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimators.accuracy_estimate import Estimate
-from opacc_ray.estimators.confidence_sequence import confidence_sequence
+from opacc_ray.estimators.design_based import confidence_sequence
 from opacc_ray.estimators.intervals import level_of_each
 from opacc_ray.estimators.metrics import ACCURACY, Metric
 from opacc_ray.estimators.model_comparison import independent_difference

@@ -13,7 +13,7 @@ from opacc_ray.audit.label_budget import width_course
 from opacc_ray.audit.prior_knowledge import read_record
 from opacc_ray.designs.purposive import Purposive
 from opacc_ray.errors import DataError, OpaccError, counted
-from opacc_ray.estimators.confidence_sequence import confidence_sequence
+from opacc_ray.estimators.design_based import confidence_sequence
 from opacc_ray.labels.label_log import Score, read_log
 from opacc_ray.labels.label_rows import NUMBER
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds, weights_of

@@ -18,7 +18,7 @@ from opacc_ray.audit import accuracy, label_budget, verbs
 from opacc_ray.audit.status import status
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.estimators.confidence_sequence import BETTING, SPENDING, confidence_sequence
+from opacc_ray.estimators.design_based import BETTING, SPENDING, confidence_sequence
 from opacc_ray.labels import label_actions, labelled_rounds
 from opacc_ray.runs.run import Run
 

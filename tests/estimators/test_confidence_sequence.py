@@ -10,7 +10,7 @@ from scipy.stats import binom
 import opacc_ray as opacc
 from opacc_ray.designs.draw_sequence import DrawSequence
 from opacc_ray.designs.simple_random import SimpleRandom
-from opacc_ray.estimators.confidence_sequence import (
+from opacc_ray.estimators.design_based import (
     BETTING,
     SPENDING,
     confidence_sequence,

@@ -7,7 +7,7 @@ import pytest
 
 import opacc_ray as opacc
 from opacc_ray.errors import LabelError, OpaccError
-from opacc_ray.estimators.confidence_sequence import confidence_sequence
+from opacc_ray.estimators.design_based import confidence_sequence
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS
 

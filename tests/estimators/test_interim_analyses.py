@@ -11,7 +11,7 @@ from scipy.stats import binom
 import opacc_ray as opacc
 from opacc_ray.errors import LabelError
 from opacc_ray.estimators import interim_analyses
-from opacc_ray.estimators.confidence_sequence import confidence_sequence
+from opacc_ray.estimators.design_based import confidence_sequence
 from opacc_ray.estimators.interim_analyses import InterimAnalysis
 from opacc_ray.parts.view import view_of
 from opacc_ray.pool import Pool

@@ -13,7 +13,7 @@ from two_models import compare
 import opacc_ray as opacc
 from opacc_ray.errors import AlertError
 from opacc_ray.estimators.accuracy_estimate import Estimate
-from opacc_ray.estimators.confidence_sequence import confidence_sequence
+from opacc_ray.estimators.design_based import confidence_sequence
 from opacc_ray.estimators.model_comparison import independent_difference
 from opacc_ray.fleet.alerts import checks_of, largest_drop, least_number, rule_of
 from opacc_ray.fleet.fleet_documents import AlertCheck, AlertRule, Limit
