@@ -287,7 +287,7 @@ SECTIONS = {
         *("runs list", "runs remove", "runs expire", "features list", "features remove"),
     ],
     "Results": ["budget", "compare", "export", "characterize", "generate", *EVIDENCE],
-    "Fleets and operations": ["fleet", "alerts list", "alerts ack", "metrics", "history"],
+    "Fleets and operations": ["fleet", "alerts list", "alerts ack", "metrics", "history", "watch"],
     "More": ["methods", "spec", "study", "drift", "demo", "schemas"],
 }  # fmt: skip
 
