@@ -58,7 +58,17 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(f"{len(skipped)} tests were skipped{advice}")
 
 
-STARTERS = {"s3", "moto_endpoint", "ray_cluster", "chromium", "rclone", "moto"}
+STARTERS = {
+    "s3",
+    "moto_endpoint",
+    "gcs_endpoint",
+    "azure_environment",
+    "ray_cluster",
+    "chromium",
+    "rclone",
+    "moto",
+    "gcs",
+}
 """Fixtures, and parameters of fixtures, that start a process or a server: tests with one get the marker `processes`."""
 
 

@@ -104,7 +104,7 @@ def extract(stages: Sequence[Stage], progress: Report) -> None:
     that loses a process is replaced by another one.
     """
     made = list[int]()
-    left, limit = RESTARTS, stages[-1].job.spec.extract.time_limit
+    left, limit = RESTARTS, stages[-1].job.spec.extract.time_limit if stages else None
     until = math.inf if limit is None else time.monotonic() + limit
     while True:
         before = len(made)
