@@ -92,7 +92,7 @@ def test_run_prefix_reads_with_pyarrow_and_json_alone(run: Run) -> None:
     assert json.loads(features.read("index.json"))["num_examples"] == 120
     assert json.loads(features.read("set.json"))["pool"] == run.spec.pool.uri.rstrip("/")
     table = pq.read_table(io.BytesIO(features.read("part-000003.parquet")))
-    assert table.column_names == ["id", "uri", "hidden", "output", "confidence", "prediction"]
+    assert table.column_names == ["id", "uri", "source", "hidden", "output", "confidence", "prediction"]
     assert table["id"][0].as_py() == "030.png"
     assert len(table["hidden"][0].as_py()) == 6
     assert table["confidence"][0].as_py() == pytest.approx(_softmax(table["output"][0].as_py()).max())

@@ -93,7 +93,7 @@ def test_the_page_gets_neither_ids_nor_predictions(site: Site) -> None:
     told = json.loads(setup)
     assert (told["run"], told["task"], told["classes"]) == ("audit", "classification", CLASSES)
     assert set(told) == {
-        *("run", "task", "classes", "annotator", "numbers", "pictures", "long"),
+        *("run", "task", "classes", "annotator", "several", "numbers", "pictures", "long"),
         *("question", "guide", "about", "unit", "range", "inbox"),
     }
     status, state = site.post("next", annotator="nobody yet")
