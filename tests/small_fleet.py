@@ -19,6 +19,13 @@ from opacc_ray.runs.run import Run
 SIZES = {"shop": 60, "field": 45}
 """Pictures of each pool; picture i is of class i % 4, which the trained model knows."""
 
+SPEC: dict[str, Any] = {
+    "transform": "small_pictures:to_input",
+    "extract": {"batch_size": 15, "shard_size": 15, "actors": 1},
+    "sample": {"method": "srs", "budget": 30},
+}
+"""What the specs of all audits have."""
+
 
 def write_fleet(home: Path, **changes: Any) -> Path:
     """Write pools that are not there, weights, and the file of two models on them; keywords replace its keys."""
@@ -30,11 +37,7 @@ def write_fleet(home: Path, **changes: Any) -> Path:
     content: dict[str, Any] = {
         "name": "weekly",
         "output": str(home / "audits"),
-        "spec": {
-            "transform": "small_pictures:to_input",
-            "extract": {"batch_size": 15, "shard_size": 15, "actors": 1},
-            "sample": {"method": "srs", "budget": 30},
-        },
+        "spec": SPEC,
         "models": {name: model(home, name) for name in ("random", "trained")},
         "pools": {name: {"uri": str(home / name), "format": "images"} for name in SIZES},
     }

@@ -30,7 +30,7 @@ from opacc_ray.extract.feature_set import feature_set, read_sound
 from opacc_ray.extract.slice_columns import store_slices, try_slices
 from opacc_ray.history import NO_HISTORY
 from opacc_ray.labels.formats.label_formats import NOTES, link_to, write_manifest
-from opacc_ray.labels.label_log import adopt_rules, read_log, refuse_lost
+from opacc_ray.labels.label_log import adopt_rules, refuse_lost, shown_columns
 from opacc_ray.labels.label_rows import Context, Task
 from opacc_ray.labels.labelled_rounds import (
     LabelledRound,
@@ -322,7 +322,7 @@ def _write_round(
     notes = dict.fromkeys(compared.changed, NOTES["changed"])
     notes |= dict.fromkeys(compared.lost, NOTES["lost"])
     first = {name: i for i, name in reversed([*enumerate(chosen.ids)])}  # draws: an example is labelled once
-    columns = read_log(run).show
+    columns = shown_columns(run)
     shown = read_shown(run, [chosen], columns) if spec.manifest.formats else {}
     rows = [
         Task(

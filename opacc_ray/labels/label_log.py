@@ -143,13 +143,11 @@ class LabelLog:
 
 def read_log(run: Run) -> LabelLog:
     """Read the actions and files of all tracks of a run; raises DataError if a file was changed."""
-    found = [(commit.files, action) for commit in run.commits for action in commit.documents(LabelAction)]
+    found = _logged(run)
     actions = [action for _, action in found]
-    there = {entry.key for place in ("rounds/", TRACKS) for entry in run.store.list(place)}
-    keys = {action.file: key for files, action in found for key in files if action.file and key in there}
+    keys, lost = _files_of(run, found)
     contents = zip(keys.items(), run.store.read_many(list(keys.values())), strict=True)
     files = {name: (key, _checked(run, key, data)) for (name, key), data in contents}
-    withdrawn = {action.file for action in actions if action.action == "withdraw"}
     stated, by_spec = run.spec.labels, [action for action in actions if action.action == "spec"]
     score = _last_set("score", actions, stated_score(run.spec))
     return LabelLog(
@@ -161,14 +159,34 @@ def read_log(run: Run) -> LabelLog:
         numbers_are_classes=_last_set("numbers_are_classes", by_spec, stated.numbers_are_classes),
         show=_last_set("show", by_spec, run.spec.manifest.show),
         guidance=_last_set("guidance", by_spec, stated.guidance),
-        lost={
-            key: f"{run.store.uri_of(key)} is lost, with {_content_of(action)}; restore it or import it again, or "
-            f"`opacc labels withdraw {run.uri} {action.file}` to go on without it"
-            for files_of, action in found
-            for key in files_of
-            if action.file not in files.keys() | withdrawn
-        },
+        lost=lost,
     )
+
+
+def shown_columns(run: Run) -> Any:
+    """Return ``manifest.show`` as it was set last, without reading any label."""
+    by_spec = [action for _, action in _logged(run) if action.action == "spec"]
+    return _last_set("show", by_spec, run.spec.manifest.show)
+
+
+def _logged(run: Run) -> list[tuple[dict[str, str], LabelAction]]:
+    """Return all actions in their order, each with the digests of its files by key."""
+    return [(commit.files, action) for commit in run.commits for action in commit.documents(LabelAction)]
+
+
+def _files_of(run: Run, found: Sequence[tuple[dict[str, str], LabelAction]]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the keys of the files that are there, by name, and a sentence for each lost one, by key."""
+    there = {entry.key for place in ("rounds/", TRACKS) for entry in run.store.list(place)}
+    keys = {action.file: key for files, action in found for key in files if action.file and key in there}
+    withdrawn = {action.file for _, action in found if action.action == "withdraw"}
+    lost = {
+        key: f"{run.store.uri_of(key)} is lost, with {_content_of(action)}; restore it or import it again, or "
+        f"`opacc labels withdraw {run.uri} {action.file}` to go on without it"
+        for files, action in found
+        for key in files
+        if action.file not in keys.keys() | withdrawn
+    }
+    return keys, lost
 
 
 def _checked(run: Run, key: str, data: bytes) -> bytes:
@@ -263,7 +281,7 @@ def refuse_lost(run: Run, estimate: AccuracyEstimate | None = None) -> None:
                 f"{run.store.uri_of(key)} is not in the log, and the last estimate used it: the log was restored from "
                 f"an earlier time; restore the newest one, or delete {run.estimate_key} to go on without it"
             )
-    for text in read_log(run).lost.values():
+    for text in _files_of(run, _logged(run))[1].values():
         raise DataError(text)
 
 

@@ -77,12 +77,11 @@ def load_iceberg(table: CatalogTable) -> Any:
 def _patiently(load: Callable[[], Any]) -> Any:
     """Return what ``load`` does, which is called again while a catalog is busy or not reached."""
     from pyiceberg.exceptions import ServerError, ServiceUnavailableError
-    from requests import ConnectionError, Timeout
 
     for attempt in range(ATTEMPTS - 1):
         try:
             return load()
-        except (ServerError, ServiceUnavailableError, ConnectionError, Timeout):
+        except (ServerError, ServiceUnavailableError, OSError):  # those of a connection are OSError
             time.sleep(0.2 * 2**attempt)
     return load()
 

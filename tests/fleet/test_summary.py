@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from extracting_here import extracting_here
-from small_fleet import Weeks, label, model, write_fleet
+from small_fleet import SPEC, Weeks, label, model, write_fleet
 from small_pictures import picture
 
 from opacc_ray.audit import several_models, verbs
@@ -162,10 +162,12 @@ def test_a_pool_that_changed_is_another_sample(home: Home, weeks: Weeks) -> None
     home.label(home.run())
     weeks.next()
     (home.home / "shop" / "060.png").write_bytes(picture(60))
-    second = home.run()
+    second = home.run(spec=SPEC | {"sample": SPEC["sample"] | {"fresh": True}})  # no label of the first week
     run = Run.open(by_name(second)["trained-shop"].run or "")
     label(run, wrong=0.2)
-    change = by_name(home.run(work=False))["trained-shop"].change
+    change = by_name(home.run(work=False, spec=SPEC | {"sample": SPEC["sample"] | {"fresh": True}}))[
+        "trained-shop"
+    ].change
     assert change is not None
     assert (change.how, change.before) == ("independent", by_name(second)["trained-shop"].history[0].run)
     now, before = (Evidence.of(item) for item in (run, Run.open(change.before)))
