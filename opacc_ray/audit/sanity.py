@@ -72,7 +72,8 @@ def _check_rows(spec: Spec, plan: Plan) -> TriedModel:
     predicted = predictions_of(model, rows.columns)
     output = rows.columns.get("output")
     warnings = [] if output is None else plausibility.about_outputs(output, model.task, model.output)
-    return TriedModel(f"{found}; of {counted(predicted.examples, 'example')} predicted: {predicted}", warnings)
+    said = f"; of {counted(predicted.examples, 'example')} predicted: {predicted}" if str(predicted) else ""
+    return TriedModel(f"{found}{said}", warnings)
 
 
 def _described(tried: Trial, model: ModelSpec) -> str:

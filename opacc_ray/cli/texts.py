@@ -53,7 +53,7 @@ def drawn(document: DrawnRound, *, with_page: bool) -> list[Line]:
     lines = facts(
         ("run", document.run),
         ("track", document.track),
-        ("predicted", document.predicted if document.round == 1 else None),
+        ("predicted", (str(document.predicted or "") or None) if document.round == 1 else None),
         ("selected", f"{thousands(document.n)} of {counted(document.pool_size or 0, 'example')} by {document.method}"),
         *(("manifest", uri) for uri in document.manifests),
     )
@@ -195,7 +195,7 @@ def status(document: RunStatus, *, with_page: bool) -> list[Line]:
     lines += [*facts(("pool", document.pool_changes))]
     if document.failure:
         lines.append(Fact("failed", f"{document.failure.at}: {document.failure.error}", "error"))
-    lines += [*facts(("predicted", document.predicted)), *warned(document.warnings)]
+    lines += [*facts(("predicted", str(document.predicted or "") or None)), *warned(document.warnings)]
     lines += [*facts(("track", document.track)), *_along(document)]
     for other in document.others:
         lines += [*facts(("track", other.track or "main")), *_along(other)]

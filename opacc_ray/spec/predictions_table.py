@@ -151,6 +151,9 @@ def spec_of_predictions(
         content["model"] = {"task": "grade"} | ({"grades": "preference"} if len(answers) > 1 else {})
     if show is not None:
         content["manifest"] = {"show": [name.strip() for name in show.split(",")]}
+    named = {name.strip() for text in (show, answer) if text for name in text.split(",")}
+    named |= {name.strip() for name in re.split(r"[,*]", slices or "")}
+    table = table._replace(unused=[name for name in table.unused if name not in named])
     log.info("columns: %s", ", ".join(f"{key} = {name}" for key, name in table.columns.items()))
     if table.classes is not None:
         content["model"] = {"classes": table.classes}
