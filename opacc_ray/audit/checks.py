@@ -20,24 +20,35 @@ from opacc_ray.audit.prior_knowledge import check_history
 from opacc_ray.audit.sanity import check_model
 from opacc_ray.audit.several_models import check_models
 from opacc_ray.documents import Document, Part
-from opacc_ray.errors import OpaccError, SpecError, counted
+from opacc_ray.errors import DataError, OpaccError, SpecError, counted, shown
 from opacc_ray.extract import reference
 from opacc_ray.extract.content_digest import code_of, plan_set
 from opacc_ray.extract.extractor import Extraction
+from opacc_ray.extract.shards import find_repeated, hashes_of
 from opacc_ray.extract.slice_columns import try_slices
 from opacc_ray.extract.trial import Pace, measure_pace
 from opacc_ray.labels.shown_rows import try_shown
-from opacc_ray.lake.examples import Plan
+from opacc_ray.lake.examples import Columns, Plan
+from opacc_ray.lake.formats import FORMATS, find_format
 from opacc_ray.lake.formats.images import DECODED_BYTES, READ_BYTES
+from opacc_ray.lake.pools import read_rows
+from opacc_ray.lake.row_examples import ids_of
+from opacc_ray.lake.store import in_order
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.feature_store import read_listing
 from opacc_ray.runs.identity import checked_weights, located
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.series import PoolChanges, changes_since, run_beside
 from opacc_ray.samplers import parse_parameters
-from opacc_ray.spec import SURPRISE, ActorRange, Spec, plan_pool
+from opacc_ray.spec import SURPRISE, ActorRange, Spec, open_pool, plan_pool, rules_of
 
 Found = TypeVar("Found")
+
+TABLES = [name for name in FORMATS if hasattr(find_format(name), "batches")]
+"""Formats of rows with columns."""
+
+MOST_IDS = 5_000_000
+"""Examples whose ids are compared before a run, which takes some seconds."""
 
 
 class Check(Part):
@@ -88,6 +99,8 @@ def check(spec: Spec, source: str) -> tuple[SpecChecks, OpaccError | None]:
     made = _Checks()
     plan = made.add("pool", lambda: plan_pool(spec.pool, spec.extract), _describe)
     made.add("budget", lambda: check_budget(spec, plan))
+    if plan is not None and spec.pool.columns.id is not None and spec.pool.format in TABLES:
+        made.add("ids", lambda: check_ids(spec, plan))
     compared = made.add("reference", lambda: reference.plan(spec), _describe) if spec.reads_reference else None
     if spec.sample.models:
         made.add("models", lambda: check_models(spec, plan))
@@ -104,6 +117,28 @@ def check(spec: Spec, source: str) -> tuple[SpecChecks, OpaccError | None]:
         tried = made.add("model", lambda: check_model(spec, plan, compared), lambda tried: tried.found)
     warnings = tried.warnings if tried else []
     return SpecChecks(spec=source, ok=made.failure is None, checks=made.checks, warnings=warnings), made.failure
+
+
+def check_ids(spec: Spec, plan: Plan) -> str:
+    """Read the ids of a table, and nothing else; raises DataError if one appears twice."""
+    if plan.num_examples is None or plan.num_examples > MOST_IDS:
+        return f"not compared: the pool may have more than {MOST_IDS:,} examples; a run compares them"
+    rules = rules_of(spec.pool)
+    rules = rules._replace(columns=Columns(id=rules.columns.id))
+    store = open_pool(spec.pool)
+
+    def ids(place: int) -> list[str]:
+        batches = read_rows(store, spec.pool.format, plan.shards[place], rules)
+        return [id for batch in batches for id in ids_of(batch, rules.columns.id) if isinstance(id, str)]
+
+    hashes = list(in_order(lambda place: hashes_of(ids(place)), range(len(plan.shards)), threads=2))
+    repeated = find_repeated(hashes, ids)
+    if repeated is not None:
+        raise DataError(
+            f"the id {shown(repeated)} appears twice in {spec.pool.uri}; ids must be unique: name another column in "
+            "pool.columns.id, or several that make one"
+        )
+    return f"{counted(sum(map(len, hashes)), 'id')}, each once"
 
 
 class _Checks:

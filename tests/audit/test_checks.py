@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from safetensors.torch import save_file
 from small_model import network
@@ -204,3 +206,22 @@ def test_failure_is_told_once(lake: Path, tmp_path: Path, capsys: pytest.Capture
     out, err = capsys.readouterr()
     assert (out + err).count("'no_such:net' cannot be imported") == 1
     assert err == "opacc: 1 of 5 checks failed: model; see the lines above\n"
+
+
+@pytest.mark.parametrize("ids", [["device"], ["device", "time"]])
+def test_an_id_that_appears_twice_is_found_before_a_run(tmp_path: Path, ids: list[str]) -> None:
+    (tmp_path / "pool").mkdir()
+    for part in range(2):  # the repeated one is in another file
+        rows = [f"d{number % 40}" for number in range(30 * part, 30 * part + 30)]
+        table = {"device": rows, "time": list(range(30 * part, 30 * part + 30)), "said": ["a"] * 30}
+        pq.write_table(pa.table(table), tmp_path / "pool" / f"{part}.parquet")
+    columns = {"id": ids[0] if len(ids) == 1 else ids, "prediction": "said"}
+    pool = {"uri": str(tmp_path / "pool"), "format": "features", "columns": columns}
+    spec = {"name": "t", "pool": pool, "sample": {"method": "srs", "budget": 5}, "output": str(tmp_path / "runs")}
+    made, failure = check(parse_spec(spec | {"model": {"classes": ["a", "b"]}}, "spec.yaml"), "spec.yaml")
+    found = {item.name: item.found for item in made.checks}
+    if len(ids) == 1:
+        assert isinstance(failure, DataError)
+        assert found["ids"].startswith('the id "d0" appears twice in ')
+    else:
+        assert (failure, found["ids"]) == (None, "60 ids, each once")
