@@ -23,6 +23,9 @@ def put(store: ArrowStore, key: str, data: bytes) -> None:
         stream.write(data)
 
 
+pytestmark = pytest.mark.processes
+
+
 @pytest.fixture(params=["gs", "abfss"])
 def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ArrowStore:
     place = "gs://lake"
