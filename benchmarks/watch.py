@@ -1,4 +1,4 @@
-"""Simulate lives of a watched model: false alarms, and delays of the alarm beside a monitor of running means.
+"""Simulate lives of a watched model: false alarms, and delays of the alarm compared with a monitor of running means.
 
     python benchmarks/watch.py EMPLOYMENT.parquet [--lives 1000] [--seed 0]
 

@@ -29,7 +29,7 @@ from opacc_ray.extract.slice_columns import try_slices
 from opacc_ray.extract.trial import Pace, measure_pace
 from opacc_ray.labels.shown_rows import try_shown
 from opacc_ray.lake.examples import Columns, Plan
-from opacc_ray.lake.formats import FORMATS, find_format
+from opacc_ray.lake.formats import has_rows
 from opacc_ray.lake.formats.images import DECODED_BYTES, READ_BYTES
 from opacc_ray.lake.pools import read_rows
 from opacc_ray.lake.row_examples import ids_of
@@ -43,9 +43,6 @@ from opacc_ray.samplers import parse_parameters
 from opacc_ray.spec import SURPRISE, ActorRange, Spec, open_pool, plan_pool, rules_of
 
 Found = TypeVar("Found")
-
-TABLES = [name for name in FORMATS if hasattr(find_format(name), "batches")]
-"""Formats of rows with columns."""
 
 MOST_IDS = 5_000_000
 """Examples whose ids are compared before a run, which takes some seconds."""
@@ -99,7 +96,7 @@ def check(spec: Spec, source: str) -> tuple[SpecChecks, OpaccError | None]:
     made = _Checks()
     plan = made.add("pool", lambda: plan_pool(spec.pool, spec.extract), _describe)
     made.add("budget", lambda: check_budget(spec, plan))
-    if plan is not None and spec.pool.columns.id is not None and spec.pool.format in TABLES:
+    if plan is not None and spec.pool.columns.id is not None and has_rows(spec.pool.format):
         made.add("ids", lambda: check_ids(spec, plan))
     compared = made.add("reference", lambda: reference.plan(spec), _describe) if spec.reads_reference else None
     if spec.sample.models:

@@ -73,7 +73,8 @@ def _rows(run: Run, known: Sequence[LabelledRound], failures: bool) -> list[list
     """Return a row of COLUMNS for each example once, in the order of the rounds."""
     weight, size, found = weights_of(known), run.read_selection(known[0].number).pool_size, dict[str, list[str]]()
     for item in known:
-        uris = dict(zip(run.read_chosen(item.number).ids, run.read_chosen(item.number).uris, strict=True))
+        chosen = run.read_chosen(item.number)
+        uris = dict(zip(chosen.ids, chosen.uris, strict=True))
         answers = zip(item.known.ids, item.truth, item.predicted, item.outcome.tolist(), strict=True)
         for id, truth, predicted, outcome in answers:
             if outcome < 1 or not failures:

@@ -138,13 +138,13 @@ def characterize_files(
         )
     regions = regions or Regions()
     classes = class_list([*uris, *references])
+    opened = {uri: ReferenceSet(uri, *read_labelled(uri, classes)) for uri in dict.fromkeys([*uris, *references])}
     compared: Sequence[str | None] = references if len(references) == len(uris) else [*references, None][:1] * len(uris)
     found = []
     for uri, other in zip(uris, compared, strict=True):
-        data = ReferenceSet(uri, *read_labelled(uri, classes))
-        reference = None if other is None else ReferenceSet(other, *read_labelled(other, classes))
+        reference = None if other is None else opened[other]
         name = uri.rpartition("/")[2].rpartition(".")[0]
-        found.append(characterize_set(data, reference, classes.names, name, regions, mixtures, by, own_clusters))
+        found.append(characterize_set(opened[uri], reference, classes.names, name, regions, mixtures, by, own_clusters))
     return _document(found, regions, mixtures, seed)
 
 

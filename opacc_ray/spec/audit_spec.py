@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from opacc_ray.documents import Section
 from opacc_ray.errors import SpecError, shortened
-from opacc_ray.lake.formats import FEATURE_COLUMNS, find_format
+from opacc_ray.lake.formats import FEATURE_COLUMNS, has_rows
 from opacc_ray.samplers import find_method, parse_parameters
 from opacc_ray.spec.model_spec import (
     PLACEMENT,
@@ -325,7 +325,7 @@ class Spec(Section):
 
     def _check_shown(self) -> None:
         shown, pool = self.manifest.show, self.pool
-        if shown and not hasattr(find_format(pool.format), "batches"):
+        if shown and not has_rows(pool.format):
             raise SpecError(f"manifest.show names columns, and pool.format {pool.format} has none; remove it")
         twice = next((name for name in shown if shown.count(name) > 1), None)
         if twice is not None:

@@ -24,7 +24,15 @@ from opacc_ray.errors import SpecError, shown
 from opacc_ray.estimators.metrics import parse_metric
 from opacc_ray.lake.catalogs import UNITY
 from opacc_ray.lake.examples import Columns, Plan, Rules
-from opacc_ray.lake.formats import FEATURE_COLUMNS, OPTIONAL_KEYS, FormatName, find_format, formats_with, place_of
+from opacc_ray.lake.formats import (
+    FEATURE_COLUMNS,
+    OPTIONAL_KEYS,
+    FormatName,
+    find_format,
+    formats_with,
+    has_rows,
+    place_of,
+)
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.s3_store import Access
 from opacc_ray.lake.store_uris import CATALOG, Store, open_store, open_table
@@ -213,7 +221,7 @@ class PoolSpec(Section):
                 raise ValueError(f"{key} is only supported for {supported}, and format is {self.format}; remove it")
         if isinstance(self.version, str) and not traits.has_names:
             raise ValueError(f"version {self.version!r} is a name, and format {self.format} has numbers only; give one")
-        if self.slice_columns and not hasattr(find_format(self.format), "batches"):
+        if self.slice_columns and not has_rows(self.format):
             raise ValueError(
                 f"slices names the column {self.slice_columns[0]!r}, and format {self.format} has no columns; give "
                 "folder or {folder: LEVELS}, or remove it"

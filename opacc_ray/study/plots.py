@@ -90,8 +90,7 @@ def draw_case(results: dict[str, Any], case: str) -> bytes:
 def panels_of(results: dict[str, Any], facts: dict[str, Any]) -> list[Panel]:
     """Return the panels of a case: its errors, and for 0/1 outcomes the failures found."""
     budgets = results["spec"]["budgets"]
-    cells = [cell for cell in results["cells"] if cell["case"] == facts["case"]]
-    cells = [cell for cell in cells if cell["budget"] in budgets]
+    cells = [cell for cell in results["cells"] if cell["case"] == facts["case"] and cell["budget"] in budgets]
     ranked = _ranked(cells)
     errors = _theory(facts, budgets) + _methods(results, ranked, cells, lambda cell: 100 * math.sqrt(cell["mse"]))
     is_log = budgets[-1] > 6 * budgets[0]

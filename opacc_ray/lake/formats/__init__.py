@@ -59,6 +59,11 @@ def find_format(name: str) -> Any:
     return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
 
 
+def has_rows(name: str) -> bool:
+    """Return whether a format holds rows with columns."""
+    return hasattr(find_format(name), "batches")
+
+
 def formats_with(key: str) -> list[str]:
     """Return the formats that support an optional key of a pool."""
     return [name for name in FORMATS if key in find_format(name).TRAITS.keys]
