@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from opacc_ray.audit.regression import regress
     from opacc_ray.demo.example import load_example
     from opacc_ray.errors import OpaccError
     from opacc_ray.estimators.accuracy_estimate import Estimate
@@ -44,6 +45,7 @@ __all__ = [
     "estimate_ratio",
     "load_example",
     "outcomes",
+    "regress",
     "select",
 ]
 
@@ -63,6 +65,7 @@ _HOME = {
     "estimate_ratio": "samplers.ratios",
     "load_example": "demo.example",
     "outcomes": "labelled",
+    "regress": "audit.regression",
     "select": "labelled",
 }
 """Module of each public name, relative to this package; it is imported when the name is first used."""

@@ -68,6 +68,12 @@ class DeliveryError(OpaccError):
     exit_code = 9
 
 
+class RegressionError(OpaccError):
+    """A model is wrong on examples of a regression suite on which the model before was right."""
+
+    exit_code = 10
+
+
 def shown(value: Any, limit: int = 60) -> str:
     """Return a value as JSON for a message, shortened to ``limit`` characters without encoding the rest."""
     if isinstance(value, str | bytes):

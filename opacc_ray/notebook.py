@@ -27,6 +27,7 @@ from opacc_ray.audit.guided import label_until
 from opacc_ray.audit.label_budget import LabelBudget, label_budget
 from opacc_ray.audit.several_models import ModelComparison, compare
 from opacc_ray.audit.status import RunStatus
+from opacc_ray.audit.suites import Suite, make_suite
 from opacc_ray.cluster import local
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimators.metrics import ACCURACY
@@ -304,6 +305,16 @@ class Audit:
         ``goal`` is the least accuracy that the model must have; default: that of the spec.
         """
         return make_report(self._run, out, level=level, goal=goal)[0]
+
+    def suite(self, uri: str | os.PathLike[str], *, size: int | None = None, coverage: str = "nc:0.5") -> Suite:
+        """Make a regression suite of the labelled examples at ``uri``, for :func:`opacc_ray.regress`.
+
+        Parameters
+        ----------
+        size : most examples; default: few that meet all requirements of the labelled ones, and are distributed as they
+        coverage : criterion of neuron coverage
+        """
+        return make_suite(self._run, os.fspath(uri), size=size, criterion=coverage)
 
 
 def serve_page(run: Run) -> None:

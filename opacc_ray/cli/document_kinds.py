@@ -17,11 +17,13 @@ from opacc_ray.audit import (
     exported_training,
     label_budget,
     prior_knowledge,
+    regression,
     retention,
     run_log,
     several_models,
     status,
     submission,
+    suites,
     verify,
 )
 from opacc_ray.cli import explanations

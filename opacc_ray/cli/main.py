@@ -19,6 +19,7 @@ from opacc_ray.cli import (
     other_commands,
     result_commands,
     run_commands,
+    suite_commands,
 )
 from opacc_ray.cli.command import Group, end_on_sigterm
 from opacc_ray.cli.terminal import CLOSED_PIPE, escape_unprintable, fail, leave_closed_pipe, log_to_stderr
@@ -29,7 +30,8 @@ COMPLETION = "_OPACC_COMPLETE"
 EXIT_CODES = (
     "Exit codes: 0 done · 1 unexpected failure · 2 wrong usage, spec or parameter · 3 storage · 4 cluster · "
     "5 pool, model or features · 6 labels · 7 waits for labels (audit, submit) · 8 alert of a fleet · "
-    "9 alert not delivered · 130 interrupted, 143 ended by SIGTERM (rerun to resume) · 141 reader of the output is gone"
+    "9 alert not delivered · 10 regression on a suite · 130 interrupted, 143 ended by SIGTERM (rerun to resume) · "
+    "141 reader of the output is gone"
 )
 
 RUN_NAMES = (
@@ -66,6 +68,8 @@ application = Group(
             result_commands.export,
             characterize_commands.characterize,
             characterize_commands.generate,
+            suite_commands.suite,
+            suite_commands.regress,
             evidence_commands.evidence,
         ],
         "Fleets and operations": [

@@ -122,6 +122,23 @@ class ExampleFiles:
         except DataError as error:
             raise type(error)(f"{quoted(id)} cannot be shown: {error}") from None
 
+    def arrays(self, ids: Iterable[str]) -> dict[str, NDArray[Any]]:
+        """Return examples as extraction decoded them, by id; raises DataError if one cannot be read any more."""
+        rules, found, shards = rules_of(self._pool), dict[str, NDArray[Any]](), dict[int, list[str]]()
+        wanted = list(ids)
+        for id in wanted:
+            shards.setdefault(self._shard_of(id), []).append(id)
+        for shard, own in sorted(shards.items()):
+            read = read_chosen(self._store, self._pool.format, self._plan.shards[shard], set(own), rules)
+            found |= {item.id: item.array for item in read if isinstance(item, Example)}
+        lost = next((id for id in wanted if id not in found), None)
+        if lost is not None:
+            raise DataError(f"{quoted(lost)} of {self._store.uri} cannot be read any more; restore its file")
+        return found
+
+    def _shard_of(self, id: str) -> int:
+        return int(np.searchsorted(self._ends, self._row[id], side="right"))
+
     def _content(self, id: str) -> bytes:
         try:
             store, key = self._place(id)
@@ -142,7 +159,7 @@ class ExampleFiles:
 
     def _picture_of_row(self, id: str) -> Picture:
         with self._lock:
-            shard = int(np.searchsorted(self._ends, self._row[id], side="right"))
+            shard = self._shard_of(id)
             if shard not in self._kept:
                 self._kept[shard] = self._read(shard)
                 kept = self._kept.values()

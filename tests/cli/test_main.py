@@ -286,7 +286,7 @@ SECTIONS = {
         *("status", "plan", "submit", "select", "verify", "log"),
         *("runs list", "runs remove", "runs expire", "features list", "features remove"),
     ],
-    "Results": ["budget", "compare", "export", "characterize", "generate", *EVIDENCE],
+    "Results": ["budget", "compare", "export", "characterize", "generate", "suite", "regress", *EVIDENCE],
     "Fleets and operations": ["fleet", "alerts list", "alerts ack", "metrics", "history", "watch"],
     "More": ["methods", "spec", "study", "drift", "demo", "schemas"],
 }  # fmt: skip
@@ -339,6 +339,8 @@ def _pairs(items: list[str]) -> list[tuple[str, str]]:
         "compare",
         "study",
         "drift",
+        "suite",
+        "regress",
         "demo",
         "schemas",
     ],

@@ -174,6 +174,8 @@ def use_run(run: str, folder: Path) -> None:
     opacc("export", run, "--case", str(folder / "case.npz"), "--partial")
     opacc("export", run, "--to", str(folder / "tables"))
     opacc("export", run, "--training", str(folder / "training.csv"), "--all")
+    opacc("suite", run, str(folder / "suite"))
+    opacc("regress", run, str(folder / "suite"))
     np.savez(folder / "study.npz", **arrays())
     opacc("generate", run, "--count", "20")
     experiment._run = run_here  # without Ray
