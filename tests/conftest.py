@@ -1,5 +1,6 @@
 """Fixtures that several test modules share."""
 
+import contextlib
 import functools
 import gc
 import os
@@ -16,6 +17,7 @@ from real_browser import NO_BROWSER
 from small_spec import small_spec
 
 from opacc_ray.demo.s3_server import LocalS3
+from opacc_ray.extract import user_process
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs import identity
 
@@ -113,6 +115,14 @@ def without_processes(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if request.config.getoption("--fast"):
             patch.setattr(subprocess.Popen, "__init__", _refusing(subprocess.Popen.__init__))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def models_here() -> Iterator[None]:
+    """Run models of commands in this process, without the seconds that another one takes to import torch."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(user_process, "isolated", contextlib.nullcontext)
         yield
 
 

@@ -1,7 +1,8 @@
 """Generated histories of a run: several people at once, and a checker that judges what they were told.
 
 ``PYTHONPATH=tests python -m histories 2000`` checks as many on each of three stores: a folder, moto's S3, and rclone's,
-which has no conditional writes and so is for one person at a time. Each person has a run of their own and does random
+which has no conditional writes and so is for one person at a time; ``histories 300 moto 1000`` those of moto from seed
+1000 on. Each person has a run of their own and does random
 commands; some are killed before or after a write. The checker knows what each command returned, and asks of the log at
 the end:
 
@@ -17,7 +18,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -217,13 +219,13 @@ def begin(home: str) -> Run:
     return run
 
 
-def check(home: str, seed: int, people: int = PEOPLE) -> list[str]:
-    """Play one history at a place; returns the problems that it has."""
+def check(home: str, seed: int, people: int = PEOPLE) -> tuple[list[str], list[Done]]:
+    """Play one history at a place; returns the problems that it has, and what was done."""
     run = begin(home)
     with watched(type(run.store)):
         done = play(run.uri, seed, people)
     assert any(isinstance(draw, Draw) for _, draw in run.logged(Draw))
-    return problems(run.uri, done)
+    return problems(run.uri, done), done
 
 
 @contextmanager
@@ -255,21 +257,34 @@ def rclone() -> Iterator[Callable[[int], str]]:
         yield lambda number: f"{bucket}/{number}"
 
 
-def campaign(number: int) -> int:
-    """Check histories on each store; returns the number of problems."""
+STORES = {"folders": (folders, PEOPLE), "moto": (moto, PEOPLE), "rclone": (rclone, 1)}
+"""Places by name, and how many people work there at once."""
+
+
+def campaign(number: int, names: Iterable[str] = STORES, first: int = 0) -> int:
+    """Check histories on stores, from a seed on; returns the number of problems."""
     wrong = 0
-    for store, people in ((folders, PEOPLE), (moto, PEOPLE), (rclone, 1)):
-        found, begun = 0, time.monotonic()
-        with store() as place:
-            for seed in range(number):
-                for problem in check(place(seed), seed, people):
+    for name in names:
+        kind, people = STORES[name]
+        found, begun, ended = 0, time.monotonic(), Counter[str]()
+        with kind() as place:
+            for seed in range(first, first + number):
+                problems, done = check(place(seed), seed, people)
+                ended.update(type(item.result).__name__ if is_error(item) else "returned" for item in done)
+                for problem in problems:
                     found += 1
-                    print(f"{store.__name__}, history {seed}: {problem}", flush=True)
+                    print(f"{name}, history {seed}: {problem}", flush=True)
         seconds = time.monotonic() - begun
-        print(f"{store.__name__}: {number} histories, {found} problems, {seconds:.0f} s", flush=True)
+        print(f"{name}: {number} histories, {found} problems, {seconds:.0f} s; commands: {dict(ended)}", flush=True)
         wrong += found
     return wrong
 
 
+def is_error(item: Done) -> bool:
+    """Return whether a command raised an error or was killed."""
+    return isinstance(item.result, OpaccError | KilledError)
+
+
 if __name__ == "__main__":
-    sys.exit(min(campaign(int(sys.argv[1])), 1))
+    number, *rest = sys.argv[1:]
+    sys.exit(min(campaign(int(number), rest[:1] or STORES, int(rest[1]) if rest[1:] else 0), 1))

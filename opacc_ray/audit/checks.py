@@ -27,6 +27,7 @@ from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import find_repeated, hashes_of
 from opacc_ray.extract.slice_columns import try_slices
 from opacc_ray.extract.trial import Pace, measure_pace
+from opacc_ray.extract.user_process import call
 from opacc_ray.labels.shown_rows import try_shown
 from opacc_ray.lake.examples import Columns, Plan
 from opacc_ray.lake.formats import has_rows
@@ -245,7 +246,7 @@ def plan_run(spec: Spec, source: str, actors: int | None = None, num_batches: in
     from opacc_ray.extract.torch_model import has_gpu  # imports torch
 
     device = "cuda" if has_gpu() else "cpu"
-    pace = measure_pace(job, pool.shards, num_batches, device)
+    pace = call(measure_pace, job, pool.shards, num_batches, device, seconds=spec.extract.shard_timeout)
     planned = _planned(spec, source, [pool, *([compared] if compared else [])], pace, device, actors)
     code = code_of(spec)
     before = features_before(spec, pool, plan_set(spec, pool, compared, code), code)

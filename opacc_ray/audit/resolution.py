@@ -20,6 +20,7 @@ from opacc_ray.extract.content_digest import Code, changes, code_of, decided_by,
 from opacc_ray.extract.feature_set import HOME, feature_set
 from opacc_ray.extract.shards import finished_shards
 from opacc_ray.extract.spot_check import difference
+from opacc_ray.extract.user_process import call
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.store_uris import Store, join, open_store
 from opacc_ray.runs.identity import checked_weights, header_of, located
@@ -65,7 +66,8 @@ def settle(spec: Spec, *, trial: bool) -> Resolved:
     doubt = ""
     while True:
         stored = _stored(resolved) if trial else ()
-        differences = (difference(resolved.spec, *each) for each in stored)
+        seconds = resolved.spec.extract.shard_timeout
+        differences = (call(difference, resolved.spec, *each, seconds=seconds) for each in stored)
         found = next((each for each in differences if each is not None), None)
         if found is None and (trial or not _is_stored(_next(resolved))):
             break

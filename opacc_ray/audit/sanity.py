@@ -19,6 +19,7 @@ from opacc_ray.estimators import plausibility
 from opacc_ray.estimators.rounds import linear_estimator
 from opacc_ray.extract.stored_features import try_rows
 from opacc_ray.extract.trial import Trial, try_examples, try_inputs
+from opacc_ray.extract.user_process import call
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
 from opacc_ray.lake.examples import Plan
 from opacc_ray.runs import feature_store
@@ -46,19 +47,21 @@ def check_model(spec: Spec, plan: Plan, compared: Plan | None = None) -> TriedMo
     """
     if spec.pool.holds_features:
         return _check_rows(spec, plan)
-    tried = try_examples(spec, plan)
+    seconds = spec.extract.shard_timeout
+    tried = call(try_examples, spec, plan, seconds=seconds)
     model, names, output = spec.model, spec.model.classes, tried.columns["output"]
     if names and model.task == "classification" and len(names) != output.shape[1]:
         raise SpecError(
             f"model.classes names {len(names)} classes and the model has {output.shape[1]} outputs; name each, in order"
         )
     warnings = [
-        *_random_parts(model),
+        *call(_random_parts, model, seconds=seconds),
         *_random_results(tried),
         *plausibility.about_outputs(output, model.task, model.output),
     ]
     if compared is not None and spec.reference is not None:
-        warnings += plausibility.about_inputs(tried.inputs, try_inputs(spec, spec.reference, compared))
+        inputs = call(try_inputs, spec, spec.reference, compared, seconds=seconds)
+        warnings += plausibility.about_inputs(tried.inputs, inputs)
     return TriedModel(_described(tried, model), warnings)
 
 

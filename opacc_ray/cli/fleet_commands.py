@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 @click.option("--no-trial", is_flag=True, help="Skip the trial of some examples on this machine's CPU.")
 def fleet(spec: str, summary: bool, alert_to: str | None, no_trial: bool) -> Answer:
     """Run many audits on one cluster and summarise them. Rerun to resume."""
+    from opacc_ray.extract import user_process
     from opacc_ray.fleet.fleet_spec import load_fleet
     from opacc_ray.fleet.run_fleet import run_fleet
 
-    with Progress("fleet", "audits", bar=False) as progress:
+    with Progress("fleet", "audits", bar=False) as progress, user_process.isolated():
         written = run_fleet(load_fleet(spec), progress, work=not summary, trial=not no_trial, alert_to=alert_to)
     return Answer(written.summary, fleet_text(written), written.failure)
 

@@ -82,9 +82,10 @@ def _extracted(spec: str, *, trial: bool, **options: Any) -> "Run":
     from opacc_ray.audit import verbs
     from opacc_ray.audit.checks import check_pool
     from opacc_ray.cluster import local
+    from opacc_ray.extract import user_process
     from opacc_ray.spec.predictions_table import is_table, load_spec_or_table, write_spec
 
-    with local.ahead():
+    with local.ahead(), user_process.isolated():
         given = load_spec_or_table(spec, **options)
         if is_table(spec):
             check_pool(given)
@@ -101,9 +102,11 @@ def check(spec: str, **options: Any) -> cli.Answer:
     """Check the spec, and try the model on some examples."""
     from opacc_ray.audit.checks import check as make_checks
     from opacc_ray.cli import texts
+    from opacc_ray.extract import user_process
     from opacc_ray.spec.predictions_table import load_spec_or_table
 
-    made, failure = make_checks(load_spec_or_table(spec, **options), spec)
+    with user_process.isolated():
+        made, failure = make_checks(load_spec_or_table(spec, **options), spec)
     if failure is not None:  # the answer has its sentence
         wrong = [item.name for item in made.checks if not item.ok]
         short = f"{len(wrong)} of {len(made.checks)} checks failed: {', '.join(wrong)}; see the lines above"
@@ -124,9 +127,11 @@ def plan(spec: str, actors: int | None, batches: int) -> cli.Answer:
     """Predict the requests, bytes, hours and memory of a run; start nothing."""
     from opacc_ray.audit.checks import plan_run
     from opacc_ray.cli import run_answers
+    from opacc_ray.extract import user_process
     from opacc_ray.spec import load_spec
 
-    planned = plan_run(load_spec(spec), spec, actors, batches)
+    with user_process.isolated():
+        planned = plan_run(load_spec(spec), spec, actors, batches)
     return cli.Answer(planned, run_answers.plan(planned))
 
 

@@ -353,9 +353,8 @@ class _ActorPool:
                 self._pending.appendleft(shard)
 
     def _poison(self, shard: Shard, error: Exception) -> str | None:
-        """Return the file or row at which workers die or hang; None if the shard failed otherwise, or at several."""
-        hangs = isinstance(error, TimeoutError)
-        if not hangs and (ran_out_of_memory(error) or not isinstance(error, LOST)):
+        """Return the file or row at which workers die, hang or lack memory; None if there is not one such."""
+        if not isinstance(error, (TimeoutError, *LOST)) and not ran_out_of_memory(error):
             return None
         self.stop()  # the run ends anyway, and a worker needs its room
         self._actors.clear()

@@ -1,4 +1,4 @@
-"""Find the example at which workers die or hang, by halving a shard that failed again and again.
+"""Find the example at which workers die, hang or lack memory, by halving a shard that failed again and again.
 
 Each half runs on a worker of its own, which computes and writes nothing. After log₂ n workers one file, row or group of
 rows is left; a last worker confirms that it alone fails.
@@ -11,7 +11,7 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, RayError
 
-from opacc_ray.cluster.tasks import LOST
+from opacc_ray.cluster.tasks import LOST, ran_out_of_memory
 from opacc_ray.lake.examples import Piece, Shard
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ def find_poison(shard: Shard, start: Callable[[], Any], seconds: float) -> str |
 
 
 def _fails(part: Shard, start: Callable[[], Any], seconds: float) -> bool:
-    """Return whether a worker dies or hangs at a part of a shard; another error is none."""
+    """Return whether a worker dies, hangs or lacks memory at a part of a shard; another error is none."""
     worker = start()
     try:
         ray.get(worker.machine.remote(), timeout=LOADING)  # its failure says nothing of the part
@@ -56,8 +56,8 @@ def _fails(part: Shard, start: Callable[[], Any], seconds: float) -> bool:
         ray.get(worker.try_shard.remote(part), timeout=max(seconds, LEAST_SECONDS))
     except (*LOST, GetTimeoutError):
         return True
-    except RayError:
-        return False
+    except RayError as error:
+        return ran_out_of_memory(error)
     finally:
         ray.kill(worker)
     return False

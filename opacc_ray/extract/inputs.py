@@ -142,14 +142,14 @@ def user_code(what: str, remedy: str = "") -> Iterator[None]:
     except (Exception, SystemExit) as error:  # the latter would end the process with the exit code of success
         reason = shortened(str(error))
         text = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(Path(frame.filename))]
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(Path(frame.filename))]
         place = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
         failure = DataError(f"{what} raised {text}{place}" + (f"; {remedy}" if remedy else ""))
         failure.details = "".join(traceback.format_exception(error))
         raise failure from None
 
 
-def _is_users(file: Path) -> bool:
+def is_users(file: Path) -> bool:
     """Return whether a file is neither installed nor of this package."""
     others = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), Path(__file__).parents[1])
     return file.exists() and not any(file.resolve().is_relative_to(Path(place).resolve()) for place in others)

@@ -28,7 +28,6 @@ class Piece(NamedTuple):
     stop: int  # the one after the last
     constants: Constants = ()
     layout: tuple["Placed", ...] = ()  # the columns that are read, in a Parquet file
-    first_row: int = 0  # number in the file of the first row
     deleted: bytes = b""  # numbers in the file of the rows that its table has deleted, as int64 in their order
 
 

@@ -183,9 +183,8 @@ def pieces_of(
             layouts[id(file.schema)] = tuple(place(name, chain, file.schema) for name, chain in chains.items())
         layout = layouts[id(file.schema)]
         kept = _groups_kept(condition, file, layout) & (file.rows > 0)
-        first_rows = np.cumsum(file.rows) - file.rows
         for group in np.flatnonzero(kept).tolist():
-            pieces.append(Piece(file.entry, group, group + 1, file.constants, layout, int(first_rows[group])))
+            pieces.append(Piece(file.entry, group, group + 1, file.constants, layout))
             sizes.append((int(file.rows[group]), int(file.sizes[group])))
     return pieces, sizes
 

@@ -1,13 +1,20 @@
 """A shard that always fails is halved to the file or row that does, whatever it is made of."""
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from ray.exceptions import ActorDiedError, GetTimeoutError
+from ray.exceptions import ActorDiedError, GetTimeoutError, RayTaskError
 
 from opacc_ray.cluster import poison
-from opacc_ray.lake.examples import Piece, Shard
+from opacc_ray.lake.examples import Columns, Piece, Rules, Shard
+from opacc_ray.lake.formats.parquet import batches
+from opacc_ray.lake.logical_schema import place
 from opacc_ray.lake.store import Entry
+from opacc_ray.lake.store_uris import open_store
 
 FILES = tuple(Entry(f"{i:02d}.png", 1, "") for i in range(13))
 TABLES = tuple(Entry(f"{name}.parquet", 1, "") for name in "ab")
@@ -45,7 +52,10 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(poison.ray, "kill", lambda worker: None)
 
 
-@pytest.mark.parametrize("error", [ActorDiedError(), GetTimeoutError("hangs")])
+OUT_OF_MEMORY = RayTaskError("try_shard", "Traceback", MemoryError("1 TiB"))
+
+
+@pytest.mark.parametrize("error", [ActorDiedError(), GetTimeoutError("hangs"), OUT_OF_MEMORY])
 @pytest.mark.parametrize("place", range(13))
 def test_the_file_that_fails_is_found_in_few_steps(place: int, error: Exception) -> None:
     workers = Workers({f"{place:02d}.png"}, error)
@@ -63,3 +73,21 @@ def test_nothing_is_blamed_that_does_not_fail_alone() -> None:
     workers = Workers(set(), ActorDiedError())
     assert poison.find_poison(Shard(3, FILES), workers, 60) is None
     assert poison.find_poison(Shard(3, FILES[:1]), workers, 60) is None
+
+
+def test_halves_have_the_rows_of_the_whole(tmp_path: Path) -> None:
+    table = pa.table({"x": np.arange(50)})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=7)
+    store = open_store(str(tmp_path))
+    [entry] = store.list()
+    layout = tuple(place(name, [table.schema.field(name)], table.schema) for name in ["x"])
+    whole = Shard(0, (entry,), (Piece(entry, 1, 8, layout=layout, deleted=np.array([9, 29, 45]).tobytes()),))
+
+    def read(shard: Shard) -> list[tuple[int, int]]:
+        found = [
+            (batch.rows, batch.columns["x"]) for batch in batches(store, shard, Rules(columns=Columns(array=("x",))))
+        ]
+        return [(row, x) for rows, values in found for row, x in zip(rows.tolist(), values.to_pylist(), strict=True)]
+
+    first, second = poison._halves(whole)
+    assert read(first) + read(second) == read(whole) == [(i, i) for i in range(7, 50) if i not in (9, 29, 45)]

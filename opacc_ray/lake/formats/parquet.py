@@ -88,11 +88,12 @@ def batches(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
 
 def batches_of(store: Store, piece: Piece, names: Sequence[str], condition: Condition = ALL) -> Iterator[Batch]:
     """Yield the rows of a piece that a condition keeps, with some columns; raises as :func:`batches`."""
-    source, first = store.uri_of(piece.entry.key), piece.first_row
+    source = store.uri_of(piece.entry.key)
     deleted = np.frombuffer(piece.deleted, np.int64)
     with store.open_entry(piece.entry) as file:
         with readable(source):
             metadata = metadata_of(store, piece.entry, file)
+        first = sum(metadata.row_group(group).num_rows for group in range(piece.start))
         for group in range(piece.start, piece.stop):
             stop = first + metadata.row_group(group).num_rows
             gone = deleted[np.searchsorted(deleted, first) : np.searchsorted(deleted, stop)] - first
@@ -194,6 +195,6 @@ def _with_deleted(piece: Piece, deleted: Mapping[str, bytes], rows: Mapping[str,
     if piece.entry.key not in deleted:
         return piece
     found = np.frombuffer(deleted[piece.entry.key], np.int64)
-    stop = piece.first_row + rows[piece.entry.key][piece.start : piece.stop].sum()
-    own = found[np.searchsorted(found, piece.first_row) : np.searchsorted(found, stop)]
+    first, stop = (rows[piece.entry.key][:group].sum() for group in (piece.start, piece.stop))
+    own = found[np.searchsorted(found, first) : np.searchsorted(found, stop)]
     return piece._replace(deleted=own.tobytes())

@@ -1,0 +1,151 @@
+"""The user's code in a process of its own: what it prints, how it ends, and errors that it raises."""
+
+import ctypes
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_pictures import picture
+from small_spec import small_spec
+
+from opacc_ray.errors import DataError, SpecError
+from opacc_ray.extract import user_process
+from opacc_ray.extract.user_process import call, isolated  # before the fixture that replaces it in commands
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture(autouse=True)
+def apart() -> Iterator[None]:
+    with isolated():
+        yield
+
+
+def printing(text: str) -> int:
+    print(text)
+    sys.stdout.flush()
+    os.write(1, b"native\n")
+    logging.getLogger("opacc_ray.here").warning("a warning of %s", "ours")
+    return os.getpid()
+
+
+def test_what_it_prints_becomes_log_lines(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
+    caplog.set_level(logging.INFO)
+    assert call(printing, "hello") == call(printing, "a bar\rits last state") != os.getpid()
+    user_process._children.end()
+    assert [text for text in caplog.messages if text in ("hello", "its last state")] == ["hello", "its last state"]
+    assert caplog.messages.count("native") == caplog.messages.count("a warning of ours") == 2
+    assert capfd.readouterr() == ("", "")
+
+
+def test_endless_output_is_shown_in_part(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    call(printing, "line\n" * 1000 + "x" * 10_000)
+    user_process._children.end()
+    shown = [text for text in caplog.messages if "warning" not in text]
+    assert len(shown) == user_process.MOST_LINES + 1
+    assert shown[-1] == "further output of the user's code is not shown"
+
+
+def crash() -> None:
+    ctypes.string_at(0)
+
+
+def test_a_crash_is_an_error_that_names_the_line() -> None:
+    line = crash.__code__.co_firstlineno + 1
+    with pytest.raises(DataError, match=rf"died of SIGSEGV at {__file__}:{line} in crash; repair it") as caught:
+        call(crash)
+    assert "Segmentation fault" in caught.value.details
+    assert call(os.getpid) != os.getpid()  # the next one gets another process
+
+
+@pytest.mark.parametrize(
+    ("function", "argument", "text"),
+    [
+        (os._exit, 3, "ended its process with exit code 3; let it raise an error instead"),
+        (sys.exit, 0, "ended its process with exit code 0"),
+        (signal.raise_signal, signal.SIGKILL, "was killed; most often memory runs out"),
+    ],
+)
+def test_an_end_is_an_error(function: object, argument: int, text: str) -> None:
+    with pytest.raises(DataError, match=text):
+        call(function, argument)
+
+
+def hang(seconds: int) -> None:
+    time.sleep(seconds)
+
+
+def test_what_hangs_is_ended() -> None:
+    with pytest.raises(DataError, match=r"finished nothing for 1 s at .*test_user_process.py:\d+ in hang; it hangs"):
+        call(hang, 100, seconds=1)
+
+
+def raising(error: Exception) -> None:
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        (SpecError("model.factory is wrong"), SpecError, "^model.factory is wrong$"),
+        (MemoryError("1 TiB"), DataError, "memory ran out in the user's code"),
+        (KeyError("weights"), RuntimeError, "KeyError: 'weights'"),
+    ],
+)
+def test_errors_come_back(error: Exception, kind: type[Exception], text: str) -> None:
+    with pytest.raises(kind, match=text):
+        call(raising, error)
+
+
+def test_values_come_back() -> None:
+    found = call(np.cumsum, np.arange(100_000))
+    assert found[-1] == 99_999 * 50_000
+
+
+def test_it_ends_with_the_block(tmp_path: Path) -> None:
+    child = call(os.getpid)
+    user_process._children.end()
+    assert not Path(f"/proc/{child}").exists()
+
+
+def test_without_the_block_it_is_here() -> None:
+    apart, user_process._children = user_process._children, None
+    try:
+        assert call(os.getpid) == os.getpid()
+    finally:
+        user_process._children = apart
+
+
+@pytest.mark.parametrize("function", ["chatty", "dying"])
+def test_a_command_keeps_its_output_from_the_model(function: str, tmp_path: Path) -> None:
+    (tmp_path / "pool").mkdir()
+    for i in range(50, 58):
+        (tmp_path / "pool" / f"{i}.png").write_bytes(picture(i))
+    model = {"function": f"numpy_model:{function}"}
+    spec = small_spec(
+        str(tmp_path), str(tmp_path), model=model, transform="small_pictures:to_input", sample={"budget": 4}
+    )
+    (tmp_path / "spec.yaml").write_text(json.dumps(spec))
+    done = subprocess.run(
+        [sys.executable, "-m", "opacc_ray", "check", str(tmp_path / "spec.yaml"), "--json"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = json.loads(done.stdout)
+    if function == "chatty":
+        assert (done.returncode, found["ok"]) == (0, True)
+        assert set(done.stderr.splitlines()) == {r"\x1b[31mmodel\x1b]0;title\x07"}
+    else:
+        assert done.returncode == 5
+        assert "ended its process with exit code 1" in found["checks"][-1]["found"]
