@@ -85,7 +85,7 @@ def _arrays(run: Run, label: Mapping[int, str], score: Score) -> dict[str, NDArr
     arrays = feature_store.read_rows(run, FEATURES, np.array(list(label), dtype=np.int64))
     said = zip(label.values(), arrays["prediction"].tolist(), strict=True)
     outcome = np.array([outcome_of(model, score, value, text) for text, value in said])
-    if model.task in ("grade", "multilabel"):
+    if model.task in ("grade", "multilabel", "counts"):
         return arrays | {"outcome": outcome}
     if model.task == "regression":
         truth = {"target": np.array([float(text) for text in label.values()])}

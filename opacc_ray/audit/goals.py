@@ -29,6 +29,7 @@ from opacc_ray.runs.run_documents import Goal, RoundLook
 from opacc_ray.samplers.base import Report, unreported
 from opacc_ray.samplers.metric_estimates import Interim
 from opacc_ray.slices import BY_PREDICTION, BY_TRUTH, CROSSING, Slicing
+from opacc_ray.spec.model_spec import check_ratio
 
 _OF_CLASSES = (BY_PREDICTION, BY_TRUTH)
 
@@ -76,7 +77,8 @@ ACCURACY_OF_POOL = Target()
 
 def served(run: Run, target: Target) -> list[str]:
     """Return the numbers that a draw for a goal serves: its metric, and the slices that it is in."""
-    found = [str(target.metric)] if target.metric.name != ACCURACY or target.by is None else []
+    metric = ACCURACY if target.metric.ratio is not None else str(target.metric)
+    found = [metric] if target.metric.name != ACCURACY or target.by is None else []
     if target.by is None:
         return found
     named = target.by in (*_OF_CLASSES, *run.spec.slice_names)
@@ -116,8 +118,10 @@ def goal_on_classes(target: Target, classes: Sequence[str] | None) -> Target:
 
 def target_of(run: Run, target: Target) -> Target:
     """Return what a goal is about in a run; raises SpecError for a metric or a class that there is not."""
-    if run.spec.model.task == "regression" and (target.metric.name != ACCURACY or target.by in _OF_CLASSES):
-        raise SpecError(f"{target} needs classes, and this model is a regression; give ±W alone")
+    if run.spec.model.counts is not None and target.metric.name != ACCURACY:
+        check_ratio(target.metric, run.spec.model, "--until")
+    elif not run.spec.model.has_classes and (target.metric.name != ACCURACY or target.by in _OF_CLASSES):
+        raise SpecError(f"{target} needs classes, and the task is {run.spec.model.task}; give ±W alone")
     return goal_on_classes(target, class_names(run))
 
 

@@ -116,6 +116,8 @@ def label_budget(
     if method is not None and not target.is_accuracy:
         raise SpecError(f"--method forecasts the accuracy of the pool only; remove it for {target}")
     whole, target = _whole(run), target_of(run, target)
+    if not whole:
+        _refuse_ratio(target)
     if whole:
         found = _by_labels(run, half_width, level, target)
     else:
@@ -137,6 +139,7 @@ def label_budget_of_table(
     uri: str, half_width: float, target: Target = ACCURACY_OF_POOL, *, level: float = 0.95
 ) -> LabelBudget:
     """Return the labels that an interval of ± ``half_width`` takes for a file of predictions, before there is a run."""
+    _refuse_ratio(target)
     table = read_predictions(uri)
     warn_without_confidence(table)
     view = view_of(table.pool)
@@ -151,6 +154,14 @@ def label_budget_of_table(
     serve = [*(serve if named.metric.name != ACCURACY else []), *([named.by] if named.by else [])]
     forecast = NumberForecast(view, predicted, classes, {}, _chosen(named), Parameters(serve=tuple(serve)))
     return _by_number(forecast, uri, named, half_width, level, NO_HISTORY)
+
+
+def _refuse_ratio(target: Target) -> None:
+    """Raise SpecError for a ratio of totals, whose error only labels tell."""
+    if target.metric.ratio is not None:
+        raise SpecError(
+            f"{target}: how much counts vary is only known from labels; label a first round of about 50, then ask again"
+        )
 
 
 def width_course(run: Run, target: Target = ACCURACY_OF_POOL, *, level: float = 0.95, reach: int = 0) -> WidthCourse:

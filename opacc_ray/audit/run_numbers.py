@@ -17,6 +17,7 @@ from opacc_ray.estimators.costs import Costs, scaled
 from opacc_ray.estimators.intervals import level_of_each
 from opacc_ray.estimators.metrics import ACCURACY, Metric, find_place, is_of_class, parse_metric, tells
 from opacc_ray.history import NO_HISTORY, History
+from opacc_ray.labels.grades import numbers_in
 from opacc_ray.labels.labelled_rounds import LabelledRound, reason_of, stated
 from opacc_ray.parts.view import View
 from opacc_ray.runs import feature_store
@@ -34,6 +35,7 @@ from opacc_ray.samplers.metric_estimates import MetricEstimates, Sample
 from opacc_ray.samplers.neyman.regression import uses_regression
 from opacc_ray.selection import Selection
 from opacc_ray.slices import BY_PREDICTION, BY_TRUTH, Slicing
+from opacc_ray.spec.model_spec import check_ratio
 
 _OF_CLASSES = (BY_PREDICTION, BY_TRUTH)
 
@@ -57,12 +59,15 @@ def asked_of(run: Run, metrics: Sequence[str] | None = None, by: Sequence[str] |
     """
     spec = run.spec
     task, has_classes = spec.model.task, spec.model.has_classes
-    if metrics and not has_classes and any(text != ACCURACY for text in metrics):
+    if metrics and not has_classes and spec.model.counts is None and any(text != ACCURACY for text in metrics):
         raise SpecError(f"--metric is only supported for classification, and the task is {task}; remove it")
     if not has_classes and (of_classes := [name for name in by or () if name in _OF_CLASSES]):
         raise SpecError(f"--by {of_classes[0]} needs classes, and the task is {task}; remove it")
     classes = class_names(run)
     wanted = [checked_metric(text, classes) for text in (spec.metrics if metrics is None else metrics)]
+    for metric in wanted:
+        if metric.name != ACCURACY:
+            check_ratio(metric, spec.model, "--metric")
     of_parts = [metric for metric in wanted if not metric.judges_confidence]
     of_slices = of_parts[: None if metrics else 1] or [Metric(ACCURACY)]
     tables = list[tuple[Metric, str]]()
@@ -151,9 +156,18 @@ class RunNumbers:
         truth = None
         if self._has_classes:
             truth = np.array([self._classes[name] for item in self.known for name in item.truth], dtype=np.int64)
-        sample = Sample(selections, outcomes, truth, history_for(self.run, selections))
+        sample = Sample(selections, outcomes, truth, history_for(self.run, selections), self._counts)
         classes = list(self._classes)
         return MetricEstimates(sample, self._predicted, classes, self.slicings, self.view, asked=self._asked)
+
+    @property
+    def _counts(self) -> dict[str, NDArray[np.float64]] | None:
+        """Counts of each label by name, (n,); None where labels are none."""
+        names = self.run.spec.model.counts
+        if names is None:
+            return None
+        rows = [numbers_in(text) for item in self.known for text in item.truth]
+        return {name: np.array([row[name] for row in rows], dtype=np.float64) for name in names}
 
     @property
     def _predicted(self) -> NDArray[np.int32]:

@@ -127,7 +127,7 @@ def predictions_of(model: ModelSpec, columns: Mapping[str, NDArray[Any]]) -> Pre
     if model.task == "regression":
         return Predicted(examples=len(prediction), classes=None, confidence=None, values=_spread(prediction))
     confidence = columns.get("confidence")
-    if model.task in ("grade", "multilabel"):
+    if model.task in ("grade", "multilabel", "counts"):
         spread = None if confidence is None else _spread(confidence)
         return Predicted(examples=len(prediction), classes=None, confidence=spread, values=None)
     codes, counts = np.unique(prediction, return_counts=True)
@@ -218,7 +218,7 @@ def _about_labels(model: ModelSpec, num_classes: int | None, known: Sequence[Lab
     weights = np.bincount(place, weights=np.maximum(of_labels, 0))  # a repeated example counts once
     texts = {name: [text for item in known for text in getattr(item, name)] for name in ("predicted", "truth")}
     predicted, truth = ([texts[name][row] for row in first] for name in ("predicted", "truth"))
-    if model.task in ("grade", "multilabel"):
+    if model.task in ("grade", "multilabel", "counts"):
         return []
     if model.task == "regression":
         outcome = np.concatenate([item.outcome for item in known])[first]

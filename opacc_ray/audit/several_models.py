@@ -343,11 +343,10 @@ def _open_others(spec: Spec, place: str) -> list[Run]:
 def check_comparable(own: ModelSpec, place: str, other: Run) -> None:
     """Raise SpecError unless the model of ``place`` and that of another run have the same task and classes."""
     theirs = other.spec.model
-    if own.task == "grade":
-        raise SpecError(
-            f"{place}: labels of task: grade judge the answers of one model; audit a preference between two instead, "
-            "with model.grades: preference"
-        )
+    if own.task in ("grade", "counts"):
+        other_way = "audit a preference between two instead, with model.grades: preference"
+        remedy = other_way if own.task == "grade" else "audit each, and compare their intervals"
+        raise SpecError(f"{place}: labels of task: {own.task} judge the answers of one model; {remedy}")
     if own.task != theirs.task:
         raise SpecError(f"{place} has the task {own.task} and {other.uri} {theirs.task}; give runs with the same task")
     mine, others = own.classes, theirs.classes

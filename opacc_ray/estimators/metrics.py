@@ -1,5 +1,7 @@
 """Numbers that people state: precision, recall, F1 and others, as functions of two totals.
 
+Where examples have counts, ratios of their totals are such numbers too (:mod:`opacc_ray.estimators.ratios`).
+
 One class c splits the pool in two parts of known size: A, predicted as c (P examples), and the rest. Two totals are not
 known: TP, the examples of A that are of class c, and FN, those of class c in the rest:
 
@@ -43,6 +45,7 @@ from numpy.typing import NDArray
 from opacc_ray.errors import SpecError, shown
 from opacc_ray.estimators.accuracy_estimate import Estimate, IfPredicted, within_interval
 from opacc_ray.estimators.intervals import normal_quantile, wilson
+from opacc_ray.estimators.ratios import Ratio
 from opacc_ray.estimators.scores import OVERCONFIDENCE, RANKINGS, SCORES
 from opacc_ray.estimators.totals import LEVELS, DomainShare, Share, quantiles
 
@@ -133,6 +136,11 @@ class Metric(NamedTuple):
         return self.name in (*SCORES, *RANKINGS)
 
     @property
+    def ratio(self) -> Ratio | None:
+        """The ratio of totals that it is; None for other numbers."""
+        return Ratio.parse(self.name) if "/" in self.name else None
+
+    @property
     def lowest(self) -> float:
         """The least value that it can have; the most is 1."""
         return -1.0 if self.name in ("mcc", OVERCONFIDENCE) else 0.0
@@ -168,8 +176,10 @@ def find_place(metric: Metric, classes: Sequence[str]) -> int:
 
 
 def parse_metric(text: str) -> Metric:
-    """Read ``accuracy``, ``macro_f1`` or ``recall@CLASS``; raise SpecError for anything else."""
+    """Read ``accuracy``, ``macro_f1``, ``recall@CLASS`` or a ratio of totals; raise SpecError for anything else."""
     name, at, positive = text.partition("@")
+    if "/" in name and not at:
+        return Metric(str(Ratio.parse(text)))
     name = name.strip().lower().replace("-", "_")
     of_class = _has_class(name)
     if not of_class and name not in (ACCURACY, *AVERAGES, *SCORES):

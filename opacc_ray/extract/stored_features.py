@@ -132,7 +132,7 @@ def _columns(job: Extraction, batch: Batch) -> Columns:
             columns[feature] = _confidence(column, name)
         else:
             columns[feature] = _numbers(column, name).astype(np.float32)
-    if model.task == "grade":
+    if model.task in ("grade", "counts"):
         columns["prediction"] = np.zeros(len(batch.rows))  # labels judge the answer, which is no feature
     return {name: columns[name] for name in columns if name in (*job.names, "prediction", "hidden")}
 

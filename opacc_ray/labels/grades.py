@@ -1,10 +1,12 @@
-"""Labels that judge an answer, and labels of several classes: their canonical forms.
+"""Labels that judge an answer, labels of several classes, and counts: their canonical forms.
 
 A grade is named by its own name, by `SYNONYMS`, or by its outcome, such as 1 and 0.5. Of a preference, A and B are the
 two answers in the order in which they were shown.
 """
 
 import hashlib
+import re
+from collections.abc import Sequence
 
 from opacc_ray.errors import LabelError
 from opacc_ray.labels.label_rows import NUMBER, canonical_number, plain_words, quoted, whole_number, why_no_class
@@ -58,6 +60,30 @@ def set_of(label_text: str, model: ModelSpec, *, id: str) -> str:
             f"example {quoted(id)} has the label {quoted(label_text)} with {quoted(str(error))}, {why}, "
             f"with {SEPARATOR!r} between them, or {NONE!r}"
         ) from None
+
+
+def counts_of(label_text: str, names: Sequence[str], *, id: str) -> str:
+    """Return the canonical form of counts, ``tp=5 fp=0 fn=2``, or the numbers alone in their order, ``5 0 2``.
+
+    Raises LabelError if one is missing or no count.
+    """
+    pairs = [part.partition("=") for part in re.split(r"[\s,;]+", label_text.strip())]
+    if len(pairs) == len(names) and not any(is_named for _, is_named, _ in pairs):
+        pairs = [(name, "=", text) for name, (text, _, _) in zip(names, pairs, strict=True)]
+    given, found = {name: text for name, _, text in pairs}, f"example {quoted(id)} has the label {quoted(label_text)}"
+    form = " ".join(f"{name}=0" for name in names)
+    if len(given) < len(pairs) or given.keys() != set(names):
+        raise LabelError(f"{found}: write each count once, as in {form}")
+    unfit = next((name for name, text in given.items() if not NUMBER.fullmatch(text) or float(text) < 0), None)
+    if unfit is not None:
+        raise LabelError(f"{found}, where {unfit} is no count: write numbers of at least 0, as in {form}")
+    return " ".join(f"{name}={canonical_number(float(given[name]))}" for name in names)
+
+
+def numbers_in(canonical: str) -> dict[str, float]:
+    """Return the counts by name that a label in canonical form has."""
+    pairs = (part.partition("=") for part in canonical.split())
+    return {name: float(text) for name, _, text in pairs}
 
 
 def is_swapped(id: str) -> bool:

@@ -95,8 +95,11 @@ def _file_of(run: Run, log: LabelLog, given: _Given) -> Returned:
     key = name_of_labels(given.name, given.data)
     known = log.find(key, given.annotator)
     classes = _classes_by_number(run.spec.model, given.numbers_are_classes, log)
-    form, order = format_of(LabelFile(given.name, given.data)), len(log.actions) + 1
-    new = Returned(order, key, given.name, given.data, form, given.annotator, given.name, classes=classes)
+    counts = tuple(run.spec.model.counts or ())
+    form, order = format_of(LabelFile(given.name, given.data, counts)), len(log.actions) + 1
+    new = Returned(
+        order, key, given.name, given.data, form, given.annotator, given.name, classes=classes, counts=counts
+    )
     return known or new
 
 

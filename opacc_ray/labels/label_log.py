@@ -19,13 +19,14 @@ from pathlib import PurePath
 from typing import Any
 
 from opacc_ray.errors import DataError, LabelError
+from opacc_ray.estimators.ratios import Ratio
 from opacc_ray.labels.formats.label_formats import FORMATS, format_of
 from opacc_ray.labels.label_documents import LabelAction
 from opacc_ray.labels.label_rows import FormatName, Label, LabelFile, name_by_number
 from opacc_ray.runs.commit_log import Commit, Happening
 from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.run import TRACKS, Run, name_of_labels
-from opacc_ray.spec import ConflictRule, Guidance, ScoreSpec, Spec
+from opacc_ray.spec import ConflictRule, Guidance, ModelSpec, ScoreSpec, Spec
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,13 @@ class Score:
     scale: float = 1.0  # smallest error whose score is 0: max(0, 1 − (error / scale)²)
     within: float | None = None  # if given, the score is 1 for errors of at most this, else 0
     exact: bool = False  # of several classes: 1 for equal sets, else 0; and not their Jaccard index
+    ratio: Ratio | None = None  # of counts
 
     @property
     def measure(self) -> str:
         """Name of the mean score."""
+        if self.ratio is not None:
+            return f"mean of {self.ratio} per example"
         if self.within is not None:
             return f"share within ±{self.within:g}"
         return f"mean score, max(0, 1 - (error / {self.scale:g})²)"
@@ -78,6 +82,7 @@ class Returned:
     withdrawn: bool = False  # the whole file
     withdrawn_ids: set[str] = field(default_factory=set)  # examples whose answers in it are withdrawn
     classes: Sequence[str] | None = None  # class names if numbers in it are class indexes; None if numbers are labels
+    counts: tuple[str, ...] = ()  # columns that are its labels
 
     def labels(self) -> Iterator[Label]:
         """Yield all labels of the file, withdrawn ones included."""
@@ -85,7 +90,7 @@ class Returned:
 
     def rows(self) -> Iterator[Label]:
         """Yield the rows as they are written, unanswered ones included; raises LabelError as `label_formats.parse`."""
-        file = LabelFile(self.place, self.data)
+        file = LabelFile(self.place, self.data, self.counts)
         form = self.format or format_of(file)
         if form not in FORMATS:
             raise LabelError(f"{self.place} has the format {form}, which belongs to a later version; update opacc_ray")
@@ -152,9 +157,9 @@ def read_log(run: Run) -> LabelLog:
     score = _last_set("score", actions, stated_score(run.spec))
     return LabelLog(
         actions=tuple(actions),
-        returned=tuple(_returned(actions, files, run.spec.model.classes)),
+        returned=tuple(_returned(actions, files, run.spec.model)),
         conflict=_last_set("conflict", actions, stated.conflict),
-        score=Score(score.error_scale or 1.0, score.within, bool(score.exact)),
+        score=score_of(run.spec, score),
         overlap=_last_set("overlap", actions, stated.overlap),
         numbers_are_classes=_last_set("numbers_are_classes", by_spec, stated.numbers_are_classes),
         show=_last_set("show", by_spec, run.spec.manifest.show),
@@ -205,6 +210,12 @@ def _last_set(name: str, actions: Sequence[LabelAction], stated: Any) -> Any:
     return [stated, *(value for value in values if value is not None)][-1]
 
 
+def score_of(spec: Spec, stated: ScoreSpec) -> Score:
+    """Return the score of predictions: of counts, the first of the metrics."""
+    ratio = Ratio.parse(spec.metrics[0]) if spec.model.counts else None
+    return Score(stated.error_scale or 1.0, stated.within, bool(stated.exact), ratio)
+
+
 def stated_score(spec: Spec) -> ScoreSpec:
     """Return the score of a spec, with the model's error scale as its default."""
     if spec.score.within is not None or spec.model.task != "regression":
@@ -213,7 +224,7 @@ def stated_score(spec: Spec) -> ScoreSpec:
 
 
 def _returned(
-    actions: Sequence[LabelAction], files: Mapping[str, tuple[str, bytes]], classes: Sequence[str] | None
+    actions: Sequence[LabelAction], files: Mapping[str, tuple[str, bytes]], model: ModelSpec
 ) -> list[Returned]:
     found = list[Returned]()
     for order, action in enumerate(actions, start=1):
@@ -222,8 +233,9 @@ def _returned(
                 file.withdrawn_ids.update(action.ids)
                 file.withdrawn = file.withdrawn or file.name == action.file
         elif action.action in ("import", "correct") and action.file and action.file in files:
-            known = None if action.numbers_are_classes is False else classes
-            _add(found, Returned(order, action.file, *files[action.file], classes=known), action)
+            known = None if action.numbers_are_classes is False else model.classes
+            names = tuple(model.counts or ())
+            _add(found, Returned(order, action.file, *files[action.file], classes=known, counts=names), action)
     return found
 
 

@@ -81,7 +81,8 @@ class Context:
     """What a format needs to know about the run."""
 
     classes: tuple[str, ...] | None = None  # class names by index, or grades; None if they are unknown, or numbers
-    task: Literal["classification", "multilabel", "regression", "grade"] = "classification"
+    task: Literal["classification", "multilabel", "regression", "grade", "counts"] = "classification"
+    counts: tuple[str, ...] = ()  # names of counts, of which labels then consist
     has_pictures: bool = True  # whether examples are pictures
     columns: tuple[str, ...] = ()  # of rows, in the order in which they are shown
     long: frozenset[str] = frozenset()  # of these, the ones that are shown as paragraphs
@@ -113,6 +114,7 @@ class LabelFile(NamedTuple):
 
     name: str
     data: bytes
+    counts: tuple[str, ...] = ()  # columns that are its labels; without them these are in the column label
 
     def lines(self, newline: str = "") -> Iterator[str]:
         """Yield the lines with their ends, one in memory at a time; they end at any line end, or at ``newline`` alone.
@@ -165,6 +167,15 @@ class LabelFile(NamedTuple):
         except UnicodeDecodeError as error:
             return self.data.count(b"\n", 0, error.start) + 1
         return 1
+
+
+def text_of_counts(cells: Mapping[str, str], place: str) -> str:
+    """Return counts as the text of a label, empty if all are; raises LabelError if only some of them are there."""
+    found = {name: text.strip() for name, text in cells.items()}
+    empty = [name for name, text in found.items() if not text]
+    if not empty or len(empty) == len(found):
+        return "" if empty else " ".join(f"{name}={text}" for name, text in found.items())
+    raise LabelError(f"{place} has no {empty[0]}: fill in {', '.join(found)}, or leave all of them empty")
 
 
 def few(texts: Sequence[str], separator: str = ", ", most: int = 5) -> str:

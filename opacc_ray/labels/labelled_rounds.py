@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.estimators.accuracy_estimate import Estimate, joined_reasons
 from opacc_ray.estimators.rounds import linear_estimator
-from opacc_ray.labels.grades import grade_of, set_of
+from opacc_ray.labels.grades import counts_of, grade_of, numbers_in, set_of
 from opacc_ray.labels.joining import Joined, join, opinions_of
 from opacc_ray.labels.label_documents import LabelAction
 from opacc_ray.labels.label_log import Score, read_log
@@ -237,6 +237,8 @@ def reading_by(
             return grade_of(text, model, id=name)
         if model.task == "multilabel":
             return set_of(text, model, id=name)
+        if model.counts is not None:
+            return counts_of(text, model.counts, id=name)
         if model.task == "regression":
             return canonical_number(value_of(text, id=name))
         if numbers_are_classes:
@@ -335,6 +337,8 @@ def _predictions(run: Run, selection: Selection, chosen: Chosen) -> list[Any]:
 def measure_of(spec: Spec, score: Score) -> str:
     """Return the name of the mean outcome."""
     model, outcomes = spec.model, spec.model.outcomes or {}
+    if model.counts is not None:
+        return score.measure
     if model.task == "multilabel":
         return "share with all classes right" if score.exact else "mean Jaccard index of the classes"
     if model.task == "regression":
@@ -355,6 +359,8 @@ def outcome_of(model: ModelSpec, score: Score, prediction: Any, truth: str) -> f
     """Return the outcome, in [0, 1], of a prediction, given the label in canonical form."""
     if model.task == "multilabel":
         return score.of_sets(set(model.classes_in(truth)), set(model.classes_in(model.name_of(prediction))))
+    if score.ratio is not None:
+        return score.ratio.of_example(numbers_in(truth))
     if model.task == "grade":
         return float(truth) if model.outcomes is None else model.outcomes[truth]
     if model.task == "regression":

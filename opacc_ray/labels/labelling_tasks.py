@@ -127,7 +127,7 @@ def context_of(run: Run) -> Context:
     model, num = run.spec.model, run.num_classes
     names = model.classes or model.outcomes or (map(str, range(num)) if num else None)
     classes = ("A", "tie", "B") if model.prefers else tuple(names) if names and not model.reads_numbers else None
-    return Context(classes, model.task)
+    return Context(classes, model.task, tuple(model.counts or ()))
 
 
 def rows_to_show(run: Run, numbers: Sequence[int]) -> tuple[dict[str, Shown], Context]:

@@ -187,7 +187,12 @@ def is_share(measure: str) -> bool:
 
 def noun(measure: str) -> str:
     """Return what a result is called: a metric by its name, and the score of a regression is no accuracy."""
-    if measure == "accuracy" or "@" in measure or measure in (*AVERAGES, *SCORES):
+    if (
+        measure == "accuracy"
+        or "@" in measure
+        or (" / " in measure and not measure.startswith("mean"))
+        or measure in (*AVERAGES, *SCORES)
+    ):
         return measure
     return "score"
 

@@ -84,7 +84,9 @@ def _own_name(name: str) -> str:
 
 def meaning_of(text: str) -> str:
     """Return what a metric is, in a few words."""
-    name = parse_metric(text).name
+    name, ratio = parse_metric(text).name, parse_metric(text).ratio
+    if ratio is not None:
+        return f"{'1 minus the ratio' if ratio.from_one else 'ratio'} of totals over the pool"
     if name in AVERAGES:
         return "every class counts the same"
     if name in _MEANINGS:

@@ -19,6 +19,7 @@ from opacc_ray.estimators.intervals import normal_quantile
 from opacc_ray.estimators.metric_comparison import Labelled, compare_metric, linearise
 from opacc_ray.estimators.metrics import ACCURACY, AVERAGES, Metric, estimate_of, find_place
 from opacc_ray.estimators.model_comparison import SeveralModels
+from opacc_ray.estimators.ratios import Ratio
 from opacc_ray.estimators.rounds import Outcome, linear_estimator
 from opacc_ray.estimators.scores import (
     BINS,
@@ -48,6 +49,7 @@ class Sample(NamedTuple):
     outcomes: Sequence[Outcome]  # (n_t,) of each round
     truth: NDArray[np.int64] | None = None  # (n,) true class of each label; None: only outcomes are known
     history: History = NO_HISTORY
+    counts: Mapping[str, Array] | None = None  # name -> (n,) counts of each label
 
 
 def evidence_of(
@@ -57,7 +59,7 @@ def evidence_of(
 
     ``groups`` makes these from the failures p (N,) that the labels predict.
     """
-    selections, outcomes, _, history = sample
+    selections, outcomes, _, history, _ = sample
     if view is None or not uses_regression(selections):
         share = 1 - float(np.concatenate(outcomes).mean())
         return [DesignEvidence(selections, own, first) for own in groups(np.full(size, share))]
@@ -104,6 +106,7 @@ class MetricEstimates:
         self.predicted, self._view, self._gather = predicted, view, gather
         self._asked = [own for own in asked if own.judges_confidence]
         self._linear: dict[Metric, Linear] = {}
+        self._of_random_sample = False
 
     @cached_property
     def _evidence(self) -> dict[str | Metric | None, Evidence]:
@@ -125,6 +128,8 @@ class MetricEstimates:
         """
         if metric.judges_confidence:
             return self._of_confidence(metric, level).estimate
+        if metric.ratio is not None:
+            return self._ratio(metric.ratio, None, level)[0].estimate
         return self.totals().estimate(metric, self.place_of(metric), level)[0]
 
     def interim(self, metric: Metric, by: str | None, level: float) -> dict[str, Interim]:
@@ -134,6 +139,9 @@ class MetricEstimates:
         """
         if metric.judges_confidence and by is None:
             return {"": self._of_confidence(metric, level)}
+        if metric.ratio is not None:
+            names = self.slicings[by].names if by else ("",)
+            return dict(zip(names, self._ratio(metric.ratio, by, level), strict=True))
         if by == BY_TRUTH:
             found = self.by_truth(level)
             rows = [self.totals().met(Metric("recall"), self.classes.index(name), level)[0] for name in found]
@@ -164,7 +172,9 @@ class MetricEstimates:
                     found.append(RandomEvidence.of(own.groups, share[self.predicted], num, own.index))
             return found
 
-        return MetricEstimates(self.sample, self.predicted, self.classes, self.slicings, self._view, gather)
+        found = MetricEstimates(self.sample, self.predicted, self.classes, self.slicings, self._view, gather)
+        found._of_random_sample = True
+        return found
 
     def by_slice(self, metric: Metric, by: str, level: float) -> dict[str, Estimate]:
         """Return a metric in each slice of a name, each at the level.
@@ -178,6 +188,9 @@ class MetricEstimates:
         """
         if metric.judges_confidence:
             raise SpecError(f"{metric} is stated of the whole pool only; leave out {by!r}")
+        if metric.ratio is not None:
+            found = [own.estimate for own in self._ratio(metric.ratio, by, level)]
+            return dict(zip(self.slicings[by].names, found, strict=True))
         found = self.totals(by).estimate(metric, self.place_of(metric), level)
         return dict(zip(self.slicings[by].names, found, strict=True))
 
@@ -194,6 +207,32 @@ class MetricEstimates:
         totals = self.totals()
         rows = zip(self.classes, totals.by_truth(level), totals.evidence.sizes.tolist(), strict=True)
         return {name: found for name, found, size in rows if size or found.n}
+
+    def _ratio(self, ratio: Ratio, by: str | None, level: float) -> list[Interim]:
+        """Return a ratio of totals in the pool, or in each slice of a name, from the labels and the design alone."""
+        if self.sample.counts is None:
+            raise LabelError(f"{ratio} needs counts for each example, and the labels are none")
+        if unknown := [name for name in ratio.names if name not in self.sample.counts]:
+            raise SpecError(f"{ratio} has {unknown[0]!r}; the counts are {', '.join(self.sample.counts)}")
+        selections, names = self.sample.selections, [""] if by is None else self.slicings[by].names
+        codes = np.zeros(len(self.predicted), dtype=np.int64) if by is None else self.slicings[by].codes
+        index, once = np.unique(np.concatenate([part.index for part in selections]), return_index=True)
+        where, design, found = (
+            codes[np.concatenate([part.index for part in selections])],
+            linear_estimator(selections),
+            [],
+        )
+        for place, size in enumerate(np.bincount(codes, minlength=len(names)).tolist()):
+            num = int(np.count_nonzero(codes[index] == place))
+            own = {name: values * (where == place) for name, values in self.sample.counts.items()}
+            if num == size > 0:
+                value = ratio.of_totals({name: float(values[once].sum()) for name, values in own.items()})
+                found.append(Interim(ratio.known(value, num, level), 0.0))
+            elif self._of_random_sample:
+                found.append(Interim(ratio.of_random_sample(design, own, len(index) / len(codes), level), 0.0))
+            else:
+                found.append(Interim(ratio.estimate(design, own, num, level), ratio.events(design, own)))
+        return found
 
     def _of_confidence(self, metric: Metric, level: float) -> Interim:
         """Return a number that judges the confidence."""

@@ -45,7 +45,7 @@ _OF_A_RUN_MODEL = (*WAYS, "arguments", "weights", "sha256", "hidden_layer")
 """Keys of a model that are not supported for stored features."""
 
 _IF_USED = {
-    "model": ("program", "function", "trust", "grades"),
+    "model": ("program", "function", "trust", "grades", "counts"),
     "sample": ("models", "fresh"),
     "extract": ("channels_last",),
 }
@@ -306,7 +306,9 @@ class Spec(Section):
     def served(self) -> list[str]:
         """Numbers that the draw of neyman serves, by the names of their classes; empty: its default."""
         named = self.sample.parameters.get("serve")
-        return self.metrics[:1] if named is None else list(named)
+        if named is None:
+            return [] if self.model.counts else self.metrics[:1]
+        return list(named)
 
     def drawn_with(self, method: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parameters of a draw: neyman serves the numbers of the spec, or those that are named.
@@ -381,6 +383,26 @@ class Spec(Section):
             key = f"pool.columns.{unused}" if unused else "sample.models" if self.sample.models else "reference.labels"
             raise SpecError(f"{key} is not supported for task: grade, whose labels judge this answer alone; remove it")
 
+    def _check_counts(self) -> None:
+        if self.model.counts is None:
+            return
+        if not self.metrics:
+            raise SpecError(
+                "metrics is missing, which task: counts needs; give one ratio of counts or more, such as "
+                "[2 tp / (2 tp + fp + fn)]; the first is the score of an example, so more must be better, as in "
+                "1 - edits / words"
+            )
+        if not self.pool.holds_features:
+            raise SpecError(
+                "task: counts needs a table of the pool: pool.format: features, with columns.id, and with "
+                "columns.confidence if there is one"
+            )
+        known = self.pool.columns
+        unused = next((key for key in ("output", "prediction", "dsa") if getattr(known, key) is not None), None)
+        if unused or self.sample.models or (self.reference and self.reference.labels):
+            key = f"pool.columns.{unused}" if unused else "sample.models" if self.sample.models else "reference.labels"
+            raise SpecError(f"{key} is not supported for task: counts, whose labels judge this model alone; remove it")
+
     def _check_guidance(self) -> None:
         labels, model = self.labels, self.model
         known = model.classes or list(model.outcomes or ())
@@ -393,6 +415,7 @@ class Spec(Section):
 
     def _check_task(self) -> None:
         self._check_grades()
+        self._check_counts()
         self._check_guidance()
         self._check_score()
         digits = next((name for name in self.model.classes or () if name.strip().isdecimal()), None)
@@ -456,7 +479,11 @@ class Spec(Section):
         """Return the features in the pool's columns, and those computed from them."""
         named = list(self.pool.columns.features)
         follows = ["prediction"] if not self.model.has_classes else ["prediction", "confidence"]
-        return tuple(dict.fromkeys([*named, *(follows if "output" in named or self.pool.columns.answer else [])]))
+        return tuple(
+            dict.fromkeys(
+                [*named, *(follows if "output" in named or self.pool.columns.answer or self.model.counts else [])]
+            )
+        )
 
     @property
     def reads_reference(self) -> bool:

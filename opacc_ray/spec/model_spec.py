@@ -35,6 +35,9 @@ SCALES = {
 SEPARATOR, NONE, MOST_TOGETHER = "|", "none", 52
 """Between the names of several classes, the name of no class, and how many classes a set may be of."""
 
+_ROW = ("id", "uri", "label", "annotator", "status", "run", "round", "order", "labelled_at", "prediction", "note")
+"""Columns of a file of labels that are no counts."""
+
 SCORE = "score"  # the scale of numbers from 0 to 1
 
 
@@ -76,6 +79,13 @@ def _grades(value: Any) -> Any:
     return {name: float(outcome) for name, outcome in found.items()}
 
 
+def _count_names(names: list[str]) -> list[str]:
+    unfit = next((name for name in names if not re.fullmatch(r"[a-z_][a-z0-9_]*", name) or name in _ROW), None)
+    if unfit is not None:
+        raise ValueError(f"{unfit!r} is no name of a count; use a-z, 0-9 and '_', and none of {', '.join(_ROW)}")
+    return _distinct(names)
+
+
 class ModelSpec(Section):
     """The model under audit."""
 
@@ -103,10 +113,15 @@ class ModelSpec(Section):
     hidden_layer: str | None = Field(
         default=None, description="dotted name of the layer whose output is stored; default: input of the last Linear"
     )
-    task: Literal["classification", "multilabel", "regression", "grade"] = Field(
+    task: Literal["classification", "multilabel", "regression", "grade", "counts"] = Field(
         default="classification",
-        description="a class per example, any number of classes, one number, or any answer, which annotators see and "
-        "grade",
+        description="a class per example, any number of classes, one number, any answer, which annotators see and "
+        "grade, or counts of what is right and wrong in an example, such as the boxes of an image",
+    )
+    counts: Annotated[list[str], AfterValidator(_count_names)] | None = Field(
+        default=None,
+        description="counts: their names, as columns of a file of labels have them, such as [tp, fp, fn]; the first "
+        "of metrics is the score of an example",
     )
     grades: Annotated[str | dict[str, float], BeforeValidator(_grades)] | None = Field(
         default=None,
@@ -165,7 +180,7 @@ class ModelSpec(Section):
 
     def name_of(self, prediction: Any) -> str:
         """Return the name of a predicted class, or its number."""
-        if self.task == "grade":
+        if self.task in ("grade", "counts"):
             return ""
         if self.task == "multilabel":
             return self.set_name(
@@ -182,6 +197,14 @@ class ModelSpec(Section):
             raise ValueError("a program is code with your permissions; set trust: true if you trust its source")
         if self.task == "multilabel":
             self._has_distinct_names()
+        if (self.counts is None) == (self.task == "counts"):
+            raise ValueError(
+                "counts are missing, which task: counts needs; name them, as in counts: [tp, fp, fn]"
+                if self.counts is None
+                else "counts are only supported for task: counts; remove them"
+            )
+        if self.counts is not None and self.classes is not None:
+            raise ValueError("classes are not supported for task: counts, whose labels are counts; remove them")
         if self.grades is not None and self.task != "grade":
             raise ValueError("grades are only supported for task: grade; remove them")
         if self.task == "grade" and self.classes is not None:
@@ -376,9 +399,26 @@ def _parsed(text: str) -> Metric:
 
 
 def check_metrics(metrics: Sequence[str], model: ModelSpec) -> None:
-    """Raise SpecError for a metric of a class that the model does not have."""
+    """Raise SpecError for a metric of a class, or of counts, that the model does not have."""
     for text in metrics:
-        _check(text, model, "metrics")
+        if model.counts is not None or "/" in text:
+            check_ratio(parse_metric(text), model, "metrics")
+        else:
+            _check(text, model, "metrics")
+
+
+def check_ratio(metric: Metric, model: ModelSpec, key: str) -> None:
+    """Raise SpecError unless a metric is a ratio of the counts of a model."""
+    ratio, known = metric.ratio, model.counts
+    if known is None and ratio is not None:
+        raise SpecError(f"{key}: {metric} needs counts, and model.task is {model.task}; use task: counts, or remove it")
+    if known is None:
+        return
+    if ratio is None:
+        raise SpecError(f"{key}: {metric} needs classes, and labels are counts; give a ratio, such as tp / (tp + fn)")
+    unknown = next((name for name in ratio.names if name not in known), None)
+    if unknown is not None:
+        raise SpecError(f"{key}: {metric} has {shown(unknown)}, which is none of model.counts: {', '.join(known)}")
 
 
 def check_served(numbers: Sequence[str], model: ModelSpec, slices: Sequence[str]) -> None:

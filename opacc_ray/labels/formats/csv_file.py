@@ -13,7 +13,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from opacc_ray.errors import LabelError
-from opacc_ray.labels.label_rows import COLUMNS, RESERVED, Context, Label, LabelFile, Task, label_of, quoted
+from opacc_ray.labels.label_rows import (
+    COLUMNS,
+    RESERVED,
+    Context,
+    Label,
+    LabelFile,
+    Task,
+    label_of,
+    quoted,
+    text_of_counts,
+)
 
 IMAGES = ("addresses", "links", "copies")
 
@@ -32,12 +42,13 @@ def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
     writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
     shown = list(dict.fromkeys(name for task in tasks for name in task.shown))
     titles = [spreadsheet_safe(_title(name)) for name in shown]
-    writer.writerow(["id", "uri", "run", "round", "order", "label", *extra, *titles])
+    answer = context.counts or ("label",)
+    writer.writerow(["id", "uri", "run", "round", "order", *answer, *extra, *titles])
     for task in tasks:
         texts = [task.id, task.uri, task.run, *(getattr(task, name) for name in extra)]
         texts += [_cut(task.shown.get(name, "")) for name in shown]
         id, uri, run, *others = ("" if cell is None else spreadsheet_safe(cell) for cell in texts)
-        writer.writerow([id, uri, run, task.round, task.order, "", *others])
+        writer.writerow([id, uri, run, task.round, task.order, *[""] * len(answer), *others])
     return {"manifest.csv": text.getvalue().encode("utf-8-sig")}
 
 
@@ -68,37 +79,43 @@ def looks_like(head: str) -> bool:
 
 
 def parse(file: LabelFile) -> Iterator[Label]:
-    """Yield the labels below a header with the columns id and label."""
-    header, rows = read_table(file, {"id", "label"})
-    twice = [column for column in COLUMNS if header.count(column) > 1]
+    """Yield the labels below a header with the columns id and label, or id and all counts."""
+    header, rows = read_table(file, {"id", "label"}, {"id", *file.counts})
+    counts = [name for name in file.counts if name in header]
+    twice = [column for column in (*COLUMNS, *counts) if header.count(column) > 1]
     if twice:
         raise LabelError(f"{file.name} has two columns {twice[0]!r} in its header: keep one of them")
     columns = [(column, header.index(column)) for column in COLUMNS if column in header]
     for number, cells in rows:
         place = f"{file.name} line {number}"
         if len(cells) > len(header) and any(map(str.strip, cells[len(header) :])):
-            counts = f"{len(cells)} cells, but the header has {len(header)}"
-            raise LabelError(f"{place} has {counts}: put quotes around a text that contains the separator")
-        yield label_of({name: from_spreadsheet(cells[i]) for name, i in columns if i < len(cells)}, place)
+            num = f"{len(cells)} cells, but the header has {len(header)}"
+            raise LabelError(f"{place} has {num}: put quotes around a text that contains the separator")
+        fields = {name: from_spreadsheet(cells[i]) for name, i in columns if i < len(cells)}
+        if counts and not fields.get("label", "").strip():
+            own = {name: cells[i] if (i := header.index(name)) < len(cells) else "" for name in counts}
+            fields["label"] = text_of_counts(own, place)
+        yield label_of(fields, place)
 
 
 class CsvError(LabelError):
     """A file is not CSV with this delimiter."""
 
 
-def read_table(file: LabelFile, columns: set[str]) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
+def read_table(file: LabelFile, *columns: set[str]) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
     """Return the header in lower case, and the rows below that are not blank, each with the number of its first line.
 
-    The delimiter is the first one with which the header has the columns.
+    The delimiter is the first one with which the header has one of the sets of columns.
     """
     for delimiter in ",;\t":
         rows = _rows(file, delimiter)
         with suppress(CsvError):  # quotes that make no sense with this delimiter
             header = [cell.strip().lower() for cell in next(rows, (1, []))[1]]
-            if columns <= set(header):
+            if any(len(own) > 1 and own <= set(header) for own in columns):
                 return header, rows
     first = quoted(next((line.strip() for line in file.lines() if not line.isspace()), ""), 80)
-    raise LabelError(f"{file.name} starts with {first}: start it with a header with the columns id and label")
+    names = ", ".join(["id", *file.counts]) if file.counts else "id and label"
+    raise LabelError(f"{file.name} starts with {first}: start it with a header with the columns {names}")
 
 
 def _rows(file: LabelFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:

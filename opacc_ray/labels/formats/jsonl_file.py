@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from opacc_ray.errors import LabelError
-from opacc_ray.labels.label_rows import COLUMNS, Context, Label, LabelFile, Task, label_of
+from opacc_ray.labels.label_rows import COLUMNS, Context, Label, LabelFile, Task, label_of, text_of_counts
 
 IMAGES = ("addresses", "links", "copies", "thumbnails")
 
@@ -17,9 +17,8 @@ def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
     """Return ``manifest.jsonl``."""
     lines = []
     for task in tasks:
-        fields: dict[str, Any] = {name: getattr(task, name) for name in ("id", "uri", "run", "round", "order")} | {
-            "label": None
-        }
+        fields: dict[str, Any] = {name: getattr(task, name) for name in ("id", "uri", "run", "round", "order")}
+        fields |= dict.fromkeys(context.counts or ("label",))
         optional = {"prediction": task.prediction, "note": task.note}
         fields |= {name: text for name, text in optional.items() if text is not None}
         fields |= {"shown": dict(task.shown)} if task.shown else {}
@@ -40,26 +39,31 @@ def is_array_of_rows(head: str) -> bool:
         first, _ = json.JSONDecoder().raw_decode(head[1:].lstrip())
     except (ValueError, RecursionError):
         return False
-    return _is_row(first) and not TASK_KEYS & set(first)
+    return isinstance(first, dict) and "id" in first and not TASK_KEYS & set(first)
 
 
 def parse(file: LabelFile) -> Iterator[Label]:
-    """Yield the labels of objects with the keys id and label."""
+    """Yield the labels of objects with the keys id and label, or id and all counts."""
     if is_array_of_rows(file.head()):
         rows = enumerate(file.json(), start=1)
-        return (_label_of_row(row, f"{file.name} item {number}") for number, row in rows)
+        return (_label_of_row(row, file, f"{file.name} item {number}") for number, row in rows)
     lines = file.json_lines("write one JSON object per line")
-    return (_label_of_row(found, place, ": write one per line") for place, found in lines)
+    return (_label_of_row(found, file, place, ": write one per line") for place, found in lines)
 
 
-def _is_row(found: Any) -> bool:
-    return isinstance(found, dict) and "id" in found and bool({"label", "status"} & set(found))
+def _is_row(found: Any, keys: set[str]) -> bool:
+    return isinstance(found, dict) and "id" in found and bool(keys & set(found))
 
 
-def _label_of_row(found: Any, place: str, remedy: str = "") -> Label:
-    if not _is_row(found):
-        raise LabelError(f"{place} is not a JSON object with the keys id and label{remedy}")
-    return label_of({column: _text(found[column], column, place) for column in COLUMNS if column in found}, place)
+def _label_of_row(found: Any, file: LabelFile, place: str, remedy: str = "") -> Label:
+    if not _is_row(found, {"label", "status", *file.counts}):
+        keys = ", ".join(["id", *file.counts]) if file.counts else "id and label"
+        raise LabelError(f"{place} is not a JSON object with the keys {keys}{remedy}")
+    fields = {column: _text(found[column], column, place) for column in COLUMNS if column in found}
+    if set(file.counts) & set(found) and not fields.get("label"):
+        own = {name: _text(found.get(name), name, place) for name in file.counts}
+        fields["label"] = text_of_counts(own, place)
+    return label_of(fields, place)
 
 
 def _text(value: object, column: str, place: str) -> str:

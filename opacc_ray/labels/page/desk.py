@@ -74,6 +74,7 @@ class Desk:
             "classes": context.classes,
             "numbers": context.reads_numbers,
             "several": context.task == "multilabel",
+            "counts": context.counts,
             "pictures": context.has_pictures,
             "long": sorted(context.long),
             "question": own.question,

@@ -479,7 +479,7 @@ async function start() {
   $("namefield").focus();
 }
 
-function prepare({ unit, range }) {
+function prepare({ unit, range, counts }) {
   const { classes } = state;
   // Single digits or letters as classes: the key is the class itself.
   state.single = classes !== null && classes.length <= 26 && classes.every((name) => /^[0-9a-z]$/i.test(name)) &&
@@ -489,7 +489,7 @@ function prepare({ unit, range }) {
   state.numbered = state.many && classes.some((name) => /^\d/.test(name));
   state.folded = classes?.map((name) => name.toLowerCase());
   $("entry").hidden = !(state.many || classes === null);
-  const kind = state.numbers ? `Type a number${range ? ` from ${range[0]} to ${range[1]}` : ""}` : "Type a label";
+  const kind = counts.length ? `Type ${counts.join(", ")}, such as ${counts.map((_, i) => (i ? 0 : 3)).join(" ")}` : state.numbers ? `Type a number${range ? ` from ${range[0]} to ${range[1]}` : ""}` : "Type a label";
   $("field").placeholder = classes === null ? kind : `Search ${classes.length.toLocaleString("en")} classes`;
   $("field").setAttribute("aria-label", `${$("field").placeholder}${unit ? `, in ${unit}` : ""}`);
   $("unit").textContent = unit ?? "";
