@@ -338,7 +338,8 @@ def _write_round(
         for i in sorted(first.values())
         if not chosen.labelled[i]
     ]
-    context = Context(tuple(spec.model.classes) if spec.model.classes else None)
+    model = spec.model
+    context = Context(tuple(model.classes) if model.classes else None, counts=tuple(model.counts or ()))
     files: dict[str, bytes] = {}
     for kind in spec.manifest.formats:
         files |= write_manifest(kind, rows, context, show_prediction=spec.manifest.show_prediction)

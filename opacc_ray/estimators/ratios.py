@@ -10,11 +10,13 @@ estimated by R̂ = â/b̂, with the variance of the mean of (a - R̂·b)/b̂ by 
 Wretman, "Model Assisted Survey Sampling", 1992, 5.6). The example is the unit that is drawn, so what is alike within
 it, such as the frames of a video, is allowed for. R̂ has a bias of order 1/n.
 
-The interval is the weighted Clopper-Pearson one, which assumes one more unit, all of it missed, of the size Σb²/Σb that
-the unit of a random count has. A
-ratio that may exceed 1, because a > b for some example, is measured in multiples of the largest a/b. Its interval also
-includes E. C. Fieller's ("Some problems in interval estimation", JRSS B 16, 1954), the R with |â - R·b̂| <= t·√v(a -
-R·b), because its denominator may be uncertain.
+The interval is that of a domain (:mod:`opacc_ray.estimators.totals`): Wilson's at the size of the simple random sample
+with the same variance, with half an event of the size Σs² added, where s = w·b/b̂ is the share that a label stands for;
+at the lower end mid-P. It is taken for a and for b - a, and the wider one is stated.
+
+A ratio that may exceed 1, because a > b for some example, is measured in multiples of the largest a/b. Its interval
+also includes E. C. Fieller's ("Some problems in interval estimation", JRSS B 16, 1954), the R with |â - R·b̂| <= t·√v(a
+- R·b), because its denominator may be uncertain.
 
 A ratio may be subtracted from 1, so that more is better: 1 - edits/words. Over a slice D, a and b are 0 outside of it.
 
@@ -33,16 +35,18 @@ from numpy.typing import NDArray
 from opacc_ray.errors import LabelError, SpecError, shown
 from opacc_ray.estimators.accuracy_estimate import Estimate, joined_reasons, within_interval
 from opacc_ray.estimators.intervals import (
-    WEIGHTED,
     Interval,
     normal_quantile,
     student_widening,
-    weighted_clopper_pearson,
     wider,
 )
 from opacc_ray.estimators.rounds import LinearEstimator
+from opacc_ray.estimators.totals import DomainShare
 
 Array = NDArray[np.float64]
+
+INTERVAL = "ratio of totals"
+"""Name of the interval."""
 
 _UNCERTAIN = 0.15
 _FEW = "little is counted below the line, and the ratio may exceed 1, so its interval may be too narrow"
@@ -115,7 +119,7 @@ class Ratio(NamedTuple):
 
     def known(self, value: float, num: int, level: float) -> Estimate:
         """Return a value without error."""
-        return Estimate(value, 0.0, value, value, level, WEIGHTED, num, True)
+        return Estimate(value, 0.0, value, value, level, INTERVAL, num, True)
 
     def of_random_sample(
         self, design: LinearEstimator, counts: Mapping[str, Array], share: float, level: float
@@ -124,7 +128,7 @@ class Ratio(NamedTuple):
         influence = self._influence(design, counts)
         error = math.sqrt(max(float(design.mean(influence**2)), 0.0) * max(1 - share, 0.0) / len(influence))
         value, half = self.estimate(design, counts, len(influence), level).value, normal_quantile(level) * error
-        return Estimate(value, error, value - half, value + half, level, WEIGHTED, len(influence), True)
+        return Estimate(value, error, value - half, value + half, level, INTERVAL, len(influence), True)
 
     def events(self, design: LinearEstimator, counts: Mapping[str, Array]) -> float:
         """Return the number of labels that its interval rests on, each by what it adds to the variance."""
@@ -158,12 +162,7 @@ def _estimate(design: LinearEstimator, top: Array, bottom: Array, level: float) 
     value = float(design.mean(top)) / whole
     variance = float(design.variance((top - value * bottom) / whole))
     most = max(1.0, float(np.max(top / np.maximum(bottom, 1e-300), where=bottom > 0, initial=0.0)))
-    unit = float(bottom @ bottom) / float(bottom.sum())
-    share, widen = value / most, student_widening(design.degrees, level) ** 2
-    spread, weight = widen * variance / most**2, design.largest_weight * unit / whole
-    low, high = weighted_clopper_pearson(share, spread, weight, level)
-    few, _ = weighted_clopper_pearson(max(1 - share, 0.0), spread, weight, level)
-    high = max(high, 1 - few) if share > 0.5 else high
+    low, high = _interval(design, top / most, bottom, variance / most**2, level)
     low, high, reason = low * most, high * most, design.reason
     if most > 1:
         low, high = wider((low, high), _fieller(design, top, bottom, level))
@@ -176,12 +175,31 @@ def _estimate(design: LinearEstimator, top: Array, bottom: Array, level: float) 
             low=low,
             high=high,
             level=level,
-            interval=WEIGHTED,
+            interval=INTERVAL,
             n=len(top),
             design_based=reason is None,
             reason=reason,
         )
     )
+
+
+def _interval(design: LinearEstimator, top: Array, bottom: Array, variance: float, level: float) -> Interval:
+    """Return the interval of a ratio of at most 1, the wider one of those for what is counted and for what is not."""
+    whole = float(design.mean(bottom))
+    weights = np.maximum(design.weights, 0)
+    share = weights * bottom / whole
+    left = min(design.largest_weight / max(float(weights.max()), 1e-300), 1.0)  # 0 once the whole pool is labelled
+    unit = max(left * float(share @ share) / max(float(share.sum()), 1e-300), 1e-300)
+    wide = variance * student_widening(design.degrees or max(len(top) - 1, 1), level) ** 2
+
+    def ends(part: Array) -> Interval:
+        own = float(design.mean(part)) / whole
+        found = DomainShare(own, wide, math.inf, 1 / unit, float(np.sum(part > 0)), unit / 2, unit**2 / 2, *[0.0] * 4)
+        return found.interval(level)
+
+    low, high = ends(top)
+    few, many = ends(bottom - top)
+    return wider((low, high), (1 - many, 1 - few))
 
 
 def _fieller(design: LinearEstimator, top: Array, bottom: Array, level: float) -> Interval:

@@ -211,7 +211,7 @@ class MetricEstimates:
     def _ratio(self, ratio: Ratio, by: str | None, level: float) -> list[Interim]:
         """Return a ratio of totals in the pool, or in each slice of a name, from the labels and the design alone."""
         if self.sample.counts is None:
-            raise LabelError(f"{ratio} needs counts for each example, and the labels are none")
+            raise LabelError(f"{ratio} needs counts for each example, and the labels have none; see estimate_ratio")
         if unknown := [name for name in ratio.names if name not in self.sample.counts]:
             raise SpecError(f"{ratio} has {unknown[0]!r}; the counts are {', '.join(self.sample.counts)}")
         selections, names = self.sample.selections, [""] if by is None else self.slicings[by].names

@@ -342,6 +342,11 @@ class Spec(Section):
 
     def _check_model(self) -> None:
         if self.pool.holds_features:
+            if self.model.counts is None:
+                try:
+                    self.pool.check_columns(("output", "prediction", "answer"))
+                except ValueError as error:
+                    raise SpecError(f"pool: {error}") from None
             unused = next((f"model.{key}" for key in _OF_A_RUN_MODEL if getattr(self.model, key)), None)
             if key := unused or ("transform" if self.transform else None):
                 raise SpecError(

@@ -205,6 +205,11 @@ class PoolSpec(Section):
             return {"uri": f"{CATALOG}{content['catalog']}/{content['table']}"} | content
         return content
 
+    def check_columns(self, needed: Sequence[str]) -> None:
+        """Raise ValueError if the pool has none of the needed columns."""
+        if all(getattr(self.columns, name) is None for name in needed):
+            raise ValueError(f"columns names no {' and no '.join(needed)}; add {' or '.join(needed)}: a column's name")
+
     @model_validator(mode="after")
     def _fits_its_format(self) -> "PoolSpec":
         traits = find_format(self.format).TRAITS
@@ -226,9 +231,8 @@ class PoolSpec(Section):
                 f"slices names the column {self.slice_columns[0]!r}, and format {self.format} has no columns; give "
                 "folder or {folder: LEVELS}, or remove it"
             )
-        needed = ("output", "prediction", "answer") if self.holds_features else traits.needs
-        if needed and not set(needed) & set(given):
-            raise ValueError(f"columns names no {' and no '.join(needed)}; add {' or '.join(needed)}: a column's name")
+        if traits.needs and not self.holds_features:
+            self.check_columns(traits.needs)
         return self
 
     @model_validator(mode="after")

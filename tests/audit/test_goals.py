@@ -140,7 +140,7 @@ def test_numbers_that_there_are_not_are_refused(metric: str, by: str | None, tol
 
 def test_a_regression_has_goals_of_its_score_only(tmp_path: Path) -> None:
     run = write_run(tmp_path, "mine", np.linspace(0, 1, 300), task="regression", error_scale=1.0)
-    with pytest.raises(SpecError, match="accuracy by truth needs classes, and this model is a regression"):
+    with pytest.raises(SpecError, match="accuracy by truth needs classes, and the task is regression"):
         label_budget(run, 0.1, goals.read_target("accuracy", "truth"))
 
 

@@ -41,7 +41,7 @@ def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
     text = io.StringIO(newline="")
     writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
     shown = list(dict.fromkeys(name for task in tasks for name in task.shown))
-    titles = [spreadsheet_safe(_title(name)) for name in shown]
+    titles = [spreadsheet_safe(_title(name, context.counts)) for name in shown]
     answer = context.counts or ("label",)
     writer.writerow(["id", "uri", "run", "round", "order", *answer, *extra, *titles])
     for task in tasks:
@@ -52,9 +52,9 @@ def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
     return {"manifest.csv": text.getvalue().encode("utf-8-sig")}
 
 
-def _title(name: str) -> str:
+def _title(name: str, counts: Sequence[str]) -> str:
     """Return the header of a shown column, which is not one of ours."""
-    return f"shown: {name}" if name.strip().lower() in RESERVED | set(COLUMNS) else name
+    return f"shown: {name}" if name.strip().lower() in RESERVED.union(COLUMNS, counts) else name
 
 
 def _cut(text: str) -> str:
@@ -80,7 +80,7 @@ def looks_like(head: str) -> bool:
 
 def parse(file: LabelFile) -> Iterator[Label]:
     """Yield the labels below a header with the columns id and label, or id and all counts."""
-    header, rows = read_table(file, {"id", "label"}, {"id", *file.counts})
+    header, rows = read_table(file, {"id", "label"}, *([{"id", *file.counts}] if file.counts else []))
     counts = [name for name in file.counts if name in header]
     twice = [column for column in (*COLUMNS, *counts) if header.count(column) > 1]
     if twice:
@@ -111,7 +111,7 @@ def read_table(file: LabelFile, *columns: set[str]) -> tuple[list[str], Iterator
         rows = _rows(file, delimiter)
         with suppress(CsvError):  # quotes that make no sense with this delimiter
             header = [cell.strip().lower() for cell in next(rows, (1, []))[1]]
-            if any(len(own) > 1 and own <= set(header) for own in columns):
+            if any(own <= set(header) for own in columns):
                 return header, rows
     first = quoted(next((line.strip() for line in file.lines() if not line.isspace()), ""), 80)
     names = ", ".join(["id", *file.counts]) if file.counts else "id and label"
