@@ -29,7 +29,7 @@ def write_features(
     With ``images`` (N, H, W) its pool is an array of them, in one shard.
     """
     home, _, name = uri.rpartition("/")
-    model: dict[str, Any] = {"factory": "user:network", "task": task}
+    model: dict[str, Any] = {"function": "user:network", "task": task}  # no torch module that could be cut
     if classes is not None:
         model["classes"] = list(classes)
     content: dict[str, Any] = {

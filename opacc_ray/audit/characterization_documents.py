@@ -88,12 +88,12 @@ class Characterization(Document):
 
 
 class GeneratedSet(Part):
-    """One set of feature vectors, and the predictions of the classifier head for them."""
+    """One set of feature vectors, and the predictions of the model for them."""
 
     shares: str = Field(description="percent near centroids - percent near boundaries")
     count: int = Field(ge=1, description="number of vectors")
-    accuracy: Share = Field(description="share that the head predicts as their class, by a move that keeps the rules")
-    predicted: Share = Field(description="share that the head predicts as their class")
+    accuracy: Share = Field(description="share predicted as their class, by a move that keeps the rules")
+    predicted: Share = Field(description="share predicted as their class")
     violations: Share = Field(description="share whose move broke a property of classifiers")
     near_centroid: Share | None = Field(description="accuracy of those near a centroid; null: there are none")
     near_boundary: Share | None = Field(description="accuracy of those near a boundary; null: there are none")
@@ -111,6 +111,16 @@ class Pictures(Part):
     distance: float = Field(ge=0, description="median distance of a decoded vector from its nearest real image, as RMS")
 
 
+class StressSuite(Part):
+    """Decoded vectors that the whole model predicts as its rest predicted the vectors, to be labelled by people."""
+
+    run: str = Field(description="URI of the audit of the suite, all of whose images are chosen")
+    images: int = Field(ge=1, description="images of the suite")
+    decoded: int = Field(ge=1, description="vectors that were decoded")
+    agreed: Share = Field(description="share of them that the whole model predicts as its rest predicted the vector")
+    table: str = Field(description="URI of a table, CSV: id, class of the source example, prediction, region, source")
+
+
 class Generation(Document):
     """Guided test sets of feature vectors."""
 
@@ -123,13 +133,17 @@ class Generation(Document):
     source: str = Field(description="URI of the data set that vectors start from")
     labels: Literal["label", "prediction"] = Field(description="how examples are assigned to classes")
     sources: int = Field(ge=1, description="examples that vectors start from")
-    head: Literal["last layer", "logistic regression"] = Field(
-        description="the model's own last layer, recovered from its features; or a regression of its predictions"
+    head: Literal["rest of the network", "last layer", "logistic regression"] = Field(
+        description="what judges vectors: the model's own layers after the cut; or, from stored features alone, its "
+        "last layer, recovered from these, or a regression of its predictions"
     )
-    agreement: Share = Field(description="share of the pool with equal predictions of head and model")
+    layer: str | None = Field(default=None, description="layer whose output vectors replace; null: the stored one")
+    shape: list[int] | None = Field(default=None, description="shape of a vector as the layer's map")
+    agreement: Share = Field(description="share of examples for which it predicts what the run holds")
     radius: float = Field(gt=0, le=1, description="r: near the centroid is within this share of the largest distance")
     boundary: list[Share] = Field(min_length=2, max_length=2, description="[θ₁, θ₂]: confidence near a boundary")
     seed: int = Field(ge=0, description="of the draw")
     sets: list[GeneratedSet] = Field(description="the sets, in the requested order")
     pictures: Pictures | None = Field(description="null if none were requested")
+    suite: StressSuite | None = Field(default=None, description="null if none was requested")
     remarks: list[str] = Field(description="remarks on the sets")

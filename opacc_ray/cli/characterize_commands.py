@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opacc_ray.cli.command import RUN, Answer, command, on_run, out_option, track_option
-from opacc_ray.errors import SpecError
+from opacc_ray.errors import SpecError, counted
 
 if TYPE_CHECKING:
     from opacc_ray.audit.characterization_documents import Generation
@@ -151,24 +151,27 @@ def coverage_text(written: "WrittenCharacterization") -> "list[Line]":
     "--count", "counts", type=int, multiple=True, metavar="N", help="Vectors of a set; repeatable (default: 300)."
 )
 @click.option("--reference", metavar="URI", help="Labelled case (.npz, …) or run to start from (default: the pool).")
+@click.option(
+    "--layer", metavar="NAME", help="Layer of the model that vectors replace (default: the hidden layer of the run)."
+)
 @radius_option
 @boundary_option
 @click.option("--pictures", is_flag=True, help="Decode some vectors to pictures; the pool must hold images.")
+@click.option(
+    "--suite",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Decode vectors to a stress suite of up to N images, an audit to label with `opacc label`.",
+)
 @seed_option("Seed of the draw and the decoder.")
 @out_option(help="Folder of the files (default: generated/ in the run).")
-def generate(
-    run: "Run", shares: tuple[str, ...], counts: tuple[int, ...], pictures: bool, seed: int, **options: Any
-) -> Answer:
-    """Generate feature vectors and test the model's classifier head on them."""
-    from opacc_ray.audit.characterization import class_names
-    from opacc_ray.report.generated_vectors import Wanted, draw_pictures, generate_for, with_pictures
+def generate(run: "Run", shares: tuple[str, ...], counts: tuple[int, ...], **options: Any) -> Answer:
+    """Generate feature vectors and test the model's remaining layers on them."""
+    from opacc_ray.report.generated_vectors import Asked, Wanted, generate_for
 
     wanted = [Wanted(_centroid_share(text), num) for text in shares or SHARES for num in counts or (300,)]
-    regions = _regions(options.pop("radius"), options.pop("boundary"))
-    made = generate_for(run, wanted, regions=regions, seed=seed, **options)
-    document = made.document
-    if pictures:
-        document = with_pictures(made, draw_pictures(run, made, class_names(run), seed))
+    regions, out = _regions(options.pop("radius"), options.pop("boundary")), options.pop("out")
+    document = generate_for(run, Asked(wanted, regions=regions, **options), out)
     return Answer(document, _generated(document))
 
 
@@ -189,14 +192,25 @@ def _generated(document: "Generation") -> "list[Line]":
         f"error {found.error:.3f} (mean image {found.baseline:.3f}) after {found.epochs} epochs on "
         f"{found.images} images; decoded vectors are {found.distance:.3f} from the nearest real image"
     )
+    suite = document.suite
+    judge = document.head if document.layer is None else f"{document.head} after {document.layer}"
     return [
         *facts(
-            ("head", f"{document.head}, which agrees with the model on {percent(document.agreement, 2)} of the pool"),
+            ("judge", f"{judge}, which agrees with the model on {percent(document.agreement, 2)} of the examples"),
             ("sources", f"{document.sources} examples of {document.source}, by {document.labels}"),
         ),
         Table(columns, rows),
         *facts(*(("remark", text) for text in document.remarks)),
         *facts(
-            ("decoder", decoder), ("pictures", found and found.file), *(("wrote", item.file) for item in document.sets)
+            ("decoder", decoder),
+            ("pictures", found and found.file),
+            *(("wrote", item.file) for item in document.sets),
+            (
+                "suite",
+                suite
+                and f"{counted(suite.images, 'image')}; the whole model agrees on {percent(suite.agreed)} of "
+                f"{suite.decoded} decoded vectors",
+            ),
+            ("next", suite and f"opacc label {suite.run}"),
         ),
     ]

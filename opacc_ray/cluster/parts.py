@@ -7,10 +7,9 @@ from itertools import pairwise
 from typing import Any
 
 import ray
-from ray.exceptions import RayTaskError
 
-from opacc_ray.cluster.tasks import LOST, cause_of
-from opacc_ray.errors import ClusterError, counted, shortened
+from opacc_ray.cluster.tasks import results_of
+from opacc_ray.errors import counted
 from opacc_ray.extract.features import Features, StoredParts
 from opacc_ray.parts.view import Call, add_up
 
@@ -72,14 +71,7 @@ class ActorParts(StoredParts):
         for actor, mine in places.items():
             local = [(self._home[calls[i][0]][1], *calls[i][1:]) for i in mine]
             references.append(getattr(self._actors[actor], method).remote(local))
-        try:
-            return list(map(ray.get, references))
-        except RayTaskError as error:
-            raise cause_of(error) from None
-        except LOST as error:
-            raise ClusterError(
-                f"an actor that holds features died {counted(RESTARTS + 1, 'time')}: {shortened(str(error))}"
-            ) from None
+        return results_of(references, f"an actor that holds features died {counted(RESTARTS + 1, 'time')}")
 
     def close(self) -> None:
         for actor in self._actors:

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any, TypeVar
@@ -91,6 +91,16 @@ def enter_folder(folder: str) -> None:
     """Change to the driver's folder, if this node has it: relative paths in the user's code mean that one."""
     with suppress(OSError):
         os.chdir(folder)
+
+
+def results_of(references: Sequence[Any], died: str) -> list[Any]:
+    """Return the results of calls of actors; raises ClusterError, with the text ``died``, if one is lost for good."""
+    try:
+        return list(map(ray.get, references))
+    except RayTaskError as error:
+        raise cause_of(error) from None
+    except LOST as error:
+        raise ClusterError(f"{died}: {shortened(str(error))}") from None
 
 
 def refuse_unseen(paths: Mapping[str, str]) -> None:

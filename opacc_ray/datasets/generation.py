@@ -4,10 +4,13 @@ S. Mani et al. 2019, https://arxiv.org/abs/1911.07309, Algorithm 1 and section 4
 boundary are moved along lines to centroids, x' = x + t(c - x), such that x' is in the requested region:
 
     near the centroid    c the centroid of its own class;  |x' - c| ≤ r · reach
-    near a boundary      c the centroid of the strongest other class, towards or away from it;  the head's confidence
-                         in x' is in [θ₁, θ₂]; from an example near a boundary at most half of the way
+    near a boundary      c the centroid of the strongest other class, towards or away from it;  the judge's
+                         confidence in x' is in [θ₁, θ₂]; from an example near a boundary at most half of the way
 
-The oracle consists of the paper's properties of a classifier. The class of x' is that of x, and the head should give
+The judge is the model's own rest of the network, from the layer of the features to its outputs, or a stand-in for it:
+:mod:`opacc_ray.datasets.head`.
+
+The oracle consists of the paper's properties of a classifier. The class of x' is that of x, and the judge should give
 it the largest probability. Towards its own centroid, the probability of its class must not fall, and that of a wrongly
 predicted class must not rise. Towards the other centroid, the probability of its own class must not rise and that of
 the other class must not fall; away from it the reverse. A move that breaks a property is a *violation*. A vector counts
@@ -32,7 +35,7 @@ from numpy.typing import NDArray
 from opacc_ray.datasets.class_coverage import Regions, is_near
 from opacc_ray.datasets.classes import Clusters, Grouped, blocks
 from opacc_ray.datasets.covariate_shift import part_hidden
-from opacc_ray.datasets.head import Head
+from opacc_ray.datasets.head import Judge
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.pool import Pool
 
@@ -48,8 +51,11 @@ HALF = 0.5
 _ROUNDING = 1e-6
 """Rounding error of float32, relative to distances and features."""
 
-_EQUAL = 1e-9
-"""Largest difference of two confidences of one vector: the order of summation depends on the number of rows."""
+_EQUAL = 1e-5
+"""Largest difference of two probabilities of one vector: a network rounds to float32, by the number of rows too."""
+
+AT_ONCE = 1 << 24
+"""Numbers of the vectors that are judged at a time."""
 
 
 class Sources(NamedTuple):
@@ -63,7 +69,7 @@ class Sources(NamedTuple):
 
 
 class Vectors(NamedTuple):
-    """Generated feature vectors and the predictions of the head."""
+    """Generated feature vectors and the predictions of the judge."""
 
     hidden: NDArray[np.float32]  # (n, m)
     label: NDArray[np.int64]  # (n,) the class of its source example
@@ -81,8 +87,10 @@ class Vectors(NamedTuple):
         return (self.predicted == self.label) & ~self.violates
 
 
-def find_sources(data: Grouped, head: Head, clusters: Clusters, regions: Regions, rng: np.random.Generator) -> Sources:
-    """Find examples of each class near its boundary by the head's confidence, at most MOST per class.
+def find_sources(
+    data: Grouped, judge: Judge, clusters: Clusters, regions: Regions, rng: np.random.Generator
+) -> Sources:
+    """Find examples of each class near its boundary by the judge's confidence, at most MOST per class.
 
     A class without two different examples is left out.
 
@@ -96,7 +104,7 @@ def find_sources(data: Grouped, head: Head, clusters: Clusters, regions: Regions
             f"all {data.view.size} examples belong to one class, but vectors are generated between classes; give a "
             "labelled --reference with examples of several classes"
         )
-    confidence = np.concatenate(data.view.map(part_confidence, head))
+    confidence = np.concatenate(data.view.map(part_confidence, judge))
     classes = data.classes()
     near = is_near(confidence, regions)
     taken, far = [], []
@@ -117,7 +125,13 @@ def find_sources(data: Grouped, head: Head, clusters: Clusters, regions: Regions
 
 
 def generate(
-    sources: Sources, head: Head, clusters: Clusters, regions: Regions, share: float, num: int, rng: np.random.Generator
+    sources: Sources,
+    judge: Judge,
+    clusters: Clusters,
+    regions: Regions,
+    share: float,
+    num: int,
+    rng: np.random.Generator,
 ) -> Vectors:
     """Generate ``num`` vectors, a ``share`` of them near centroids and the others near boundaries.
 
@@ -144,10 +158,10 @@ def generate(
             step[wanted] = _to_centroid(sources.hidden[source[wanted]], clusters, i, regions, rng)
         wanted = np.flatnonzero((label == i) & ~near)
         if len(wanted):
-            drawn = _to_boundary(i, sources, head, clusters, regions, len(wanted), rng)
+            drawn = _to_boundary(i, sources, judge, clusters, regions, len(wanted), rng)
             source[wanted], towards[wanted], step[wanted] = drawn
     hidden = _move(sources.hidden[source], clusters.centroid[towards], step, sources.rectified)
-    before, after = head.probabilities(sources.hidden[source]), head.probabilities(hidden)
+    before, after = judge.probabilities(sources.hidden[source]), judge.probabilities(hidden)
     violates = _violations(before, after, label, towards, near, step)
     example, predicted, confidence = sources.example[source], after.argmax(axis=1), after.max(axis=1)
     return Vectors(hidden, label, near, example, towards, step, predicted, confidence, violates)
@@ -178,21 +192,15 @@ def _move(
 
 
 def _to_boundary(
-    i: int, sources: Sources, head: Head, clusters: Clusters, regions: Regions, num: int, rng: np.random.Generator
+    i: int, sources: Sources, judge: Judge, clusters: Clusters, regions: Regions, num: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """Draw sources of class i, each with its strongest other class and a step towards it into the region, (num,)."""
-    own = np.flatnonzero(sources.label == i)  # (k,)
-    hidden = sources.hidden[own]
-    output = head.probabilities(hidden)
-    begins_near = is_near(output.max(axis=1), regions)
-    output[:, i] = -1
-    output[:, np.isnan(clusters.centroid).any(axis=1)] = -1
-    towards = output.argmax(axis=1)
-    target = clusters.centroid[towards]
-    fits = np.empty((len(hidden), len(STEPS)), dtype=bool)
-    for k, t in enumerate(STEPS):
-        found = _move(hidden, target, np.full(len(hidden), t), sources.rectified)
-        fits[:, k] = is_near(head.probabilities(found).max(axis=1), regions) & (~begins_near | (t <= HALF))
+    own = rng.permutation(np.flatnonzero(sources.label == i))
+    fits, towards = np.empty((0, len(STEPS)), dtype=bool), np.empty(0, dtype=np.int64)
+    while len(fits) < len(own) and (len(fits) < num or not fits.any()):  # a network is slow: no more lines than needed
+        more = own[len(fits) : len(fits) + num]
+        found, others = _fitting_steps(i, sources.hidden[more], sources.rectified, judge, clusters, regions)
+        fits, towards = np.concatenate([fits, found]), np.concatenate([towards, others])
     possible = np.flatnonzero(fits.any(axis=1))
     if not len(possible):
         raise DataError(
@@ -203,6 +211,25 @@ def _to_boundary(
     return own[line], towards[line], STEPS[order.argmax(axis=1)]
 
 
+def _fitting_steps(
+    i: int, hidden: NDArray[np.float32], rectified: bool, judge: Judge, clusters: Clusters, regions: Regions
+) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """Return which steps lead examples (k, m) of class i into the region, (k, STEPS), and the classes towards which."""
+    output = judge.probabilities(hidden)
+    begins_near = is_near(output.max(axis=1), regions)
+    output[:, i] = -1
+    output[:, np.isnan(clusters.centroid).any(axis=1)] = -1
+    towards = output.argmax(axis=1)
+    row, step = np.divmod(np.arange(len(hidden) * len(STEPS)), len(STEPS))
+    near = np.empty(len(row), dtype=bool)
+    rows_at_once = max(AT_ONCE // hidden.shape[1], 1)
+    for start in range(0, len(row), rows_at_once):
+        some = slice(start, start + rows_at_once)
+        moved = _move(hidden[row[some]], clusters.centroid[towards[row[some]]], STEPS[step[some]], rectified)
+        near[some] = is_near(judge.probabilities(moved).max(axis=1), regions)
+    return near.reshape(len(hidden), -1) & (~begins_near[:, None] | (STEPS <= HALF)), towards
+
+
 def _violations(
     before: NDArray[np.float64],
     after: NDArray[np.float64],
@@ -211,12 +238,12 @@ def _violations(
     near_centroid: NDArray[np.bool_],
     step: NDArray[np.float64],
 ) -> NDArray[np.bool_]:
-    """Return which moves (n,) break a property, from the head's probabilities (n, C) before and after."""
+    """Return which moves (n,) break a property, from the judge's probabilities (n, C) before and after."""
     rows, rise, wrong = np.arange(len(before)), after - before, before.argmax(axis=1)
     own, other, ahead = rise[rows, label], rise[rows, towards], np.sign(step)
-    other_falls = (wrong == label) | (rise[rows, wrong] <= _ROUNDING)
+    other_falls = (wrong == label) | (rise[rows, wrong] <= _EQUAL)
     return ~np.where(
-        near_centroid, (own >= -_ROUNDING) & other_falls, (ahead * own <= _ROUNDING) & (ahead * other >= -_ROUNDING)
+        near_centroid, (own >= -_EQUAL) & other_falls, (ahead * own <= _EQUAL) & (ahead * other >= -_EQUAL)
     )
 
 
@@ -232,8 +259,8 @@ def part_least_feature(part: Pool) -> float:
     return float(part.hidden.min())
 
 
-def part_confidence(part: Pool, head: Head) -> NDArray[np.float64]:
-    """Return the head's confidence in each example of a part, (n,)."""
+def part_confidence(part: Pool, judge: Judge) -> NDArray[np.float64]:
+    """Return the judge's confidence in each example of a part, (n,)."""
     assert part.hidden is not None
-    found = [head.probabilities(part.hidden[rows]).max(axis=1) for rows in blocks(part.size)]
+    found = [judge.probabilities(part.hidden[rows]).max(axis=1) for rows in blocks(part.size)]
     return np.concatenate(found)

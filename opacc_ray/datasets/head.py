@@ -1,4 +1,4 @@
-"""The classifier head: from features of the last hidden layer to probabilities of classes.
+"""The classifier head, for a model that cannot be run: from stored features to probabilities of classes.
 
 If the outputs of a model are linear in its last hidden layer, least squares recover its last layer from the stored
 features, without the model. If they are not, a multinomial logistic regression of the predicted classes replaces it.
@@ -7,7 +7,7 @@ features, without the model. If they are not, a multinomial logistic regression 
 Legend: N examples, m neurons, C classes.
 """
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,21 @@ FITTED = 1000
 """Examples of each class to which a logistic regression is fitted."""
 
 
+class Judge(Protocol):
+    """A classifier of features."""
+
+    def probabilities(self, hidden: NDArray[np.float32]) -> Array:
+        """Return the probability of each class, (n, C), for features (n, m)."""
+
+
+def shares_of(output: Array) -> Array:
+    """Return the softmax of outputs (n, C), computed in their memory."""
+    output -= output.max(axis=1, keepdims=True)
+    np.exp(output, out=output)
+    output /= output.sum(axis=1, keepdims=True)
+    return output
+
+
 class Head(NamedTuple):
     """Outputs = hidden · weight + bias."""
 
@@ -36,10 +51,7 @@ class Head(NamedTuple):
 
     def probabilities(self, hidden: NDArray[np.float32] | Array) -> Array:
         """Return the probability of each class, (n, C), for features (n, m)."""
-        output = hidden.astype(np.float64) @ self.weight + self.bias
-        output -= output.max(axis=1, keepdims=True)
-        np.exp(output, out=output)
-        return output / output.sum(axis=1, keepdims=True)
+        return shares_of(hidden.astype(np.float64) @ self.weight + self.bias)
 
 
 def find_head(data: Grouped, *, probabilities: bool = False, seed: int = 0) -> Head:

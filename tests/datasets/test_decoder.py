@@ -8,7 +8,7 @@ from PIL import Image
 
 from opacc_ray.datasets.decoder import train_decoder
 from opacc_ray.errors import DataError
-from opacc_ray.report.generated_vectors import Decoded, find_nearest, sheet
+from opacc_ray.report.vector_pictures import Decoded, find_nearest, sheet
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

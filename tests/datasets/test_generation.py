@@ -291,7 +291,10 @@ def test_pictures_are_decoded_beside_the_nearest_real_image_and_their_error_is_s
     assert json.loads((Path(run.uri) / "generated" / "generation.json").read_text()) == found
     np.save(tmp_path / "pool" / "rows.npy", images[::-1])
     assert main(["generate", run.uri, "--count", "40", "--pictures"]) == 5
-    assert "has changed since it was listed for the run; leave --pictures out" in capsys.readouterr().err
+    assert "has changed since it was listed for the run; run the spec again" in capsys.readouterr().err
     rows = write_features(f"{tmp_path}/rows/numbers-00000001", columns, images=columns["hidden"])
     assert main(["generate", rows.uri, "--count", "40", "--pictures"]) == 5
-    assert "an example of shape (6,) and float32 is no 8-bit image; leave --pictures out" in capsys.readouterr().err
+    assert (
+        "an example of shape (6,) and float32 is no 8-bit image; leave --pictures and --suite out"
+        in capsys.readouterr().err
+    )

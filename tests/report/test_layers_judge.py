@@ -1,0 +1,148 @@
+"""Vectors at a layer of a run's model, judged by its own remaining layers, and those that come back as a suite."""
+
+import csv
+import json
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from extracting_here import extracting_here
+from PIL import Image
+from small_nets import convolutional
+from small_pictures import picture
+
+from opacc_ray.audit import verbs
+from opacc_ray.cli.main import main
+from opacc_ray.cluster import spread as cluster_spread
+from opacc_ray.lake.store_uris import open_store
+from opacc_ray.runs.run import Run
+from opacc_ray.spec import parse_spec
+
+NUM = 120
+
+
+@contextmanager
+def spread_here(make: Callable[[str], Any], extract: Any, most: int) -> Iterator[Any]:
+    """Calls in this process, with what would travel pickled."""
+    own = pickle.loads(pickle.dumps(make))("cpu")
+
+    def ask(method: str, items: Sequence[Any]) -> list[Any]:
+        return [pickle.loads(pickle.dumps(getattr(own, method)(item))) for item in pickle.loads(pickle.dumps(items))]
+
+    yield ask
+
+
+@pytest.fixture
+def no_actors(monkeypatch: pytest.MonkeyPatch, one_thread: None) -> Iterator[None]:
+    monkeypatch.setattr(cluster_spread, "spread", spread_here)
+    with extracting_here():
+        yield
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def make_run(home: Path, **model: Any) -> Run:
+    open_store(f"{home}/pool").write_many((f"{i:03d}.png", picture(i)) for i in range(NUM))
+    content = {
+        "name": "pictures",
+        "pool": {"uri": f"{home}/pool", "format": "images"},
+        "model": {"factory": "small_nets:convolutional", "hidden_layer": "second"} | model,
+        "transform": "small_pictures:to_input",
+        "extract": {"shard_size": 50, "batch_size": 16},
+        "sample": {"method": "srs", "budget": 10},
+        "output": f"{home}/runs",
+    }
+    return verbs.run(parse_spec(content, "pictures"))
+
+
+def asked(run: Run, *options: str) -> Any:
+    return main(["generate", run.uri, "--shares", "50-50", "--count", "40", "--json", *options])
+
+
+@pytest.mark.usefixtures("no_actors")
+def test_the_models_own_layers_judge_whole_maps_and_a_suite_is_labelled_as_any_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(tmp_path)
+    capsys.readouterr()
+    assert asked(run, "--suite", "12") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["head"], found["layer"], found["shape"]) == ("rest of the network", "second", [3, 6, 6])
+    assert found["agreement"] == 1.0
+    made, net = np.load(found["sets"][0]["file"]), convolutional()
+    with torch.no_grad():
+        pool = torch.from_numpy(np.stack([np.asarray(Image.open(f"{tmp_path}/pool/{i:03d}.png")) for i in range(NUM)]))
+        maps = net.second(torch.relu(net.first(pool[:, None] / 255)))
+        given = torch.from_numpy(made["hidden"]).reshape(-1, 3, 6, 6)
+        output = net.last(torch.tanh(net.middle(torch.relu(given).flatten(1))))
+    assert np.array_equal(made["predicted"], output.argmax(1).numpy())
+    assert made["confidence"] == pytest.approx(output.softmax(1).max(1).values.numpy(), abs=1e-5)
+    assert made["hidden"].min() < 0  # before the ReLU
+    flat, label = maps.flatten(1).double().numpy(), net(pool[:, None] / 255).argmax(1).numpy()
+    centroid = np.stack([flat[label == i].mean(0) if (label == i).any() else flat[0] for i in range(4)])
+    start = flat[made["source"]]
+    moved = start + made["step"][:, None] * (centroid[made["towards"]] - start)
+    assert made["hidden"] == pytest.approx(moved, abs=1e-4)
+
+    suite = found["suite"]
+    rows = list(csv.DictReader(Path(suite["table"]).read_text().splitlines()))
+    kept = Run.open(suite["run"])
+    chosen = kept.read_chosen(1)
+    assert suite["images"] == len(rows) == len(chosen.ids) <= 12
+    assert suite["decoded"] == 40
+    assert 0 < suite["agreed"] <= 1
+    assert dict(zip(chosen.ids, map(str, chosen.predictions), strict=True)) == {
+        row["id"]: row["predicted"] for row in rows
+    }
+    labels = tmp_path / "labels.csv"
+    labels.write_text("id,label\n" + "".join(f"{row['id']},{row['predicted']}\n" for row in rows[1:]))
+    with labels.open("a") as file:
+        file.write(f"{rows[0]['id']},{(int(rows[0]['predicted']) + 1) % 4}\n")
+    assert main(["labels", "import", kept.uri, str(labels)]) == 0
+    capsys.readouterr()
+    assert main(["estimate", kept.uri, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["value"] == pytest.approx(1 - 1 / len(rows))
+
+
+@pytest.mark.usefixtures("no_actors")
+def test_another_run_of_the_model_gives_the_examples_that_vectors_start_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, other = make_run(tmp_path), make_run(tmp_path / "other")
+    capsys.readouterr()
+    assert asked(run, "--reference", other.uri, "--layer", "middle") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["source"], found["layer"], found["shape"]) == (other.uri, "middle", [5])
+    assert main(["generate", run.uri, "--shares", "100-0", "--count", "8"]) == 0
+    said = capsys.readouterr().out
+    assert "judge     rest of the network after second, which agrees with the model on 100 % of the examples" in said
+    (tmp_path / "pool" / "new.png").write_bytes(picture(1))
+    assert asked(run) == 5
+    assert "has changed since it was listed for the run; run the spec again" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("no_actors")
+def test_a_model_that_cannot_be_run_has_no_layer_and_no_suite(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(tmp_path)
+    np.savez(tmp_path / "case.npz", hidden=np.ones((4, 3)), prediction=np.arange(4))
+    for option in (["--suite", "5"], ["--layer", "first"]):
+        assert asked(run, *option, "--reference", f"{tmp_path}/case.npz") == 2
+        said = capsys.readouterr().err
+        assert (
+            f"{option[0]} runs the model's own layers, and {run.uri} cannot be cut: the reference is a table of" in said
+        )
+    assert asked(run, "--layer", "nowhere") == 2
+    assert "--layer nowhere: the model has no such layer; it has first, second" in capsys.readouterr().err
