@@ -23,6 +23,19 @@ def arrays() -> dict[str, np.ndarray]:
     return {"hidden": hidden, "Pred": rng.integers(0, 10, N), "confidence": confidence, "correct": correct}
 
 
+def labelled(num: int = 400, classes: int = 3) -> dict[str, np.ndarray]:
+    """A linear classifier of clouds around class centres, with its labels."""
+    rng = np.random.default_rng(3)
+    label, centre = rng.integers(0, classes, num), 2 * np.eye(classes, 4)
+    hidden = np.maximum(centre[label] + rng.normal(0, 0.9, (num, 4)), 0).astype(np.float32)
+    output = (2 * hidden @ centre.T - 2).astype(np.float32)
+    confidence = 1 / np.exp(output - output.max(1, keepdims=True)).sum(1)
+    return {
+        **{"hidden": hidden, "output": output, "prediction": output.argmax(1), "label": label},
+        "confidence": confidence.astype(np.float64),
+    }
+
+
 def spec_of(folder: Path | str, output: Path | str, **content: Any) -> StudySpec:
     given = {"cases": [str(folder)], "methods": ["srs"], "budgets": [30], "repetitions": 20, "output": str(output)}
     return validated(StudySpec, given | content, "test")

@@ -27,9 +27,7 @@ from opacc_ray.audit.suites import (
 )
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, LabelError, SpecError, counted
-from opacc_ray.extract.inference import columns_of, load_model, run_model
-from opacc_ray.extract.inputs import Batch, load_transform, transformed
-from opacc_ray.extract.shards import joined, not_finite
+from opacc_ray.extract.inference import run_here
 from opacc_ray.labels.labelled_rounds import reading_by
 from opacc_ray.lake.examples import Example
 from opacc_ray.lake.formats.features import read_file
@@ -258,24 +256,13 @@ def _with_weights(opened: OpenSuite, uri: str) -> Spec:
 
 
 def _run_model(name: str, spec: Spec, opened: OpenSuite, run: Run | None = None) -> _Answers:
-    """Run the model of a spec on the inputs of a suite, batch after batch."""
+    """Run the model of a spec on the inputs of a suite."""
     if opened.inputs is None or spec.pool.holds_features:
         what = "the suite has no inputs" if opened.inputs is None else "the spec has stored predictions and no model"
         raise SpecError(f"{name} cannot be run: {what}; give a table of predictions, or a run of them")
     _check_classes(name, spec.model, opened)
-    transform, model = load_transform(spec), load_model(spec, "cpu", None)
     pairs = zip(opened.document.examples, opened.inputs, strict=True)
-    examples = [Example(own.id, own.id, array) for own, array in pairs]
-    size, parts = spec.extract.batch_size, []
-    for start in range(0, len(examples), size):
-        batch = Batch(size)
-        for example in examples[start : start + size]:
-            batch.add(example, transformed(transform, example))
-        columns = columns_of(spec, run_model(model, batch.inputs))
-        for row, column in not_finite(columns).items():
-            raise DataError(f"{name} gives NaN or infinity in {column} for example {batch.ids[row]!r}; mend the model")
-        parts.append(columns)
-    columns = joined(parts)
+    columns = run_here(spec, [Example(own.id, own.id, array) for own, array in pairs], name)
     texts = [spec.model.name_of(value) for value in columns["prediction"].tolist()]
     return _Answers(name, texts, {layer: columns[layer] for layer in LAYERS if layer in columns}, run)
 

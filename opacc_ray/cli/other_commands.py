@@ -42,6 +42,13 @@ def spec(method: str | None, template: bool) -> Answer:
 @click.option("--level", type=LEVEL, help="Confidence level of the intervals (default: 0.95).")
 @click.option("--error-scale", type=float, help="Scale of a regression: score = 1 - (error / scale)².")
 @click.option("--shuffle", metavar="FEATURE", multiple=True, help="Feature to shuffle, as a control; repeatable.")
+@click.option(
+    "--model", "models", metavar="SPEC.yaml", multiple=True, help="Spec of an audit: CASEs are .npz with x and label."
+)
+@click.option(
+    "--drift", "drifts", metavar="KIND:STRENGTH", multiple=True, help="Drifted copy of each case; repeatable."
+)
+@click.option("--reference", metavar="FILE", help="With --as characterization: training data, as a CASE.")
 @click.option("--workers", type=int, metavar="N", help="Tasks at a time (default: all CPUs of the cluster).")
 @click.option("--output", metavar="FOLDER", help="Folder or prefix of the results (default: study).")
 def study(cases: tuple[str, ...], **options: Any) -> Answer:

@@ -30,10 +30,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
-from opacc_ray.extract.inputs import Activations, user_code
+from opacc_ray.extract.inputs import Activations, Batch, load_transform, transformed, user_code
 from opacc_ray.extract.machine import Machine, cpu_name, in_halves
 from opacc_ray.extract.neighbours import HOST, Arrays
-from opacc_ray.extract.shards import Columns
+from opacc_ray.extract.shards import Columns, joined, not_finite
+from opacc_ray.lake.examples import Example
 from opacc_ray.spec import SURPRISE, CoverageSpec, ModelSpec, Spec, load_function
 
 if TYPE_CHECKING:
@@ -83,6 +84,24 @@ def run_that_fits(run: Callable[[NDArray[np.float32]], Activations], batch: NDAr
     output = np.concatenate([part.output for part in parts])
     layers = tuple(map(np.concatenate, zip(*(part.layers for part in parts), strict=True)))
     return Activations(np.concatenate(hidden) if hidden else None, output, layers)
+
+
+def run_here(spec: Spec, examples: Sequence[Example], name: str) -> Columns:
+    """Run a spec's transform and model on decoded examples in this process, on the CPU, batch after batch.
+
+    Raises the errors of extraction; ``name`` is the model's in the error for NaN or infinity.
+    """
+    transform, model = load_transform(spec), load_model(spec, "cpu", None)
+    size, parts = spec.extract.batch_size, []
+    for start in range(0, len(examples), size):
+        batch = Batch(size)
+        for example in examples[start : start + size]:
+            batch.add(example, transformed(transform, example))
+        columns = columns_of(spec, run_model(model, batch.inputs))
+        for row, column in not_finite(columns).items():
+            raise DataError(f"{name} gives NaN or infinity in {column} for example {batch.ids[row]!r}; mend the model")
+        parts.append(columns)
+    return joined(parts)
 
 
 class FunctionModel:

@@ -108,7 +108,7 @@ def find_cases(
         _check_fields("columns", mapping, ALIASES)
         _check_fields("shuffle", mixed, FEATURES)
         scale = error_scale if spec.error_scale is None else spec.error_scale
-        uris = _files(spec.path)
+        uris = files_of(spec.path)
         for uri in uris:
             stem = uri.rpartition("/")[2].rpartition(".")[0]
             name = (spec.name or stem) if len(uris) == 1 else f"{spec.name}-{stem}" if spec.name else stem
@@ -373,7 +373,7 @@ def _checked(outcome: NDArray[np.float64]) -> NDArray[np.float64]:
     return outcome
 
 
-def _files(path: str) -> list[str]:
+def files_of(path: str) -> list[str]:
     """Return the URI of a file, or those of a folder's cases."""
     if suffix_of(path) in READERS:
         return [absolute(path)]

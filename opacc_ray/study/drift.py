@@ -32,13 +32,15 @@ from opacc_ray.documents import Document, format_field
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.lake.decode import ImageError, decode_image
 from opacc_ray.lake.listing import find_files
-from opacc_ray.lake.store_uris import open_store
+from opacc_ray.lake.store_uris import open_store, split
 
 Image = NDArray[np.float64]
 Rng = np.random.Generator
 Codes = NDArray[np.int64]
+Arrays = dict[str, Any]
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif")
+DEFAULT_STRENGTH = 0.5
 LARGEST_SQUARE, LARGEST_BLUR, LARGEST_BLOCK, FADED, LOUDEST, TILT = 0.6, 0.08, 0.25, 0.9, 0.5, 2.0
 
 
@@ -142,6 +144,29 @@ def drift_image(pixels: NDArray[Any], kind: str, strength: float, seed: int, nam
     return (np.rint(np.clip(found, 0, scale)) if whole else found).astype(pixels.dtype)
 
 
+def check_drift(kind: str, strength: float) -> None:
+    """Raise SpecError for an unknown kind, or a strength outside [0, 1]."""
+    if kind not in KINDS:
+        raise SpecError(f"there is no drift {kind!r}; give one of {', '.join(KINDS)}")
+    if not 0 <= strength <= 1:
+        raise SpecError(f"strength {strength:g}: give a number from 0, no drift, to 1")
+
+
+def parse_drift(text: str) -> tuple[str, float]:
+    """Parse ``dark:0.5`` to kind and strength, 0.5 by default; raises SpecError for a drift of no pool."""
+    kind, _, strength = text.partition(":")
+    try:
+        found = kind.strip(), float(strength or DEFAULT_STRENGTH)
+    except ValueError:
+        raise SpecError(f"drift {text!r}: write KIND:STRENGTH, such as dark:0.5") from None
+    check_drift(*found)
+    if found[0] == "pollution":
+        raise SpecError(
+            "drift 'pollution' is one of training data; make it with `opacc drift`, and train a model on it"
+        )
+    return found
+
+
 class Drifted(Document):
     """A drifted copy."""
 
@@ -166,10 +191,7 @@ def drift(source: str, out: str, kind: str, strength: float, seed: int = 0) -> D
     DataError
         A file that cannot be read, or arrays that are missing.
     """
-    if kind not in KINDS:
-        raise SpecError(f"there is no drift {kind!r}; give one of {', '.join(KINDS)}")
-    if not 0 <= strength <= 1:
-        raise SpecError(f"strength {strength:g}: give a number from 0, no drift, to 1")
+    check_drift(kind, strength)
     write = _drift_arrays if source.endswith(".npz") else _drift_folder
     number = write(source, out, kind, strength, seed)
     return Drifted(source=source, out=out, kind=kind, strength=strength, seed=seed, examples=number)
@@ -190,30 +212,41 @@ def _drift_folder(source: str, out: str, kind: str, strength: float, seed: int) 
 
 
 def _drift_arrays(source: str, out: str, kind: str, strength: float, seed: int) -> int:
-    folder, _, name = source.rpartition("/")
-    try:
-        with np.load(io.BytesIO(open_store(folder or ".").read(name)), allow_pickle=False) as held:
-            arrays = dict(held)
-    except ValueError as error:
-        raise DataError(f"{source} is no .npz file of plain arrays ({error})") from None
+    arrays = drift_arrays(read_arrays(source), kind, strength, seed, source)
+    write_arrays(out, arrays)
+    return len(arrays["x" if kind in IMAGE_DRIFTS else "label"])
+
+
+def drift_arrays(arrays: Arrays, kind: str, strength: float, seed: int, source: str) -> Arrays:
+    """Return drifted arrays; raises DataError if ``source`` lacks the one that drifts."""
     needed = "x" if kind in IMAGE_DRIFTS else "label"
     if needed not in arrays:
         raise DataError(f"{source} has no array {needed!r}, only {', '.join(arrays)}; drift {kind} needs it")
     size, rng = len(arrays[needed]), np.random.default_rng(seed)
     if kind in IMAGE_DRIFTS:
         images = [drift_image(own, kind, strength, seed, str(row)) for row, own in enumerate(arrays["x"])]
-        arrays["x"] = np.stack(images)
-    elif kind == "pollution":
-        arrays["label"] = pollute(arrays["label"], strength, rng)
-    else:
-        rows = LABEL_DRIFTS[kind](arrays["label"], strength, rng)
-        arrays = {key: own[rows] if own.ndim and len(own) == size else own for key, own in arrays.items()}
-        size = len(rows)
-    sink = io.BytesIO()
+        return arrays | {"x": np.stack(images)}
+    if kind == "pollution":
+        return arrays | {"label": pollute(arrays["label"], strength, rng)}
+    rows = LABEL_DRIFTS[kind](arrays["label"], strength, rng)
+    return {key: own[rows] if own.ndim and len(own) == size else own for key, own in arrays.items()}
+
+
+def read_arrays(uri: str) -> Arrays:
+    """Return the arrays of an .npz file; raises DataError if it is none."""
+    folder, name = split(uri)
+    try:
+        with np.load(io.BytesIO(open_store(folder).read(name)), allow_pickle=False) as held:
+            return dict(held)
+    except ValueError as error:
+        raise DataError(f"{uri} is no .npz file of plain arrays ({error})") from None
+
+
+def write_arrays(uri: str, arrays: Arrays) -> None:
+    """Write an .npz file; equal arrays give equal bytes."""
+    sink, (folder, name) = io.BytesIO(), split(uri)
     np.savez_compressed(sink, **arrays)
-    target, _, file = out.rpartition("/")
-    open_store(target or ".").write(file, sink.getvalue())
-    return size
+    open_store(folder).write(name, sink.getvalue())
 
 
 def _png(pixels: NDArray[Any]) -> bytes:

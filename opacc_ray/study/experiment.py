@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from opacc_ray import __version__
+from opacc_ray.documents import Document
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimators.prediction_powered import label_free_accuracy
 from opacc_ray.estimators.rounds import is_binary
@@ -33,11 +34,14 @@ from opacc_ray.slices import CROSSING
 from opacc_ray.spec import read_yaml, validated
 from opacc_ray.study.bound import least_variance
 from opacc_ray.study.cases import Case, Source, find_cases, read_case
+from opacc_ray.study.characterization_study import NAME as CHARACTERIZATION
+from opacc_ray.study.characterization_study import CharacterizationSpec, characterize_cases, options_of
 from opacc_ray.study.failure_curves import draw_curves
 from opacc_ray.study.measures import CaseFacts, CellMeasures, NotPossible, StudyResults, measure_slices
 from opacc_ray.study.papers import find_paper, report_paper
 from opacc_ray.study.peers import PEERS, kind_of
 from opacc_ray.study.plots import draw_case
+from opacc_ray.study.seen_cases import prepared
 from opacc_ray.study.study_spec import ITSELF, MethodSpec, StudySpec
 from opacc_ray.study.table import write_table
 from opacc_ray.study.target import Target, Truth, srs_deviation, truth_of, truths_of
@@ -49,15 +53,19 @@ Report = Callable[[int, int], None]
 PACKAGES = ("numpy", "scipy", "ray")
 
 
-def study(arguments: Sequence[str], options: Mapping[str, Any], progress: Report) -> tuple[StudyResults, str]:
+def study(arguments: Sequence[str], options: Mapping[str, Any], progress: Report) -> tuple[Document, str]:
     """Run the study of a command line; return the results and the text to print."""
-    spec = read_options(arguments, options)
-    results = run_study(spec, progress, shlex.join(["opacc", *sys.argv[1:]]))
+    spec, command = read_options(arguments, options), shlex.join(["opacc", *sys.argv[1:]])
+    results: Document
+    if isinstance(spec, CharacterizationSpec):
+        results = characterize_cases(spec, command)
+    else:
+        results = run_study(spec, progress, command)
     store = open_store(spec.output)
     return results, f"{store.read('table.md').decode()}\nresults    {store.uri}"
 
 
-def read_options(arguments: Sequence[str], options: Mapping[str, Any]) -> StudySpec:
+def read_options(arguments: Sequence[str], options: Mapping[str, Any]) -> StudySpec | CharacterizationSpec:
     """Read a study from arguments, and from options that replace the keys of the spec.
 
     Arguments that end in .yaml are specs, at most one; the others are cases and replace those of the spec. An option
@@ -71,8 +79,15 @@ def read_options(arguments: Sequence[str], options: Mapping[str, Any]) -> StudyS
     content = read_yaml(specs[0]) if specs else {}
     if isinstance(content, dict):
         given = {key: value for key, value in options.items() if value is not None and value != []}
-        paper = find_paper(options.get("paper", content.get("paper")))
+        asked = options.get("paper") or content.get("paper")
+        paper = None if asked == CHARACTERIZATION else find_paper(asked)
         content = (paper.content if paper else {}) | content | given | ({"cases": cases} if cases else {})
+        if asked == CHARACTERIZATION:
+            return validated(CharacterizationSpec, options_of(content), source)
+        if "reference" in content:
+            raise SpecError(
+                f"{source}: --reference is for --as {CHARACTERIZATION}; name it in a case of a spec instead"
+            )
         for key, way in (("cases", "a file or folder"), ("methods", "--method ces")):
             if not content.get(key):
                 raise SpecError(f"{source}: no {key} given; add {way}, or a spec with {key}")
@@ -89,12 +104,12 @@ def run_study(spec: StudySpec, progress: Report = lambda done, total: None, comm
     facts: dict[Source, CaseFacts] = {}
     truths: dict[Source, dict[str, Truth]] = {}
     slices = [] if spec.by is None else [name.strip() for name in spec.by.split(CROSSING)]
-    for source in _sources(spec, slices):
+    store = open_store(spec.output)
+    for source in _sources(spec, slices, store):
         case = read_case(source)
         truths[case.source] = _truths_of(case, spec)
         facts[case.source] = _facts_of(case, spec, truths[case.source])
     cells, impossible = _plan(spec, facts)
-    store = open_store(spec.output)
     trials = _all_trials(store, cells, spec.workers, progress)
     led = list(_led(spec, facts, impossible, cells, trials))
     trials |= _all_trials(store, led, spec.workers, progress) if led else {}
@@ -122,8 +137,10 @@ def run_study(spec: StudySpec, progress: Report = lambda done, total: None, comm
     return results
 
 
-def _sources(spec: StudySpec, slices: Sequence[str]) -> list[Source]:
-    return find_cases(spec.cases, spec.columns, spec.error_scale, spec.shuffle, slices, spec.coverage, spec.subpools)
+def _sources(spec: StudySpec, slices: Sequence[str], store: Store) -> list[Source]:
+    made = prepared(spec.cases, spec.models, spec.drifts, spec.seed, store)
+    cases = [own.case for own in made]
+    return find_cases(cases, spec.columns, spec.error_scale, spec.shuffle, slices, spec.coverage, spec.subpools)
 
 
 def _truths_of(case: Case, spec: StudySpec) -> dict[str, Truth]:

@@ -11,10 +11,10 @@ methods:
 import json
 import re
 from itertools import accumulate
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from opacc_ray.errors import SpecError
 from opacc_ray.estimators.metrics import ACCURACY, AVERAGES, CLASS_METRICS, parse_metric
@@ -65,6 +65,14 @@ class CaseSpec(BaseModel):
     @classmethod
     def _is_a_criterion(cls, value: str | None) -> str | None:
         return value if value is None else str(criterion_of_case(value))
+
+
+def _paths_as_cases(value: Any) -> Any:
+    return [{"path": item} if isinstance(item, str) else item for item in value] if isinstance(value, list) else value
+
+
+Cases = Annotated[list[CaseSpec], BeforeValidator(_paths_as_cases)]
+"""Cases, each a path or the keys of a case."""
 
 
 def criterion_of_case(text: str) -> Criterion:
@@ -193,7 +201,7 @@ class StudySpec(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    cases: list[CaseSpec] = Field(
+    cases: Cases = Field(
         min_length=1,
         description="examples that are all labelled: paths of files or folders, or mappings with the keys of a case",
     )
@@ -215,6 +223,16 @@ class StudySpec(BaseModel):
     )
     subpools: Subpools | None = Field(
         default=None, description="draw pools of fewer examples from each case, and study those instead"
+    )
+    models: list[str] = Field(
+        default=[],
+        description="specs of audits (.yaml): cases are then .npz files with images x and label or target, and each "
+        "model sees them in this process",
+    )
+    drifts: list[str] = Field(
+        default=[],
+        description="drifted copies to study next to each case, KIND:STRENGTH such as dark:0.5 (opacc drift); those of "
+        "images need models",
     )
     metric: str = Field(
         default=ACCURACY,
@@ -238,13 +256,6 @@ class StudySpec(BaseModel):
     )
     output: str = Field(default="study", description="folder or prefix of the results")
     workers: int | None = Field(default=None, ge=1, description="tasks at a time; default: the cluster's CPUs")
-
-    @field_validator("cases", mode="before")
-    @classmethod
-    def _paths_are_cases(cls, value: Any) -> Any:
-        if not isinstance(value, list):
-            return value
-        return [{"path": item} if isinstance(item, str) else item for item in value]
 
     @field_validator("methods", mode="before")
     @classmethod

@@ -21,7 +21,7 @@ import small_fleet
 from consistent_edits import make_keys
 from extracting_here import extracting_here
 from golden_run import CLASSES, CONFIDENCE, EXPECTED, HIDDEN, HOME, IDS, PREDICTION, TRUTH
-from small_study import arrays, run_here
+from small_study import arrays, labelled, run_here
 
 from opacc_ray.audit.submission import Submission
 from opacc_ray.cli.document_kinds import kinds
@@ -181,6 +181,8 @@ def use_run(run: str, folder: Path) -> None:
     experiment._run = run_here  # without Ray
     opacc("study", str(folder / "study.npz"), "--method", "srs", "--budget", "30", "--repetitions", "5",
           "--output", str(folder / "study"))  # fmt: skip
+    np.savez(folder / "labelled.npz", **labelled())
+    opacc("study", "--as", "characterization", str(folder / "labelled.npz"), "--output", str(folder / "covered"))
     np.savez(folder / "scans.npz", x=np.zeros((6, 8, 8), dtype=np.uint8))
     opacc("drift", str(folder / "scans.npz"), "--kind", "noise", "--out", str(folder / "noisy.npz"))
     opacc("history", "golden", "--output", str(folder / "runs"))
