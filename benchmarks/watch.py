@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 
 from opacc_ray.estimators.watching import (
     Reference,
+    adjusted,
     begin,
-    bets_on_counts,
+    bets_on_draws,
     counted_reference,
     known_reference,
     labels_to_draw,
@@ -40,16 +41,34 @@ REFERENCE, EXAMPLES = 1000, 1000  # labels of a reference that is not known; exa
 
 
 def watch(
-    rng: np.random.Generator, shares: Array, reference: Reference, tolerance: float, least: int, most: int
+    rng: np.random.Generator,
+    shares: Array,
+    reference: Reference,
+    tolerance: float,
+    labels: tuple[int, int],
+    predicted: Array,
+    failed: Array,
 ) -> tuple[Weeks, float]:
-    """Return the alarms of lives with the failure ``shares`` (weeks,), and their mean labels a week until then."""
+    """Return the alarms of lives with the failure ``shares`` (weeks,), and their mean labels a week until then.
+
+    ``failed`` (N,) and its prediction (N,) are of the pool to draw from.
+    """
+    base, slope = failed.mean(), np.cov(failed, predicted)[0, 1] / predicted.var(ddof=1)
     state, alarm = begin(reference, tolerance), np.zeros(len(reference.upper), dtype=np.int64)
     spent = weeks = 0.0
     for week, share in enumerate(shares.tolist(), start=1):
-        labels = labels_to_draw(state, least, most)
-        spent, weeks = spent + labels[alarm == 0].sum(), weeks + (alarm == 0).sum()
-        failures = rng.binomial(labels, share)
-        state = state.after(bets_on_counts(failures[:, None], labels[:, None], state.limits))
+        wanted = labels_to_draw(state, *labels)
+        spent, weeks = spent + wanted[alarm == 0].sum(), weeks + (alarm == 0).sum()
+        bets = np.zeros_like(state.capital)
+        for num in set(labels):
+            own = np.flatnonzero((wanted == num) & (alarm == 0))
+            index = rng.integers(len(failed), size=(len(own), num))
+            f, p = np.maximum(failed[index], rng.random(index.shape) < (share - base) / (1 - base)), predicted[index]
+            rest = rng.normal(predicted.mean(), predicted.std() / np.sqrt(EXAMPLES - num), len(own))
+            mean = (p.sum(axis=1) + (EXAMPLES - num) * rest) / EXAMPLES
+            values = adjusted(f, p, mean, float(predicted.max()), float(slope), state.limits[own])
+            bets[own] = bets_on_draws(values, state.limits[own])
+        state = state.after(bets)
         alarm[(alarm == 0) & (state.evidence >= 1 / ALPHA)] = week
         if alarm.all():
             break
@@ -124,12 +143,12 @@ def main() -> None:
     print(markdown_table.header(names))
     for least, most in ((50, 50), (100, 100), (25, 200), (50, 200)):
         known, still = known_reference(np.full(lives, share)), np.full(LIFE, share)
-        guessed = counted_reference(rng.binomial(REFERENCE, share, lives), REFERENCE)
-        cells = [f"{least}" if least == most else f"{least} to {most}"]
-        cells += [f"{(watch(rng, still, each, 0.0, least, most)[0] > 0).mean():.3f}" for each in (known, guessed)]
+        guessed = counted_reference(rng.binomial(REFERENCE, share, few), REFERENCE)
+        cells, both = [f"{least}" if least == most else f"{least} to {most}"], ((least, most), predicted, failed)
+        cells += [f"{(watch(rng, still, each, 0.0, *both)[0] > 0).mean():.3f}" for each in (known, guessed)]
         for begins in BEGINS:
             shares = np.where(np.arange(1, LIFE + 1) < begins, share, share + DROP)
-            noticed, spent = watch(rng, shares, known, TOLERANCE, least, most)
+            noticed, spent = watch(rng, shares, known, TOLERANCE, *both)
             limit = np.full(few, share + TOLERANCE)
             peer = running_means(rng, shares, limit, round(spent), predicted, failed)
             cells += [f"{spent:.0f}", _delay(noticed, begins), _delay(peer, begins)]

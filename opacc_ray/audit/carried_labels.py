@@ -8,6 +8,7 @@ has a draw of its own, with the share of the budget that it has of the pool, at 
 import json
 import logging
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -63,8 +64,13 @@ class Carried(NamedTuple):
     common: NDArray[np.bool_]  # (N,) examples of the later pool that the earlier one has as well
 
 
-def choose_first(run: Run, progress: Report) -> tuple[Selection, set[str]] | None:
-    """Return the first round of a grown pool and its ids with carried labels; None if no label can be carried."""
+def choose_first(
+    run: Run, progress: Report, labels_of_new: Callable[[], int] | None = None
+) -> tuple[Selection, set[str]] | None:
+    """Return the first round of a grown pool and its ids with carried labels; None if no label can be carried.
+
+    ``labels_of_new`` returns how many examples are drawn from the new part; default: its share of the budget.
+    """
     sample = run.spec.sample
     if sample.fresh or sample.budget is None or sample.models or sample.replicates or run.rounds():
         return None
@@ -75,7 +81,10 @@ def choose_first(run: Run, progress: Report) -> tuple[Selection, set[str]] | Non
         return None
     if carried is None:
         return None
-    return _choose(run, carried, sample.budget, progress), set(carried.ids)
+    size = run.complete_features().index.num_examples
+    new = int((~carried.common).sum())
+    wanted = math.ceil(sample.budget * new / size) if labels_of_new is None else labels_of_new()
+    return _choose(run, carried, min(new, max(LEAST, wanted)), progress), set(carried.ids)
 
 
 def find_carried(run: Run) -> Carried | None:
@@ -126,8 +135,8 @@ def _carried(run: Run, before: Run, rounds: list[LabelledRound]) -> Carried | No
     return Carried(before, index, names, texts, probability, len(ids), common)
 
 
-def _choose(run: Run, carried: Carried, budget: int, progress: Report) -> Selection:
-    """Return the carried labels and a draw from the rest of the pool as one selection."""
+def _choose(run: Run, carried: Carried, num: int, progress: Report) -> Selection:
+    """Return the carried labels and a draw of ``num`` from the rest of the pool as one selection."""
     spec, sample = run.spec, run.spec.sample
     parameters = parse_parameters(sample.method, spec.drawn_with(sample.method, sample.parameters))
     needs = find_method(sample.method).needs(parameters)
@@ -136,7 +145,7 @@ def _choose(run: Run, carried: Carried, budget: int, progress: Report) -> Select
     history = _history(run, carried, failure) if learns else NO_HISTORY
     with feature_store.open_view(run, needs, parameters.optional_features, parameters.instead) as view:
         p, leverage = _predicted(view, parameters, carried.places, failure, learns)
-        drawn = _draw(run, view, carried, budget, history, progress)
+        drawn = _draw(run, view, carried, num, history, progress)
         places = carried.places
         columns = [carried.probability, p[places], leverage, np.full(len(places), OLD)]
         if drawn is not None:
@@ -145,7 +154,7 @@ def _choose(run: Run, carried: Carried, budget: int, progress: Report) -> Select
             more = [np.minimum(inclusion, 1.0), p[drawn.index], np.zeros(len(drawn)), np.full(len(drawn), NEW)]
             columns = [np.concatenate(pair) for pair in zip(columns, more, strict=True)]
         ids = view.identify(places)
-    num = [len(carried.ids)] + ([len(drawn)] if drawn is not None else [])
+    sizes = [len(carried.ids)] + ([len(drawn)] if drawn is not None else [])
     design = Grown(
         inclusion_probability=columns[0],
         predicted_failure=np.clip(columns[1], 0, 1),
@@ -155,7 +164,7 @@ def _choose(run: Run, carried: Carried, budget: int, progress: Report) -> Select
         labelled_before=np.empty(0, dtype=np.int64),
         part=columns[3].astype(np.int64),
         leverage=columns[2],
-        drawn=np.array(num),
+        drawn=np.array(sizes),
     )
     facts = {
         "run": carried.run.name,
@@ -211,13 +220,12 @@ def _predicted(
     return share * forecast.failure + (1 - share) * mean, np.clip(share * forecast.leverage, 0, 1)
 
 
-def _draw(run: Run, view: View, carried: Carried, budget: int, history: History, progress: Report) -> Selection | None:
+def _draw(run: Run, view: View, carried: Carried, num: int, history: History, progress: Report) -> Selection | None:
     """Return a draw from what is new or changed, by its places in the whole pool; None if nothing is."""
     new = np.flatnonzero(~carried.common)
     if not len(new):
         return None
     sample = run.spec.sample
-    num = min(len(new), max(LEAST, math.ceil(budget * len(new) / view.size)))
     if history.prior is not None:
         history = replace(history, prior=np.asarray(history.prior)[new])
     given = run.spec.drawn_with(sample.method, sample.parameters)

@@ -105,6 +105,7 @@ def run(
     *,
     trial: bool = False,
     slot: ExtractionSlot = lambda stages: nullcontext(),
+    labels_of_new: Callable[[], int] | None = None,
 ) -> Run:
     """Extract, select and write manifests. Completed work is kept, damaged work is done again.
 
@@ -115,6 +116,7 @@ def run(
     extracting, selecting : progress of extraction, in shards, and of selection, in examples
     trial : as for :func:`start`
     slot : context of the extraction, which may wait for other runs
+    labels_of_new : returns how many new examples of a grown pool are drawn; default: their share of the budget
     """
     audit, stages = start(spec, trial=trial)
     with failure_kept(audit):
@@ -128,7 +130,7 @@ def run(
         rounds = [(track, number) for track in audit.tracks() for number in track.rounds()]
         for uri in [uri for track, number in rounds for uri in track.restore_copies(number)]:
             log.warning("%s was lost or changed and is restored; a changed file was moved to replaced/", uri)
-        first = choose_first(audit, selecting) if not audit.rounds() else None
+        first = choose_first(audit, selecting, labels_of_new) if not audit.rounds() else None
         if first is not None:
             _write_round(audit, *first)
         elif not audit.rounds():

@@ -41,12 +41,14 @@ def fleet_text(written: "Written") -> "list[Line]":
 
     summary = written.summary
     worst, waiting = summary_page.worst_table(summary), summary_page.waiting_table(summary)
+    watched = summary_page.watch_table(summary)
     words = {"delivered": "delivered", "known": "unchanged", "failed": "FAILED"}
     return [
         summary_page.audit_table(summary),
         *(item._replace(label=item.label.upper()) for item in summary_page.problems(summary)),
         *([worst] if worst.rows else []),
         *([waiting] if waiting.rows else []),
+        *([watched] if watched.rows else []),
         *facts(*(("note", f"{name}: {text}") for name, text in summary_page.notes_of(summary))),
         *warned(summary_page.apart_texts(summary), "note"),
         summary.answer,
@@ -167,12 +169,14 @@ def history(
     show_default=True,
     help="Probability of a false alarm in the whole life of the audit.",
 )
-def watch(name: str, output: str, tolerance: float, false_alarms: float) -> Answer:
+@click.option("--by", metavar="SLICES", help="Windows are these slices of the pool, such as week, in their order.")
+@click.option("--since", metavar="DAY", help="First day of the life: its first labelled run is the reference.")
+def watch(name: str, output: str, tolerance: float, false_alarms: float, by: str | None, since: str | None) -> Answer:
     """Watch an audit: each run is a window, compared with the first labelled run; ends with 8 on an alarm."""
     from opacc_ray.fleet.watching import watch_audit
 
     _refuse_path(name)
-    found = watch_audit(name, output, tolerance=tolerance, false_alarms=false_alarms)
+    found = watch_audit(name, output, tolerance=tolerance, false_alarms=false_alarms, by=by, since=since)
     return Answer(found, watch_text(found), AlertError(found.answer) if found.alarm else None)
 
 

@@ -9,9 +9,16 @@ unbiased value g_k >= 0 of m_t for each label, he multiplies his capital by
 While nothing is wrong its mean is at most 1. A drop may begin in any window, so the capital is spread over the windows
 in which bets begin:
 
-    S_t(s) = (S_{t-1}(s) + w_t)·E_t(s),    w_t = 1/(t(t + 1)),    M_t(c) = mean_s S_t(s) + 1/(t + 1)
+    S_t(s) = (S_{t-1}(s) + w_t)·E_t(s),    w_t = r_{t-1} - r_t,    r_t = (15/(t + 15))^0.8
+    M_t(c) = mean_s S_t(s) + r_t
 
-M is a supermartingale that begins with 1, because the w add up to 1. m₀ is not known, so what the labels of the
+M is a supermartingale that begins with 1, because the w add up to 1. In a simple random sample g_k need not be the
+failure f_k itself. If p is predicted of every example of the window, without its labels,
+
+    g_k = f_k - λ·(p_k - mean p)
+
+has the same mean and varies less: a control variate. λ comes from the labels of the reference, and is at most so large
+that g >= -2c. m₀ is not known, so what the labels of the
 reference say against each m₀ counts as well: an e-value R(m₀), of bets in both directions. The evidence is
 
     e_t = min over m₀ of R(m₀)·M_t(m₀ + d)
@@ -41,8 +48,14 @@ Array = NDArray[np.float64]
 IntervalAt = Callable[[float], tuple[float, float]]
 """The interval of the accuracy at a confidence level."""
 
-STAKES: Array = np.geomspace(0.005, 0.5, 10)
+STAKES: Array = np.geomspace(0.015, 0.2, 6)
 """s of each gambler, as a share of the most that he can bet."""
+
+FIRST, FALL = 15.0, 0.8
+"""Of the capital that is not yet bet after t windows: (FIRST / (t + FIRST)) ** FALL."""
+
+LOWEST = -2.0
+"""g of a control variate, as a share of c, at least."""
 
 GRID, SPREAD, TAIL = 32, 6.0, 8
 """Intervals of m₀ around that of the reference, how many of its standard errors they reach, and intervals above."""
@@ -77,14 +90,17 @@ class Watch(NamedTuple):
     @property
     def evidence(self) -> Array:
         """e_t, (...); an alarm from 1/α on."""
-        held = np.log(self.capital.mean(axis=-1) + 1 / (self.windows + 1))
+        held = np.log(self.capital.mean(axis=-1) + _kept(self.windows))
         return np.asarray(np.exp(np.minimum(self.reference.evidence + held, 700.0)).min(axis=-1))
 
     def after(self, bets: Array) -> "Watch":
         """Return the watch after a window with log E_t(s), (..., intervals, stakes) or one for all intervals."""
-        t = self.windows + 1
-        grown = np.log(self.capital + 1 / (t * (t + 1))) + bets
-        return self._replace(capital=np.exp(np.minimum(grown, 700.0)), windows=t)
+        grown = np.log(self.capital + _kept(self.windows) - _kept(self.windows + 1)) + bets
+        return self._replace(capital=np.exp(np.minimum(grown, 700.0)), windows=self.windows + 1)
+
+
+def _kept(windows: int) -> float:
+    return float((FIRST / (windows + FIRST)) ** FALL)
 
 
 def begin(reference: Reference, tolerance: float) -> Watch:
@@ -146,14 +162,31 @@ def _calibrated(p: float) -> float:
 # -- windows ----------------------------------------------------------------------------------------------------
 
 
+def adjusted(failure: Array, predicted: Array, mean: ArrayLike, most: float, strength: float, limits: Array) -> Array:
+    """Return g (..., intervals, n) of the labels of a simple random sample, for the limits (..., intervals).
+
+    Parameters
+    ----------
+    failure, predicted : (..., n) f and p of the labelled examples
+    mean : (...) of p over the window
+    most : no p of the window is larger
+    strength : λ, from earlier labels alone
+    """
+    middle = np.asarray(mean, dtype=np.float64)[..., None]
+    strength_at = np.minimum(strength, -LOWEST * limits / np.maximum(most - middle, 1e-12))  # (..., intervals)
+    return np.asarray(failure[..., None, :] - strength_at[..., None] * (predicted - middle)[..., None, :])
+
+
 def bets_on_draws(values: Array, limits: Array) -> Array:
-    """Return log E(s), (intervals, stakes), of unbiased values (n,) >= 0 of m, from draws with known probabilities.
+    """Return log E(s), (..., intervals, stakes), of unbiased values (n,) or (..., intervals, n) of m.
+
+    They are from draws with known probabilities, and at least ``LOWEST`` times the limits (..., intervals).
 
     The draws are with replacement, f_k / (N q_k); or simple random without, f_k, whose negative association makes the
     mean of E no larger (K. Joag-Dev, F. Proschan, Annals of Statistics 11, 1983).
     """
-    odds = values / limits[:, None]  # (intervals, n)
-    return np.asarray(np.log1p(STAKES[:, None] * (odds[:, None] - 1)).sum(axis=-1))
+    odds = values / limits[..., None]  # (..., intervals, n)
+    return np.asarray(np.log1p(STAKES[:, None] * (odds[..., None, :] - 1)).sum(axis=-1))
 
 
 def bets_on_counts(failures: ArrayLike, labels: ArrayLike, limits: ArrayLike) -> Array:
@@ -218,7 +251,7 @@ def _monotone(values: Array, weight: Array) -> Array:
 
 def labels_to_draw(watch: Watch, least: int, most: int) -> NDArray[np.int64]:
     """Return how many labels the next window gets, (...): ``most`` while bets on a drop have won :data:`WON` times."""
-    held = watch.capital.mean(axis=-1) * (watch.windows + 1) / max(watch.windows, 1)
+    held = watch.capital.mean(axis=-1) / max(1 - _kept(watch.windows), 1e-12)
     middle = held[..., min(GRID // 2 + 1, held.shape[-1] - 1)]  # at about the most likely m₀
     return np.asarray(np.where(middle > WON, most, least), dtype=np.int64)
 

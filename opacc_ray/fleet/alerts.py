@@ -71,7 +71,7 @@ class Evidence:
 
     def metric(self, name: str, level: float) -> Estimate:
         """Return a metric of the pool."""
-        with self._numbers() as numbers:
+        with self.numbers() as numbers:
             found = numbers.estimates.estimate(checked_metric(name, class_names(self.run)), level)
         return with_nonresponse(found, self.rounds)
 
@@ -80,14 +80,15 @@ class Evidence:
 
         Intervals of all slices hold together at the level (Bonferroni).
         """
-        with self._numbers(by) as numbers:
+        with self.numbers(by) as numbers:
             each = level_of_each(level, len(numbers.slicings[by].names))
             found = numbers.estimates.by_slice(Metric(ACCURACY), by, each)
         name = min(found, key=lambda name: found[name].high)
         return with_nonresponse(found[name], self.rounds), name
 
     @contextmanager
-    def _numbers(self, *by: str) -> Iterator[RunNumbers]:
+    def numbers(self, *by: str) -> Iterator[RunNumbers]:
+        """Open the numbers of the run, with some of its slicings."""
         with open_for_estimates(self.run, [item.known for item in self.rounds]) as view:
             yield RunNumbers(self.run, self.rounds, self.rounds, view, {name: view.slicing(name) for name in by})
 

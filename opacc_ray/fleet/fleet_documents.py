@@ -68,7 +68,7 @@ class Change(StatedEstimate):
     significant: bool = Field(description="whether the interval excludes 0")
 
 
-LimitKind = Literal["min_accuracy", "max_drop", "min_metric", "max_metric_drop", "min_slice"]
+LimitKind = Literal["min_accuracy", "max_drop", "min_metric", "max_metric_drop", "min_slice", "watch"]
 
 
 class Limit(NamedTuple):
@@ -83,7 +83,7 @@ class AlertCheck(Part):
     """Check of an alert limit, and the interval that decided it."""
 
     kind: LimitKind = Field(description="kind of limit")
-    limit: float = Field(description="minimum accuracy or metric, or maximum drop")
+    limit: float = Field(description="minimum accuracy or metric, or maximum drop, or tolerance of a watch")
     of: str | None = Field(
         default=None, description="the metric, or the slices whose accuracies are checked; null: the whole accuracy"
     )
@@ -137,6 +137,27 @@ class AuditOutcome(Document):
     failure: AuditFailure | None = Field(description="last failure; null once an attempt has succeeded")
 
 
+class WatchState(Part):
+    """What the windows of a watched audit have shown so far; `opacc watch` lists them."""
+
+    reference: str = Field(description="name of the run or slice that is the reference")
+    accuracy: float = Field(description="estimated accuracy of the reference")
+    windows: int = Field(ge=0, description="number of windows after it")
+    labelled: int = Field(ge=0, description="number of those that have labels")
+    last: str | None = Field(description="name of the newest window; null: none yet")
+    evidence: float | None = Field(description="evidence of a drop so far; null: no window has labels")
+    needed: float = Field(description="evidence that raises the alarm")
+    alarm: str | None = Field(description="window that raised the alarm; null: none")
+    delay: int | None = Field(
+        description="windows like the last after which a further drop by 5 points is noticed; null: more than 520"
+    )
+    exact: bool = Field(description="whether every window was drawn label by label, so that the rate holds exactly")
+    false_alarms: float = Field(description="probability of a false alarm in the whole life of the audit, at most")
+    without_labels: dict[str, float] = Field(
+        description="accuracy of the newest window if confidence means there what it meant in the reference, by method"
+    )
+
+
 class AuditSummary(Part):
     """State of an audit of a fleet."""
 
@@ -159,6 +180,7 @@ class AuditSummary(Part):
         default=[], description="slice with the lowest value of each table of the last estimate, if labels tell"
     )
     history: list[HistoryPoint] = Field(description="estimates of its runs, oldest first")
+    watch: WatchState | None = Field(default=None, description="state of its watch; null: it has none, or no labels")
     apart: str | None = Field(
         default=None, description="earlier runs that are left out because their population differs, and how; null: none"
     )

@@ -17,6 +17,7 @@ alerts: {min_accuracy: 0.92, max_drop: 0.02}                 # of all that have 
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from datetime import date
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
@@ -125,6 +126,41 @@ class AlertSpec(AlertLimits):
         return [self.to] if isinstance(self.to, str) else self.to or []
 
 
+class WatchSpec(Section):
+    """How the audits of a fleet are watched over their whole life."""
+
+    tolerance: float = Field(default=0.0, ge=0, lt=1, description="drop of the accuracy that is no reason for an alarm")
+    false_alarms: float = Field(
+        default=0.05, gt=0, le=0.5, description="probability of a false alarm of any audit in the life of the fleet"
+    )
+    by: str | None = Field(
+        default=None,
+        description="slices of the pool that are the windows, such as week; default: what each run brings",
+    )
+    since: str | None = Field(
+        default=None, description="first day of the life, such as 2026-11-02: its first labelled run is the reference"
+    )
+    labels: list[Annotated[int, Field(ge=1)]] | None = Field(
+        default=None,
+        min_length=2,
+        max_length=2,
+        description="least and most labels of new examples: the most while a drop shows; default: their share",
+    )
+
+    @field_validator("since")
+    @classmethod
+    def _is_a_day(cls, value: str | None) -> str | None:
+        if value is not None:
+            date.fromisoformat(value)
+        return value
+
+    @model_validator(mode="after")
+    def _rises(self) -> "WatchSpec":
+        if self.labels is not None and self.labels[0] > self.labels[1]:
+            raise ValueError(f"labels are {self.labels}; give the least first, such as [25, 200]")
+        return self
+
+
 class Override(Section):
     """Settings of some pairs of a model and a pool."""
 
@@ -152,6 +188,9 @@ class FleetSpec(Section):
     )
     concurrency: int = Field(default=2, ge=1, description="number of audits that run at a time")
     alerts: AlertSpec | None = Field(default=None, description="limits that raise alerts; default: none")
+    watch: WatchSpec | None = Field(
+        default=None, description="one alarm of each audit with one false-alarm rate for its whole life; default: none"
+    )
 
     @field_validator("name")
     @classmethod
@@ -189,6 +228,7 @@ class FleetAudit(NamedTuple):
     model: str | None = None  # as the fleet names it; None in a list of audits
     pool: str | None = None
     limits: AlertLimits = AlertLimits()
+    watch: WatchSpec | None = None
 
 
 class Fleet(NamedTuple):
@@ -215,7 +255,7 @@ def parse_fleet(content: Any, source: str) -> Fleet:
         raise SpecError(f"{source} is empty; docs/fleet.md has an example")
     spec = validated(FleetSpec, content, source)
     made = _pairs(spec, source) if spec.models else _listed(spec, source)
-    audits = tuple(islice(made, MOST_AUDITS + 1))
+    audits = tuple(item._replace(watch=spec.watch) for item in islice(made, MOST_AUDITS + 1))
     if len(audits) > MOST_AUDITS:
         raise SpecError(f"{source} makes more than {MOST_AUDITS} audits; split it into several fleets")
     twice = [name for name, count in Counter(item.name for item in audits).items() if count > 1]
@@ -229,6 +269,11 @@ def parse_fleet(content: Any, source: str) -> Fleet:
         )
     for item in audits:
         _check_limits(fleet, item, source)
+        by = spec.watch.by if spec.watch else None
+        if by is not None and by not in item.spec.slice_names:
+            raise SpecError(
+                f"{source}, audit {shown(item.name)}: watch.by: {shown(by)} is not in pool.slices; add it there"
+            )
     return fleet
 
 

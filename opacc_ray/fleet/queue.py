@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import NamedTuple, Self
 
 from opacc_ray.audit import verbs
@@ -22,6 +23,7 @@ from opacc_ray.audit.stages import Stage
 from opacc_ray.errors import OpaccError, shortened
 from opacc_ray.fleet.fleet_documents import AuditOutcome
 from opacc_ray.fleet.fleet_spec import FleetAudit
+from opacc_ray.fleet.watching import labels_for_next
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.base import Report
 from opacc_ray.spec import ActorRange
@@ -149,7 +151,12 @@ def ended(audit: FleetAudit, work: Callable[[], Run | None]) -> Ended:
 def _run(audit: FleetAudit, turns: Turns, trial: bool, check: Callable[[], None]) -> Run:
     check()
     extracting = Progress("extract", "shards", every=30.0, bar=False)
-    return verbs.run(audit.spec, extracting, lambda done, total: check(), trial=trial, slot=turns.turn)
+    watch, labels = audit.watch, None
+    if watch is not None and watch.labels is not None:
+        labels = partial(labels_for_next, audit.name, audit.spec.output, watch)
+    return verbs.run(
+        audit.spec, extracting, lambda done, total: check(), trial=trial, slot=turns.turn, labels_of_new=labels
+    )
 
 
 _AUDIT: ContextVar[str | None] = ContextVar("audit", default=None)

@@ -12,8 +12,9 @@ from opacc_ray.estimators.model_comparison import INDEPENDENT
 from opacc_ray.fleet.accuracy_history import point_of
 from opacc_ray.fleet.alerts import Evidence, checks_of, rule_of
 from opacc_ray.fleet.fleet_documents import AlertRule, AuditFailure, AuditSummary, Change, FleetSummary, WaitingRun
-from opacc_ray.fleet.fleet_spec import Fleet
+from opacc_ray.fleet.fleet_spec import Fleet, FleetAudit
 from opacc_ray.fleet.queue import Ended, ended
+from opacc_ray.fleet.watching import watch_check, watch_state
 from opacc_ray.lake.store_uris import Store, join, open_store
 from opacc_ray.report.run_report import PAGE, make_report
 from opacc_ray.report.stated_numbers import worst_slice
@@ -41,7 +42,7 @@ def summarise(fleet: Fleet, done: Sequence[Ended], now: datetime | None = None) 
     """
     now = now or datetime.now(UTC)
     rule = rule_of(fleet.alerts, [item.limits for item in fleet.audits]) if fleet.alerts else None
-    audits = [_audit(fleet.spec.output, item, rule, now) for item in done]
+    audits = [_watched(fleet, item.audit, _audit(fleet.spec.output, item, rule, now)) for item in done]
     return FleetSummary(
         name=fleet.spec.name,
         folder=folder_of(fleet).uri,
@@ -56,6 +57,17 @@ def summarise(fleet: Fleet, done: Sequence[Ended], now: datetime | None = None) 
 def folder_of(fleet: Fleet) -> Store:
     """Return the folder of the summary of a fleet."""
     return open_store(join(fleet.spec.output, "fleets", fleet.spec.name))
+
+
+def _watched(fleet: Fleet, audit: FleetAudit, found: AuditSummary) -> AuditSummary:
+    """Add the state of the watch of an audit: each one has an equal share of the false alarms of the fleet."""
+    asked = fleet.spec.watch
+    if asked is None:
+        return found
+    rate = asked.false_alarms / len(fleet.audits)
+    state, check = watch_state(audit.name, fleet.spec.output, asked, rate) or (None, None)
+    check = check or watch_check(asked, None, is_raised=False)
+    return found.model_copy(update={"watch": state, "alerts": [*found.alerts, check]})
 
 
 def _audit(output: str, done: Ended, rule: AlertRule | None, now: datetime) -> AuditSummary:

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from opacc_ray.estimators.intervals import clipped
 from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.fleet.console import console, limit_of
-from opacc_ray.fleet.fleet_documents import AlertCheck, AuditSummary, FleetSummary, HistoryPoint, Limit
+from opacc_ray.fleet.fleet_documents import AlertCheck, AuditSummary, FleetSummary, HistoryPoint, Limit, WatchState
 from opacc_ray.fleet.fleet_spec import AlertLimits
 from opacc_ray.report.facts import (
     Cell,
@@ -57,6 +57,7 @@ def page(summary: FleetSummary) -> str:
             audits=audit_table(summary),
             worst=worst_table(summary),
             waiting=waiting_table(summary),
+            watched=watch_table(summary),
             limits=[percent_text(limit) for limit in sorted(limits)],
             rule=rule_texts(summary),
             apart=[sentence(shortened_to(text, 600)) for text in apart_texts(summary)],
@@ -74,6 +75,8 @@ def summary_text(summary: FleetSummary) -> str:
     worst, waiting = worst_table(summary), waiting_table(summary)
     lines += [*markdown_table(worst), ""] if worst.rows else []
     lines += [*markdown_table(waiting), ""] if waiting.rows else []
+    watched = watch_table(summary)
+    lines += [*markdown_table(watched), ""] if watched.rows else []
     lines += [f"{escaped(sentence(text))}\n" for text in apart_texts(summary)]
     lines += [f"{escaped(text)}\n" for text in rule_texts(summary)]
     return "\n".join([*lines, f"Made at {escaped(summary.made)} with opacc_ray {escaped(summary.made_with)}."]) + "\n"
@@ -145,6 +148,26 @@ def waiting_table(summary: FleetSummary) -> Table:
     return Table(columns, rows)
 
 
+def watch_table(summary: FleetSummary) -> Table:
+    """Return one row per watched audit: its windows, and the evidence of a drop so far."""
+    numbers = (Column("windows", "n"), Column("labelled", "n", optional=True), Column("evidence", "n"))
+    columns = (
+        Column("watched"),
+        Column("reference"),
+        *numbers,
+        Column("alarm at", "n"),
+        Column("newest", optional=True),
+    )
+    rows = []
+    for item in summary.audits:
+        if own := item.watch:
+            guesses = ", ".join(f"{number(value, ACCURACY, 3)} ({name})" for name, value in own.without_labels.items())
+            counts = thousands(own.windows), thousands(own.labelled)
+            evidence = "–" if own.evidence is None else f"{own.evidence:.3g}"
+            rows.append((label_of(item), own.reference, *counts, evidence, f"{own.needed:.3g}", guesses))
+    return Table(columns, rows)
+
+
 def problems(summary: FleetSummary) -> list[Fact]:
     """Return the alerts, then the failures, then the audits that run or were interrupted."""
     raised = [(item, check) for item in summary.audits for check in item.alerts if check.raised]
@@ -182,6 +205,11 @@ def apart_texts(summary: FleetSummary) -> list[str]:
 def alert_text(audit: AuditSummary, check: AlertCheck) -> str:
     """Return a raised alert as one sentence."""
     measure = audit.last.measure if audit.last else "accuracy"
+    if check.kind == "watch" and audit.watch:
+        return (
+            f"{audit.name}: the accuracy has dropped by more than the {percent_text(check.limit)} allowed since "
+            f"{audit.watch.reference}; the window {audit.watch.alarm} raised the alarm of its whole life."
+        )
     if check.kind in ("min_metric", "max_metric_drop"):
         measure = check.of or measure
     low, high, limit = check.low or 0.0, check.high or 0.0, check.limit
@@ -213,13 +241,14 @@ def percent_text(limit: float) -> str:
 
 def rule_texts(summary: FleetSummary) -> list[str]:
     """Return when alerts are raised, and how often falsely, in sentences; none without a rule."""
-    rule = summary.rule
+    rule, watched = summary.rule, [item.watch for item in summary.audits if item.watch]
+    promise = [watch_guarantee(watched)] if watched else []
     if rule is None:
-        return []
+        return promise
     usual = AlertLimits(**rule.model_dump(include=set(AlertLimits.model_fields))).all()
     found = [f"An alert is raised for {_limits_text(usual)}."] if usual else []
     for item in summary.audits:
-        own = [Limit(check.kind, check.limit, check.of) for check in item.alerts]
+        own = [Limit(check.kind, check.limit, check.of) for check in item.alerts if check.kind != "watch"]
         if own != usual:
             found.append(f"{label_of(item)} has its own limits: {_limits_text(own)}.")
     wider = ", which are wider than those above" * (rule.level > 0.95 or rule.decided_by == "sequence")
@@ -227,7 +256,17 @@ def rule_texts(summary: FleetSummary) -> list[str]:
         *found,
         sentence(rule.guarantee),
         f"Alerts are decided by {level_text(rule.level)} intervals{wider}.",
+        *promise,
     ]
+
+
+def watch_guarantee(watched: Sequence[WatchState]) -> str:
+    """Return the bound on false alarms of watched audits, as a sentence."""
+    kind = "exactly" if all(item.exact for item in watched) else "as far as the intervals of their windows hold"
+    return (
+        f"A watched audit whose accuracy never drops by more than the tolerance raises its alarm with probability "
+        f"{watched[0].false_alarms:.2g} at most in its whole life, {kind}."
+    )
 
 
 def _limits_text(limits: Sequence[Limit]) -> str:

@@ -1,48 +1,44 @@
 """Watch an audit: its runs as windows of arrival, one alarm with one false-alarm rate for its whole life.
 
 The reference is the first run with labels. Every later run is a window: the examples that are new or changed since the
-run before, or the whole pool where no labels were carried over. See :mod:`opacc_ray.estimators.watching`.
+run before, or the whole pool where no labels were carried over. Where one table holds all weeks, its slices by a column
+of times are the windows. See :mod:`opacc_ray.estimators.watching`.
 """
 
+import contextlib
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from opacc_ray.audit.accuracy import accuracy_of, sample_of
-from opacc_ray.audit.carried_labels import CARRIED
-from opacc_ray.designs.grown import NEW, Grown
-from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
-from opacc_ray.designs.inclusion_probability import InclusionProbability
-from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.documents import Document, Part
-from opacc_ray.errors import DataError, OpaccError
-from opacc_ray.estimators.accuracy_estimate import Estimate
-from opacc_ray.estimators.design_based import estimate_sample
-from opacc_ray.estimators.rounds import linear_estimator
+from opacc_ray.errors import DataError
 from opacc_ray.estimators.watching import (
-    IntervalAt,
     Reference,
     Watch,
+    adjusted,
     begin,
     bets_on_draws,
     bets_on_interval,
     counted_reference,
     interval_reference,
+    labels_to_draw,
     windows_to_alarm,
     without_labels,
 )
-from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
+from opacc_ray.fleet.fleet_documents import AlertCheck, WatchState
+from opacc_ray.fleet.fleet_spec import WatchSpec
+from opacc_ray.fleet.watched_windows import LEVEL, Window, WindowLabels, rounds_of, watched_runs, windows_by, windows_of
 from opacc_ray.runs import feature_store
-from opacc_ray.runs.identity import Population
 from opacc_ray.runs.run import Run
-from opacc_ray.runs.series import output_of, run_beside, runs_of
 
 Array = NDArray[np.float64]
 
-LEVEL = 0.95
+LEAST = 30
+"""Labels of the reference that the slope of failure by confidence is estimated from, at least."""
+
 DROP = 0.05
 """Drop for which the time until the alarm is stated."""
 
@@ -50,8 +46,8 @@ DROP = 0.05
 class WatchedWindow(Part):
     """One window of a watched audit."""
 
-    run: str = Field(description="name of the run that brought it")
-    created: str = Field(description="when that run was created")
+    run: str = Field(description="name of the run that brought it, or of the slice that it is")
+    created: str = Field(description="when the run was created")
     examples: int = Field(ge=0, description="examples of the window")
     labels: int = Field(ge=0, description="labels of the window")
     value: float | None = Field(description="estimated accuracy; null without labels")
@@ -72,14 +68,14 @@ class WatchedAudit(Document):
     format: Literal["opacc-watch/1"] = Field(default="opacc-watch/1", description="name and version of this form")
     audit: str = Field(description="name of the audit")
     output: str = Field(description="URI of the folder of its runs")
-    reference: str = Field(description="name of the run that is the reference")
+    reference: str = Field(description="name of the run or slice that is the reference")
     accuracy: float = Field(description="estimated accuracy of the reference")
     low: float = Field(description="lower end of its 95 % interval")
     high: float = Field(description="upper end")
     tolerance: float = Field(description="drop of the accuracy that is no reason for an alarm")
     false_alarms: float = Field(description="probability of a false alarm in the whole life of the audit, at most")
     windows: list[WatchedWindow] = Field(description="windows, the oldest first")
-    alarm: str | None = Field(description="run of the window in which the alarm was raised; null: none")
+    alarm: str | None = Field(description="run or slice of the window in which the alarm was raised; null: none")
     delay: int | None = Field(
         description="windows like the last after which a further drop by 5 points is noticed; null: more than 520"
     )
@@ -87,54 +83,166 @@ class WatchedAudit(Document):
     answer: str = Field(description="the state in one sentence")
 
 
-class _Labels(NamedTuple):
-    """Labels of a window, or of the reference."""
+def watch_audit(
+    name: str,
+    output: str,
+    *,
+    tolerance: float = 0.0,
+    false_alarms: float = 0.05,
+    by: str | None = None,
+    since: str | None = None,
+) -> WatchedAudit:
+    """Return the windows of an audit and whether they raise the alarm; raises DataError without a labelled window.
 
-    outcome: Array  # (n,)
-    estimate: Estimate
-    interval_at: IntervalAt
-    draws: Array | None  # (n,) unbiased values of the share of failures, draw by draw; None: not drawn so
-
-
-def watch_audit(name: str, output: str, *, tolerance: float = 0.0, false_alarms: float = 0.05) -> WatchedAudit:
-    """Return the windows of an audit and whether they raise the alarm; raises DataError without a labelled run."""
-    runs, _ = runs_of(output, name)
-    newest = runs[-1] if runs else None
-    runs = [run for run in runs if newest and Population.of(run.spec) == Population.of(newest.spec)]
-    labelled = [place for place, run in enumerate(runs) if _rounds_of(run)]
+    ``by`` names the slices of the pool that are the windows, such as weeks, in their order: of the newest labelled run.
+    ``since`` is the first day of the life, in ISO 8601: earlier runs do not count.
+    """
+    runs = watched_runs(name, output, since)
+    labelled = [place for place, run in enumerate(runs) if rounds_of(run)]
     if not labelled:
         raise DataError(f"no run of {name!r} in {output} has complete labels; label one, which is the reference")
-    first, later = runs[labelled[0]], runs[labelled[0] + 1 :]
-    known = _reference_labels(first)
-    state = begin(_reference(known), tolerance)
-    windows, alarm, exact = list[WatchedWindow](), None, known.draws is not None
-    for run in later:
-        labels = _window_labels(run)
-        if labels is not None:
-            bets = bets_on_interval(labels.interval_at, state.limits)
-            if labels.draws is not None:
-                bets = bets_on_draws(labels.draws, state.limits)
-            exact = exact and labels.draws is not None
-            state = state.after(bets)
-            alarm = alarm or (run.name if state.evidence >= 1 / false_alarms else None)
-        windows.append(_window(run, first, known, labels, float(state.evidence)))
-    usual = next((window.labels for window in reversed(windows) if window.labels), len(known.outcome))
-    found = known.estimate
+    with contextlib.ExitStack() as until:
+        if by is not None:
+            known, later = windows_by(runs[labelled[-1]], by, until)
+        else:
+            known, later = windows_of(runs[labelled[0] :])
+        life = _Life(known, tolerance, false_alarms)
+        windows = [life.take(window) for window in later]
+    found = known.stated.estimate
     return WatchedAudit(
         audit=name,
         output=output,
-        reference=first.name,
+        reference=known.name,
         accuracy=found.value,
         low=found.low,
         high=found.high,
         tolerance=tolerance,
         false_alarms=false_alarms,
         windows=windows,
-        alarm=alarm,
-        delay=windows_to_alarm(state, min(1 - found.value + DROP, 1.0), usual, false_alarms),
-        exact=exact,
-        answer=_answer(windows, alarm, state, false_alarms),
+        alarm=life.alarm,
+        delay=life.delay(windows),
+        exact=life.exact,
+        answer=_answer(windows, life.alarm, life.state, false_alarms),
     )
+
+
+def watch_state(name: str, output: str, asked: WatchSpec, rate: float) -> tuple[WatchState, AlertCheck] | None:
+    """Return the state of a watched audit and its alert; None without a labelled run."""
+    tolerance, by, since = asked.tolerance, asked.by, asked.since
+    try:
+        found = watch_audit(name, output, tolerance=tolerance, false_alarms=rate, by=by, since=since)
+    except DataError:
+        return None
+    labelled = [window for window in found.windows if window.labels]
+    state = WatchState(
+        reference=found.reference,
+        accuracy=found.accuracy,
+        windows=len(found.windows),
+        labelled=len(labelled),
+        last=found.windows[-1].run if found.windows else None,
+        evidence=labelled[-1].evidence if labelled else None,
+        needed=1 / rate,
+        alarm=found.alarm,
+        delay=found.delay,
+        exact=found.exact,
+        false_alarms=rate,
+        without_labels=found.windows[-1].without_labels if found.windows else {},
+    )
+    return state, watch_check(asked, labelled[-1] if labelled else None, is_raised=found.alarm is not None)
+
+
+def watch_check(asked: WatchSpec, last: WatchedWindow | None, *, is_raised: bool) -> AlertCheck:
+    """Return the alert of a watch, with the drop in its last labelled window."""
+    change = (None, None, None) if last is None else (last.change, last.change_high, last.change_low)
+    value, low, high = (None if own is None else -own for own in change)
+    return AlertCheck(
+        kind="watch",
+        limit=asked.tolerance,
+        value=value,
+        low=low,
+        high=high,
+        level=LEVEL,
+        raised=is_raised,
+        reason="no window after the reference has labels yet" if last is None else None,
+    )
+
+
+def labels_for_next(name: str, output: str, asked: WatchSpec) -> int:
+    """Return how many labels the next window of a watched audit gets: the most while bets on a drop are winning."""
+    assert asked.labels is not None
+    least, most = asked.labels
+    runs = watched_runs(name, output, asked.since)
+    labelled = [place for place, run in enumerate(runs) if rounds_of(run)]
+    if not labelled:
+        return most
+    known, later = windows_of(runs[labelled[0] :])
+    life = _Life(known, asked.tolerance, rate=1.0)
+    for window in later:
+        if window.labels is not None:
+            life.bet(window)
+    return int(labels_to_draw(life.state, least, most))
+
+
+class _Life:
+    """What the windows of an audit have shown so far, compared with a reference."""
+
+    def __init__(self, known: Window, tolerance: float, rate: float) -> None:
+        self.known, self.rate = known, rate
+        self.state = begin(_reference(known.stated), tolerance)
+        self.exact = known.stated.draws is not None
+        self.alarm: str | None = None
+        self._read: tuple[str, Array | None] = ("", None)
+        sure = self._confidence(known.run)
+        self.sure = None if sure is None else sure[known.stated.rows]  # of the labels of the reference
+        self.strength = 0.0 if self.sure is None else _slope(1 - self.sure, known.stated)
+
+    def take(self, window: Window) -> WatchedWindow:
+        """Add a window."""
+        if window.labels is not None:
+            self.bet(window)
+            if self.alarm is None and self.state.evidence >= 1 / self.rate:
+                self.alarm = window.name
+        return _stated(window, self.known, float(self.state.evidence), self._guesses(window))
+
+    def bet(self, window: Window) -> None:
+        labels, limits = window.stated, self.state.limits
+        if labels.draws is not None:
+            bets = bets_on_draws(self._values(window, labels.draws), limits)
+        else:
+            bets = bets_on_interval(labels.interval_at, limits)
+        self.exact = self.exact and labels.draws is not None
+        self.state = self.state.after(bets)
+
+    def _values(self, window: Window, draws: Array) -> Array:
+        """Return the draws of a simple random sample with the model's confidence as control variate, if it has one."""
+        labels, sure = window.stated, self._confidence(window.run)
+        if sure is None or not self.strength or not labels.is_simple:
+            return draws
+        own = sure if window.examples is None else sure[window.examples]
+        return adjusted(draws, 1 - sure[labels.rows], 1 - own.mean(), 1 - own.min(), self.strength, self.state.limits)
+
+    def _guesses(self, window: Window) -> dict[str, float]:
+        """Return what the confidences of a window say, compared with the labels of the reference."""
+        fresh, known, sure = window.examples, self.known.stated, self._confidence(window.run)
+        if fresh is None or not fresh.any() or sure is None or self.sure is None:
+            return {}
+        return without_labels(sure[fresh], self.sure, known.outcome, known.weight)
+
+    def _confidence(self, run: Run) -> Array | None:
+        """Return that of every example of a run's pool, (N,); None if it has none."""
+        if self._read[0] != run.uri:
+            there = run.read_index()
+            found = None
+            if there is not None and "confidence" in there.features:
+                found = feature_store.read_column(run, "confidence").astype(np.float64)
+            self._read = run.uri, found
+        return self._read[1]
+
+    def delay(self, windows: Sequence[WatchedWindow]) -> int | None:
+        """Return after how many windows with as many labels as the last one a drop by DROP is noticed."""
+        known = self.known.stated
+        usual = next((window.labels for window in reversed(windows) if window.labels), len(known.outcome))
+        return windows_to_alarm(self.state, min(1 - known.estimate.value + DROP, 1.0), usual, self.rate)
 
 
 def _answer(windows: Sequence[WatchedWindow], alarm: str | None, state: Watch, rate: float) -> str:
@@ -148,78 +256,25 @@ def _answer(windows: Sequence[WatchedWindow], alarm: str | None, state: Watch, r
     )
 
 
-# -- labels -----------------------------------------------------------------------------------------------------
+def _slope(doubt: Array, labels: WindowLabels) -> float:
+    """Return the slope of failure by doubt (n,) among labels; 0 if they are few, or it falls."""
+    if len(doubt) < LEAST:
+        return 0.0
+    share = labels.weight / labels.weight.sum()
+    away = doubt - share @ doubt
+    spread = float(share @ away**2)
+    return max(float(share @ (away * (1 - labels.outcome))) / spread, 0.0) if spread > 0 else 0.0
 
 
-def _rounds_of(run: Run) -> list[LabelledRound]:
-    """Return the rounds of a run that have labels; none if they cannot be read or are not complete."""
-    try:
-        rounds = read_rounds(run) if run.rounds() and run.read_features() else []
-        return [] if any(item.missing for item in rounds) else having_labels(rounds)
-    except OpaccError:
-        return []
-
-
-def _reference_labels(run: Run) -> _Labels:
-    rounds = _rounds_of(run)
-    sample = sample_of(rounds)
-
-    def interval_at(level: float) -> tuple[float, float]:
-        found = accuracy_of(run, *sample, level)
-        return found.low, found.high
-
-    outcome = np.concatenate(sample[1])
-    plain = all(isinstance(part.design, SimpleRandom) for part in sample[0])
-    return _Labels(outcome, accuracy_of(run, *sample, LEVEL), interval_at, 1 - outcome if plain else None)
-
-
-def _reference(known: _Labels) -> Reference:
-    """Return what the reference says: exactly for a simple random sample, else by its intervals."""
-    found = known.estimate
-    if known.draws is not None and set(np.unique(known.outcome)) <= {0.0, 1.0}:
-        return counted_reference(float(known.draws.sum()), len(known.draws))
-    return interval_reference(known.interval_at, found.value, found.standard_error)
-
-
-def _window_labels(run: Run) -> _Labels | None:
-    """Return the labels that the first round drew from the window; None without any."""
-    rounds = _rounds_of(run)
-    if not rounds or rounds[0].number != 1:
-        return None
-    selection, outcome = rounds[0].known, rounds[0].outcome
-    design, draws = selection.design, None
-    if isinstance(design, Grown):
-        new = design.part == NEW
-        if not new.any():
-            return None
-        outcome, size = outcome[new], selection.facts[CARRIED]["new"]
-        if selection.method == "srs":
-            design = SimpleRandom(len(outcome), size, replacement=False)
-        else:
-            share = float((1 - outcome).mean())
-            own = design.inclusion_probability[new], np.full(len(outcome), share)
-            design = InclusionProbability(*own, share * size, size, len(outcome), np.empty(0, dtype=np.int64))
-    if isinstance(design, SimpleRandom):
-        draws = 1 - outcome
-    elif isinstance(design, HansenHurwitz):
-        draws = len(outcome) * design.weights * (1 - outcome)
-
-    def interval_at(level: float) -> tuple[float, float]:
-        found = estimate_sample(design, outcome, level)
-        return found.low, found.high
-
-    return _Labels(outcome, estimate_sample(design, outcome, LEVEL), interval_at, draws)
-
-
-def _window(run: Run, first: Run, known: _Labels, labels: _Labels | None, evidence: float) -> WatchedWindow:
-    fresh = _fresh(run)
-    examples = 0 if fresh is None else int(fresh.sum())
-    base: dict[str, Any] = {"run": run.name, "created": run.header.created, "examples": examples}
-    base["without_labels"] = _guesses(run, first, fresh)
-    if labels is None:
+def _stated(window: Window, known: Window, evidence: float, guesses: dict[str, float]) -> WatchedWindow:
+    size = window.run.read_index()
+    examples = (size.num_examples if size else 0) if window.examples is None else int(window.examples.sum())
+    base: dict[str, Any] = {"run": window.name, "created": window.run.header.created, "examples": examples}
+    base["without_labels"] = guesses
+    if window.labels is None:
         named = ("value", "low", "high", "change", "change_low", "change_high", "evidence")
         return WatchedWindow(**base | dict.fromkeys(named), labels=0)
-    own, other = labels.estimate, known.estimate
+    own, other = window.labels.estimate, known.stated.estimate
     change = own.value - other.value  # its interval: MOVER, of two independent estimates
     return WatchedWindow(
         **base,
@@ -234,30 +289,9 @@ def _window(run: Run, first: Run, known: _Labels, labels: _Labels | None, eviden
     )
 
 
-def _fresh(run: Run) -> NDArray[np.bool_] | None:
-    """Return which examples of a run's pool are its window, (N,); None while its features are incomplete."""
-    there = run.read_features()
-    if there is None:
-        return None
-    size = there.index.num_examples
-    facts = run.read_selection(1).facts.get(CARRIED) if run.rounds() else None
-    before = run_beside(output_of(run), facts["run"]) if facts else None
-    if before is None:
-        return np.ones(size, dtype=bool)
-    old = np.concatenate([np.unique(own) for own in before.complete_features().features.sources()])
-    return ~np.isin(np.concatenate(list(there.features.sources())), old)
-
-
-def _guesses(run: Run, first: Run, fresh: NDArray[np.bool_] | None) -> dict[str, float]:
-    """Return what the confidences of a window say, compared with the labels of the reference."""
-    rounds, there = _rounds_of(first), run.read_index()
-    if fresh is None or not fresh.any() or there is None or "confidence" not in there.features:
-        return {}
-    selections, outcomes = sample_of(rounds)
-    index = np.concatenate([part.index for part in selections])
-    own = feature_store.read_rows(first, ["confidence"], index).get("confidence")
-    if own is None:
-        return {}
-    confidence = feature_store.read_column(run, "confidence").astype(np.float64)[fresh]
-    weight = np.asarray(linear_estimator(selections).weights, dtype=np.float64)
-    return without_labels(confidence, own.astype(np.float64), np.concatenate(outcomes), weight)
+def _reference(known: WindowLabels) -> Reference:
+    """Return what the reference says: exactly for a simple random sample, else by its intervals."""
+    found = known.estimate
+    if known.draws is not None and set(np.unique(known.outcome)) <= {0.0, 1.0}:
+        return counted_reference(float(known.draws.sum()), len(known.draws))
+    return interval_reference(known.interval_at, found.value, found.standard_error)

@@ -1,11 +1,15 @@
 """Watching a life of windows: bets are fair, false alarms are as rare as promised, and drops are noticed."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from scipy.stats import binom, hypergeom, norm
 
 from opacc_ray.estimators.watching import (
+    LOWEST,
     STAKES,
+    adjusted,
     begin,
     bets_on_counts,
     bets_on_draws,
@@ -33,6 +37,25 @@ def test_bets_are_fair_at_the_limit_and_lose_below(limit: float) -> None:
 def test_bets_on_draws_are_those_on_counts_for_equal_probabilities() -> None:
     values = np.array([1.0, 0, 0, 1, 0])
     np.testing.assert_allclose(bets_on_draws(values, np.array([0.2, 0.4])), bets_on_counts(2, 5, np.array([0.2, 0.4])))
+
+
+def test_bets_with_a_control_variate_are_fair_and_gain_more() -> None:
+    """Every simple random sample of a window of 8 examples, whose predictions know something of its failures."""
+    failure, predicted = np.array([1.0, 0, 0, 1, 0, 0, 0, 1]), np.array([0.5, 0.1, 0.2, 0.4, 0.3, 0.0, 0.1, 0.4])
+
+    def bets(share: float) -> tuple[np.ndarray, np.ndarray]:
+        found = []
+        for own in map(list, combinations(range(8), 3)):
+            values = adjusted(failure[own], predicted[own], predicted.mean(), 0.5, 1.0, np.array([share]))
+            assert (values / share >= LOWEST - 1e-9).all()
+            found.append([bets_on_draws(each, np.array([share]))[0] for each in (values, failure[own])])
+        with_help, without = np.moveaxis(np.array(found), 1, 0)  # (samples, stakes)
+        return with_help, without
+
+    fair, _ = bets(failure.mean())
+    assert (np.exp(fair).mean(axis=0) <= 1 + 1e-12).all()
+    with_help, without = bets(0.2)
+    assert (with_help.mean(axis=0) > without.mean(axis=0)).all()
 
 
 def test_bets_on_intervals_are_fair_where_intervals_hold() -> None:

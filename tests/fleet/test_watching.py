@@ -1,6 +1,7 @@
 """`opacc watch`: the runs of an audit as windows, compared with the first one."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ from tables import parquet
 
 from opacc_ray.audit import verbs
 from opacc_ray.cli.main import main
-from opacc_ray.errors import DataError
+from opacc_ray.errors import DataError, SpecError
+from opacc_ray.fleet import console
+from opacc_ray.fleet.fleet_spec import Fleet, parse_fleet
+from opacc_ray.fleet.run_fleet import run_fleet
 from opacc_ray.fleet.watching import watch_audit
 from opacc_ray.labels import label_actions
 from opacc_ray.lake.store_uris import Store, open_store
@@ -30,23 +34,34 @@ def week(pool: Store, number: int) -> None:
     pool.write(f"{number:02d}.parquet", parquet(pa.table(columns | {"confidence": [confidence(i) for i in numbers]})))
 
 
-def audit(pool: Store, method: str, label: float | None) -> Run:
-    """Run the audit; its new examples get labels, right with the probability ``label``."""
+def spec_of(pool: Store, method: str) -> dict[str, Any]:
     columns = {"id": "id", "prediction": "prediction", "confidence": "confidence"}
-    content: dict[str, Any] = {
+    return {
         "name": "weekly",
         "pool": {"uri": pool.uri, "format": "features", "columns": columns},
         "model": {"classes": ["right", "wrong"]},
         "sample": {"method": method, "budget": 100},
-        "output": f"{pool.uri}-audits",
     }
-    run = verbs.run(parse_spec(content, "spec"))
+
+
+def audit(pool: Store, method: str, label: float | None) -> Run:
+    """Run the audit; its new examples get labels, right with the probability ``label``."""
+    run = verbs.run(parse_spec(spec_of(pool, method) | {"output": f"{pool.uri}-audits"}, "spec"))
+    answer(run, label)
+    return run
+
+
+def answer(run: Run, label: float | None) -> None:
     if label is not None:
         chosen = run.read_chosen(1)
         left = [name for name, known in zip(chosen.ids, chosen.labelled, strict=True) if not known]
         said = [f"{name},{'right' if k < label * len(left) else 'wrong'}" for k, name in enumerate(left)]
         label_actions.import_labels(run, "labels.csv", "\n".join(["id,label", *said]).encode())
-    return run
+
+
+def fleet_of(pool: Store, **watch: Any) -> Fleet:
+    own = {"name": "all", "output": f"{pool.uri}-audits", "audits": [spec_of(pool, "srs")], "watch": watch}
+    return parse_fleet(own, "fleet.yaml")
 
 
 @pytest.fixture
@@ -105,3 +120,70 @@ def test_audit_without_labels_is_refused(pool: Store) -> None:
     audit(pool, "srs", None)
     with pytest.raises(DataError, match=r"no run of 'weekly' in .* has complete labels"):
         watch_audit("weekly", f"{pool.uri}-audits")
+
+
+def test_fleet_watches_and_labels_more_while_a_drop_shows(pool: Store) -> None:
+    fleet = fleet_of(pool, tolerance=0.01, labels=[20, 120])
+    labels, states = [], []
+    for number, right in enumerate([0.95, 0.95, 0.95, 0.5, 0.5]):
+        week(pool, number)
+        written = run_fleet(fleet)
+        [found] = written.summary.audits
+        states.append(console.state_of(found))
+        assert found.run is not None
+        run = Run.open(found.run)
+        answer(run, right)
+        labels.append(len(run.read_chosen(1).ids) - sum(labels))
+    written = run_fleet(fleet)
+    assert labels == [100, 20, 20, 20, 120], "the first week with failures makes the next one get more labels"
+    assert states[:-1] == ["waiting", "stated", "stated", "stated"]
+    [found] = written.summary.audits
+    assert (found.watch.windows, found.watch.labelled, found.watch.exact) == (4, 4, True)
+    assert found.watch.alarm == Run.open(found.run).name
+    assert console.state_of(found) == "alert"
+    assert written.failure.exit_code == 8
+    [raised] = json.loads(open_store(written.summary.folder).read("alert.json"))["alerts"]
+    assert (raised["kind"], raised["limit"]) == ("watch", 0.01)
+    assert "has dropped by more than the 1 % allowed since weekly-" in raised["text"]
+    page = open_store(written.summary.folder).read("summary.html").decode()
+    assert "Watched for life" in page
+    assert "with probability 0.05 at most in its whole life, exactly" in page
+
+
+def test_a_new_life_has_a_reference_of_its_own(pool: Store) -> None:
+    week(pool, 0)
+    audit(pool, "srs", 0.95)
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).date().isoformat()
+    assert run_fleet(fleet_of(pool, since=tomorrow)).summary.audits[0].watch is None
+
+
+@pytest.mark.parametrize("method", ["srs", "neyman"])
+def test_slices_of_one_table_are_windows(method: str, pool: Store) -> None:
+    ids = range(1200)
+    columns = {
+        "id": [f"row-{i}" for i in ids],
+        "prediction": [0] * 1200,
+        "week": [f"2026-W{10 + i // 200}" for i in ids],
+    }
+    pool.write("all.parquet", parquet(pa.table(columns | {"confidence": [confidence(i) for i in ids]})))
+    content = spec_of(pool, method) | {"output": f"{pool.uri}-audits"}
+    content["pool"]["slices"] = ["week"]
+    content["sample"]["budget"] = 480
+    run = verbs.run(parse_spec(content, "spec"))
+    rng = np.random.default_rng(0)
+    rows = [(name, rng.random() < (0.95 if int(name[4:]) < 600 else 0.3)) for name in run.read_selection(1).ids]
+    text = "\n".join(["id,label", *(f"{name},{'right' if right else 'wrong'}" for name, right in rows)])
+    label_actions.import_labels(run, "labels.csv", text.encode())
+    found = watch_audit("weekly", f"{pool.uri}-audits", by="week")
+    assert found.reference == "week=2026-W10"
+    assert [window.run for window in found.windows] == [f"week=2026-W{number}" for number in range(11, 16)]
+    assert {window.examples for window in found.windows} == {200}
+    assert sum(window.labels for window in found.windows) == sum(int(name[4:]) >= 200 for name, _ in rows)
+    assert found.exact == (method == "srs")
+    assert found.alarm in {f"week=2026-W{number}" for number in (13, 14, 15)}
+    own = [right for name, right in rows if 400 <= int(name[4:]) < 600]
+    if method == "srs":
+        assert found.windows[1].value == pytest.approx(np.mean(own))
+    assert found.windows[1].low < 0.95 < found.windows[1].high
+    with pytest.raises(SpecError, match=r'watch\.by: "day" is not in pool\.slices; add it there'):
+        fleet_of(pool, by="day")

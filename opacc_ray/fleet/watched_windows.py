@@ -1,0 +1,210 @@
+"""The windows of a watched audit, and what their labels say of each: runs as they arrive, or slices of one pool."""
+
+import contextlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.audit.accuracy import accuracy_of, sample_of
+from opacc_ray.audit.carried_labels import CARRIED
+from opacc_ray.audit.run_numbers import RunNumbers
+from opacc_ray.designs.grown import NEW, Grown
+from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
+from opacc_ray.designs.inclusion_probability import InclusionProbability
+from opacc_ray.designs.simple_random import SimpleRandom
+from opacc_ray.errors import OpaccError
+from opacc_ray.estimators.accuracy_estimate import Estimate
+from opacc_ray.estimators.design_based import estimate_sample
+from opacc_ray.estimators.metrics import ACCURACY, Metric
+from opacc_ray.estimators.rounds import linear_estimator
+from opacc_ray.estimators.watching import (
+    IntervalAt,
+)
+from opacc_ray.fleet.alerts import Evidence
+from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
+from opacc_ray.runs.identity import Population
+from opacc_ray.runs.run import Run
+from opacc_ray.runs.series import output_of, run_beside, runs_of
+from opacc_ray.selection import Selection
+
+Array = NDArray[np.float64]
+
+LEVEL = 0.95
+
+
+class WindowLabels(NamedTuple):
+    """Labels of a window, or of the reference."""
+
+    outcome: Array  # (n,)
+    estimate: Estimate
+    interval_at: IntervalAt
+    draws: Array | None  # (n,) unbiased values of the share of failures, draw by draw; None: not drawn so
+    is_simple: bool  # whether it is a simple random sample
+    rows: NDArray[np.int64]  # (n,) in the pool
+    weight: Array  # (n,) in the mean
+
+
+class Window(NamedTuple):
+    """A window, or the reference."""
+
+    name: str
+    run: Run
+    examples: NDArray[np.bool_] | None  # (N,) which of the run's pool it holds; None: all, or unknown
+    labels: WindowLabels | None
+
+    @property
+    def stated(self) -> WindowLabels:
+        assert self.labels is not None
+        return self.labels
+
+
+def watched_runs(name: str, output: str, since: str | None) -> list[Run]:
+    """Return the runs of an audit since a day, with the population of the newest one, the oldest first."""
+    runs, _ = runs_of(output, name)
+    newest = Population.of(runs[-1].spec) if runs else None
+    own = [run for run in runs if Population.of(run.spec) == newest]
+    return [run for run in own if since is None or run.header.created >= since]
+
+
+def rounds_of(run: Run) -> list[LabelledRound]:
+    """Return the rounds of a run that have labels; none if they cannot be read or are not complete."""
+    try:
+        rounds = read_rounds(run) if run.rounds() and run.read_features() else []
+        return [] if any(item.missing for item in rounds) else having_labels(rounds)
+    except OpaccError:
+        return []
+
+
+def _reference_labels(run: Run) -> WindowLabels:
+    rounds = rounds_of(run)
+    sample = sample_of(rounds)
+
+    def interval_at(level: float) -> tuple[float, float]:
+        found = accuracy_of(run, *sample, level)
+        return found.low, found.high
+
+    outcome = np.concatenate(sample[1])
+    plain = all(isinstance(part.design, SimpleRandom) for part in sample[0])
+    index, weight = np.concatenate([part.index for part in sample[0]]), linear_estimator(sample[0]).weights
+    draws = 1 - outcome if plain else None
+    return WindowLabels(outcome, accuracy_of(run, *sample, LEVEL), interval_at, draws, plain, index, weight)
+
+
+def _window_labels(run: Run) -> WindowLabels | None:
+    """Return the labels that the first round drew from the window; None without any."""
+    rounds = rounds_of(run)
+    if not rounds or rounds[0].number != 1:
+        return None
+    selection, outcome = rounds[0].known, rounds[0].outcome
+    design, rows, draws = selection.design, selection.index, None
+    if isinstance(design, Grown):
+        new = design.part == NEW
+        if not new.any():
+            return None
+        outcome, rows, size = outcome[new], rows[new], selection.facts[CARRIED]["new"]
+        if selection.method == "srs":
+            design = SimpleRandom(len(outcome), size, replacement=False)
+        else:
+            share = float((1 - outcome).mean())
+            own = design.inclusion_probability[new], np.full(len(outcome), share)
+            design = InclusionProbability(*own, share * size, size, len(outcome), np.empty(0, dtype=np.int64))
+    if isinstance(design, SimpleRandom):
+        draws = 1 - outcome
+    elif isinstance(design, HansenHurwitz):
+        draws = len(outcome) * design.weights * (1 - outcome)
+
+    def interval_at(level: float) -> tuple[float, float]:
+        found = estimate_sample(design, outcome, level)
+        return found.low, found.high
+
+    is_simple, found = isinstance(design, SimpleRandom), estimate_sample(design, outcome, LEVEL)
+    return WindowLabels(outcome, found, interval_at, draws, is_simple, rows, design.weights)
+
+
+def windows_of(runs: Sequence[Run]) -> tuple[Window, list[Window]]:
+    """Return runs as windows: the first one, which has labels, and what each of the others brought."""
+    first, *later = runs
+    known = Window(first.name, first, None, _reference_labels(first))
+    return known, [Window(run.name, run, _fresh(run), _window_labels(run)) for run in later]
+
+
+def windows_by(run: Run, by: str, until: contextlib.ExitStack) -> tuple[Window, list[Window]]:
+    """Return the slices of a run's pool as windows in their order: the first labelled one, and those after it.
+
+    Their intervals can be computed ``until`` the end of a block. Raises SpecError if the pool has no such slices.
+    """
+    rounds = rounds_of(run)
+    numbers = until.enter_context(Evidence(run, rounds).numbers(by))
+    slicing, labels = numbers.slicings[by], _SliceLabels(numbers, by, rounds)
+    windows = [
+        Window(f"{by}={name}", run, slicing.codes == code, labels.of(code, name))
+        for code, name in enumerate(slicing.names)
+    ]
+    first = next(place for place, window in enumerate(windows) if window.labels is not None)
+    return windows[first], windows[first + 1 :]
+
+
+class _SliceLabels:
+    """The labels of a run by slice."""
+
+    def __init__(self, numbers: RunNumbers, by: str, rounds: Sequence[LabelledRound]) -> None:
+        known, codes = [item.known for item in rounds], numbers.slicings[by].codes
+        self._index = np.concatenate([part.index for part in known])
+        self._code, self._sizes = codes[self._index], np.bincount(codes)
+        self._outcome = np.concatenate([item.outcome for item in rounds])
+        self._weight = np.asarray(linear_estimator(known).weights, dtype=np.float64)
+        self._drawn = np.concatenate([_drawn(part) for part in known])
+        self._estimates, self._by, self._levels = numbers.estimates, by, dict[float, dict[str, Estimate]]()
+
+    def of(self, code: int, name: str) -> WindowLabels | None:
+        """Return the labels of a slice; None without any."""
+        own = self._code == code
+        outcome, index, weight = self._outcome[own], self._index[own], self._weight[own]
+        if not len(outcome):
+            return None
+        if np.ptp(self._drawn[own]) <= 1e-9:  # a simple random sample of the slice, given its size
+            design = SimpleRandom(len(outcome), int(self._sizes[code]), replacement=False)
+
+            def drawn_at(level: float) -> tuple[float, float]:
+                found = estimate_sample(design, outcome, level)
+                return found.low, found.high
+
+            return WindowLabels(
+                outcome, estimate_sample(design, outcome, LEVEL), drawn_at, 1 - outcome, True, index, weight
+            )
+
+        def interval_at(level: float) -> tuple[float, float]:
+            found = self._at(level)[name]
+            return found.low, found.high
+
+        return WindowLabels(outcome, self._at(LEVEL)[name], interval_at, None, False, index, weight)
+
+    def _at(self, level: float) -> dict[str, Estimate]:
+        if level not in self._levels:
+            self._levels[level] = self._estimates.by_slice(Metric(ACCURACY), self._by, level)
+        return self._levels[level]
+
+
+def _drawn(part: Selection) -> Array:
+    """Return the probabilities (n,) with which examples were drawn at random; NaN for another design."""
+    if isinstance(part.design, SimpleRandom):
+        return np.ones(len(part))
+    if isinstance(part.design, Grown) and part.method == "srs":
+        return np.asarray(part.design.inclusion_probability, dtype=np.float64)
+    return np.full(len(part), np.nan)
+
+
+def _fresh(run: Run) -> NDArray[np.bool_] | None:
+    """Return which examples of a run's pool are its window, (N,); None while its features are incomplete."""
+    there = run.read_features()
+    if there is None:
+        return None
+    size = there.index.num_examples
+    facts = run.read_selection(1).facts.get(CARRIED) if run.rounds() else None
+    before = run_beside(output_of(run), facts["run"]) if facts else None
+    if before is None:
+        return np.ones(size, dtype=bool)
+    old = np.concatenate([np.unique(own) for own in before.complete_features().features.sources()])
+    return ~np.isin(np.concatenate(list(there.features.sources())), old)
