@@ -85,7 +85,7 @@ def test_a_metric_and_the_worst_slice_raise_alerts_by_intervals_that_share_the_e
     assert (metric.kind, metric.of, metric.limit, metric.raised) == ("min_metric", "f1@dog", 0.9, True)
     assert (metric.value, metric.low, metric.high, metric.level) == (expected.value, expected.low, expected.high, level)
     assert (part.kind, part.of, part.slice, part.raised) == ("min_slice", "camera", "roof", True)
-    with evidence._numbers("camera") as numbers:
+    with evidence.numbers("camera") as numbers:
         each = numbers.estimates.by_slice(Metric("accuracy"), "camera", 1 - 0.05 / 2 / 3)
     assert (part.low, part.high) == (each["roof"].low, each["roof"].high)
     assert part.high == min(own.high for own in each.values())

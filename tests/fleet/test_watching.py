@@ -14,6 +14,7 @@ from opacc_ray.audit import verbs
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.fleet import console
+from opacc_ray.fleet.alert_states import NOTICE
 from opacc_ray.fleet.fleet_spec import Fleet, parse_fleet
 from opacc_ray.fleet.run_fleet import run_fleet
 from opacc_ray.fleet.watching import watch_audit
@@ -142,7 +143,7 @@ def test_fleet_watches_and_labels_more_while_a_drop_shows(pool: Store) -> None:
     assert found.watch.alarm == Run.open(found.run).name
     assert console.state_of(found) == "alert"
     assert written.failure.exit_code == 8
-    [raised] = json.loads(open_store(written.summary.folder).read("alert.json"))["alerts"]
+    [raised] = json.loads(open_store(written.summary.folder).read(NOTICE))["alerts"]
     assert (raised["kind"], raised["limit"]) == ("watch", 0.01)
     assert "has dropped by more than the 1 % allowed since weekly-" in raised["text"]
     page = open_store(written.summary.folder).read("summary.html").decode()
