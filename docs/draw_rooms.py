@@ -38,6 +38,7 @@ PLACES = {
             "designs",
             "history",
             "pool",
+            "judges",
             "slices",
             "svg",
             "errors",

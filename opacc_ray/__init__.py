@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from opacc_ray.estimators.accuracy_estimate import Estimate
     from opacc_ray.estimators.model_comparison import SeveralModels
     from opacc_ray.history import History
-    from opacc_ray.labelled import compare, discover, estimate, outcomes, select
+    from opacc_ray.labelled import assess_judges, compare, discover, estimate, outcomes, select
     from opacc_ray.notebook import Audit
     from opacc_ray.pool import Pool
     from opacc_ray.report.characterized import characterize
@@ -38,6 +38,7 @@ __all__ = [
     "Pool",
     "Selection",
     "SeveralModels",
+    "assess_judges",
     "characterize",
     "compare",
     "discover",
@@ -58,6 +59,7 @@ _HOME = {
     "Pool": "pool",
     "Selection": "selection",
     "SeveralModels": "estimators.model_comparison",
+    "assess_judges": "labelled",
     "characterize": "report.characterized",
     "compare": "labelled",
     "discover": "labelled",

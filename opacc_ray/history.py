@@ -2,11 +2,12 @@
 
 ``labelled`` are examples outside this pool, with their features and outcomes: the model's labelled test set, or an
 earlier audit of the same model. ``prior`` are numbers for each example of the pool, larger for those more likely to
-fail: how many other models got the example wrong, a judge's score, a monitor's alarm. None of it is trusted.
+fail: how many other models got the example wrong, a monitor's alarm. ``judges`` are scores of the answers, as of
+:mod:`opacc_ray.judges`. None of it is trusted.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ class History:
     labelled : pairs of a pool of labelled examples, with the features that the audited pool has, and their outcomes
         (k,) in [0, 1]
     prior : (N,) or (N, columns) for the audited pool, larger for the examples more likely to fail
+    judges : name -> (N,) scores of the answers of the audited pool, as ``Pool(judges=…)``, to which they are added
 
     Raises
     ------
@@ -39,6 +41,7 @@ class History:
 
     labelled: Sequence[tuple[Pool, ArrayLike]] = ()
     prior: ArrayLike | None = None
+    judges: Mapping[str, ArrayLike] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.labelled, Iterable):
@@ -49,6 +52,17 @@ class History:
             if not np.isfinite(prior).all():
                 raise DataError("history: a value of prior is not finite; give a number for every example of the pool")
             object.__setattr__(self, "prior", prior)
+        kept = {name: _array(own, f"judge {name!r}", np.float64) for name, own in self.judges.items()}
+        object.__setattr__(self, "judges", kept)
+
+    def scores(self) -> dict[str, NDArray[np.float64]]:
+        """Return the scores (N,) of each judge."""
+        return {name: np.asarray(own, dtype=np.float64) for name, own in self.judges.items()}
+
+    def take(self, index: NDArray[np.int64]) -> "History":
+        """Return the same knowledge of the examples ``index`` (k,) of the pool."""
+        prior = None if self.prior is None else np.asarray(self.prior)[index]
+        return replace(self, prior=prior, judges={name: own[index] for name, own in self.scores().items()})
 
     def failures(self) -> list[tuple[Pool, NDArray[np.float64]]]:
         """Return the labelled pools with 1 - outcome, (k,) each."""

@@ -27,6 +27,7 @@ from opacc_ray.samplers.discovery import discover as discover_parts
 from opacc_ray.samplers.estimate import compare as compare_outcomes
 from opacc_ray.samplers.estimate import estimate as estimate_from_outcomes
 from opacc_ray.samplers.estimate import refuse_other_pools
+from opacc_ray.samplers.judge_quality import JudgeQuality, judge_quality, judge_slicings
 from opacc_ray.samplers.metric_estimates import MetricEstimates, Sample, compare_by
 from opacc_ray.samplers.select import select as select_by_outcomes
 from opacc_ray.selection import Selection
@@ -142,7 +143,7 @@ def estimate(
     history : as given to :func:`select`; only with ``pool``
     metric : "accuracy", a mean over all classes ("macro_f1", "macro_recall", "macro_precision"), or a metric of one
         class: "precision", "recall", "f1" ("f2", "f0.5"), "specificity", "npv", "balanced_accuracy", "jaccard", "mcc",
-        "prevalence". All but the accuracy need labels and ``pool``
+        "kappa", "prevalence". All but the accuracy need labels and ``pool``
     positive : class of the metric, as a label names it; with two classes the second by default. "f1@CLASS" is the same
     by : a name of ``pool.slices``, or several crossed ("camera*region"), "prediction" or "truth": the metric in each
         slice or class
@@ -176,6 +177,27 @@ def estimate(
         given = [_outcomes_of(part, own, [pool]) for part, own in zip(selection, given, strict=True)]
     found = estimate_from_outcomes(selection, given, level, prediction=prediction, pool=pool, history=history)
     return replace(found, effective_size=baseline(selection, given, found).effective_size)
+
+
+def assess_judges(
+    selection: Selection | Sequence[Selection],
+    outcome: Any,
+    level: float = 0.95,
+    *,
+    pool: Pool | View,
+    history: History | None = None,
+) -> dict[str, JudgeQuality]:
+    """Return what each judge of a pool is worth, by the labels: sensitivity, specificity and kappa with intervals.
+
+    The arguments are those of :func:`estimate`; raises LabelError and DataError as it does, SpecError without judges.
+    """
+    sample, view = _sample(selection, outcome, level, pool, history)
+    judges = view.judges() | sample.history.scores()
+    if not judges:
+        raise SpecError("the pool has no judges: give Pool(judges={'gpt': scores})")
+    predicted, classes = _classes_of(pool, view, sample.truth)
+    found = MetricEstimates(sample, predicted, classes, judge_slicings(judges), view)
+    return {name: judge_quality(found, name, level) for name in judges}
 
 
 def discover(

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from opacc_ray.errors import DataError, shown
+from opacc_ray.judges import read_judges
 from opacc_ray.slices import Slicing
 
 COLUMNS = ("prediction", "confidence", "dsa", "lsa")
@@ -39,10 +40,13 @@ class Pool:
     coverage : (N, requirements) bool, or packed bits (N, ceil(requirements / 8)) uint8
     classes : names of the classes, in the order of the model's outputs. Default: the predicted names, sorted
     slices : name -> (N,) values, or -> ((N,) numbers, where they are cut): parts of the pool to state numbers for
+    judges : name -> (N,) what a judge says of each answer: a score in [0, 1] that it is right, "right" or "wrong", or
+        the class that the judge would predict; None or NaN where it has not judged
 
     Attributes
     ----------
     slices : name -> Slicing
+    judges : name -> (N,) scores, NaN where the judge has not judged
     prediction : (N,), predicted class by index, or value
     classes : names of the classes, or None if they have none
 
@@ -50,7 +54,7 @@ class Pool:
     ------
     DataError
         If the features have different N, none is given, one is not made of numbers or has another shape, the ids or
-        classes are not unique, or a predicted class is none of ``classes``.
+        classes are not unique, a predicted class is none of ``classes``, or a judge says something else.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class Pool:
         *,
         classes: Iterable[str] | None = None,
         slices: Mapping[str, Any] | None = None,
+        judges: Mapping[str, Any] | None = None,
     ) -> None:
         self.hidden = _matrix("hidden", hidden)
         self.output = _matrix("output", output)
@@ -75,8 +80,10 @@ class Pool:
         self.lsa = _vector("lsa", lsa)
         self.coverage = None if coverage is None else _requirements(coverage)
         self._ids = None if ids is None else _unique(ids)
-        self.size = _agreed_size(self._arrays(), self._ids)
+        given = {f"judge {name!r}": np.asarray(own, dtype=object) for name, own in (judges or {}).items()}
+        self.size = _agreed_size(self._arrays() | given, self._ids)
         self.slices = _slicings(slices or {}, self.size)
+        self.judges = read_judges(judges, _names_of(self.prediction, self.classes), self.size) if judges else {}
         self.kept: dict[str, tuple[str, Any]] = {}  # name -> (key, value), made from the features: see parts/cache.py
 
     def share(self) -> "Pool":
@@ -176,6 +183,13 @@ def _predicted(
             guess = f" (did you mean {near[0]!r}?)" if near else ""
             raise DataError(f"prediction[{place}] is {shown(text)}, which is none of the {len(names)} classes{guess}")
     return np.array([index[text] for text in texts]), names
+
+
+def _names_of(prediction: NDArray[Any] | None, classes: Sequence[str] | None) -> list[str] | None:
+    """Return the names of the predicted classes, (N,); None without classes."""
+    if prediction is None or prediction.dtype.kind not in "iu":
+        return None
+    return [classes[place] if classes else str(place) for place in prediction.tolist()]
 
 
 def _texts(values: ArrayLike) -> list[str] | None:

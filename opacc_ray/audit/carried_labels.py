@@ -205,7 +205,7 @@ def _history(run: Run, carried: Carried, failure: NDArray[np.float64]) -> Histor
     """Return what is known before the draw: the run's history, and the carried labels."""
     rows: dict[str, Any] = feature_store.read_rows(run, LEARNED_FROM, carried.places)
     known = read_history(run)
-    return History([*known.labelled, (Pool(**rows), 1 - failure)], known.prior)
+    return replace(known, labelled=[*known.labelled, (Pool(**rows), 1 - failure)])
 
 
 def _predicted(
@@ -226,10 +226,8 @@ def _draw(run: Run, view: View, carried: Carried, num: int, history: History, pr
     if not len(new):
         return None
     sample = run.spec.sample
-    if history.prior is not None:
-        history = replace(history, prior=np.asarray(history.prior)[new])
     given = run.spec.drawn_with(sample.method, sample.parameters)
-    known = None if history is NO_HISTORY else history
+    known = None if history is NO_HISTORY else history.take(new)
     found = select_from(subset(view, new), sample.method, num, run.spec.seed, history=known, progress=progress, **given)
     return replace(found, index=new[found.index])
 

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from opacc_ray.audit.accuracy import whole_rounds
 from opacc_ray.audit.goals import ACCURACY_OF_POOL, Target, goal_on_classes, look_at, look_for_goal, served, target_of
+from opacc_ray.audit.judge_budget import JudgeBudget, Prices, judge_budget
 from opacc_ray.audit.prior_knowledge import read_history
 from opacc_ray.audit.run_numbers import RunNumbers
 from opacc_ray.documents import Document, Part
@@ -63,10 +64,10 @@ class LabelBudget(Document):
         ge=0, description="labels that the forecast uses, from complete rounds; 0: it uses the confidences"
     )
     accuracy: float = Field(description="expected value of the number; with labels, the estimate, within its interval")
-    basis: Literal["labels", "confidence", "history", "guess"] = Field(
+    basis: Literal["labels", "confidence", "history", "judges", "guess"] = Field(
         default="confidence",
         description="what the expected accuracy is based on: labels of the run; the confidences, corrected for usual "
-        "overconfidence; labels of a history; or, without any of them, a rough guess",
+        "overconfidence; labels of a history; judges; or, without any of them, a rough guess",
     )
     reached: bool = Field(description="whether the interval is already narrow enough")
     total_labels: int = Field(ge=1, description="total number of labels, as forecast")
@@ -86,6 +87,9 @@ class LabelBudget(Document):
     method_labels: int | None = Field(
         default=None, description="labels of that method in one round, from the start; null without a method"
     )
+    judges: JudgeBudget | None = Field(
+        default=None, description="what the judges save; null without judges, and for other numbers than the accuracy"
+    )
     course: WidthCourse | None = Field(default=None, description="half-widths by numbers of labels")
     picture: str | None = Field(default=None, description="URI of the picture; null if none was requested")
 
@@ -95,6 +99,9 @@ FIRST_ROUND = 0.1
 
 POINTS, REACH = 16, 4
 """Number of forecasts, and the least multiple of the present labels that they reach."""
+
+FREE = Prices()
+"""No prices are given."""
 
 _LEAST = 20
 """Fewest labels of a forecast before there are any."""
@@ -107,6 +114,7 @@ def label_budget(
     *,
     level: float = 0.95,
     method: str | None = None,
+    prices: Prices = FREE,
 ) -> LabelBudget:
     """Forecast the labels for an interval of ± ``half_width``, also by ``method`` if given; writes nothing.
 
@@ -118,13 +126,18 @@ def label_budget(
     whole, target = _whole(run), target_of(run, target)
     if not whole:
         _refuse_ratio(target)
+    judges = None
     if whole:
         found = _by_labels(run, half_width, level, target)
+        if target.is_accuracy and run.spec.pool.columns.judges:
+            with _open_view(run) as view:
+                judges = judge_budget(view, found.total_labels, _known(whole), read_history(run, keep=False), prices)
     else:
         with _open_view(run) as view:
             history = read_history(run, keep=False)
             if target.is_accuracy:
                 found = _by_forecast(view, run.uri, half_width, level, history)
+                judges = judge_budget(view, found.total_labels, NO_PREVIOUS, history, prices)
             else:
                 forecast = _forecast_of(run, view, target, history)
                 return _by_number(forecast, run.uri, target, half_width, level, history)
@@ -132,21 +145,28 @@ def label_budget(
     if method is not None:
         own = found.srs_labels if method == "srs" else _by_method(run, whole, method, half_width, level)
     course = width_course(run, target, level=level, reach=found.total_labels)
-    return found.model_copy(update={"method": method, "method_labels": own, "course": course})
+    return found.model_copy(update={"method": method, "method_labels": own, "course": course, "judges": judges})
 
 
 def label_budget_of_table(
-    uri: str, half_width: float, target: Target = ACCURACY_OF_POOL, *, level: float = 0.95
+    uri: str,
+    half_width: float,
+    target: Target = ACCURACY_OF_POOL,
+    *,
+    level: float = 0.95,
+    judges: str | None = None,
+    prices: Prices = FREE,
 ) -> LabelBudget:
     """Return the labels that an interval of ± ``half_width`` takes for a file of predictions, before there is a run."""
     _refuse_ratio(target)
-    table = read_predictions(uri)
+    table = read_predictions(uri, judges=judges)
     warn_without_confidence(table)
     view = view_of(table.pool)
     if target.is_accuracy:
         found = _by_forecast(view, uri, half_width, level, NO_HISTORY)
         course = _widths_by_confidences(view, level, found.total_labels, NO_HISTORY)
-        return found.model_copy(update={"course": course})
+        saved = judge_budget(view, found.total_labels, NO_PREVIOUS, NO_HISTORY, prices)
+        return found.model_copy(update={"course": course, "judges": saved})
     predicted = view.column("prediction").astype(np.int32)
     classes = table.classes or [str(c) for c in range(1 + int(predicted.max()))]
     named = goal_on_classes(target, classes)
@@ -194,7 +214,6 @@ def _by_number(
     own, worthless, by_srs = forecast.labels(half_width, level)
     trusting = forecast.labels_if_predicted(half_width, level)
     found = forecast.estimate(own, level)
-    basis: Literal["confidence", "guess"] = "confidence" if "confidence" in forecast.view.fields else "guess"
     points = [
         WidthPoint(
             labels=n,
@@ -212,7 +231,7 @@ def _by_number(
         level=level,
         labels=0,
         accuracy=clipped(found),
-        basis="history" if history.labelled else basis,
+        basis=_basis(forecast.view, history),
         reached=False,
         total_labels=own,
         worthless_labels=worthless,
@@ -223,6 +242,20 @@ def _by_number(
         advice=None,
         course=WidthCourse(level=level, labels=0, points=points),
     )
+
+
+def _basis(view: View, history: History) -> Literal["confidence", "history", "judges", "guess"]:
+    """Return what the expected accuracy is based on before any label."""
+    if history.labelled:
+        return "history"
+    if "confidence" in view.fields:
+        return "confidence"
+    return "judges" if view.judges() or history.judges else "guess"
+
+
+def _known(whole: Sequence[LabelledRound]) -> Previous:
+    index = np.concatenate([item.known.index for item in whole])
+    return Previous.of(index, np.concatenate([item.outcome for item in whole]))
 
 
 def _half(found: Estimate) -> float:
@@ -246,14 +279,13 @@ def _open_view(run: Run) -> AbstractContextManager[View]:
 
 def _by_forecast(view: View, uri: str, half_width: float, level: float, history: History) -> LabelBudget:
     found = forecast_labels(view, half_width, level, Parameters(), history)
-    basis: Literal["confidence", "guess"] = "confidence" if "confidence" in view.fields else "guess"
     return LabelBudget(
         run=uri,
         half_width=half_width,
         level=level,
         labels=0,
         accuracy=found.foreseen_accuracy,
-        basis="history" if history.labelled else basis,
+        basis=_basis(view, history),
         reached=False,
         total_labels=found.neyman,
         worthless_labels=found.worthless,
@@ -293,10 +325,7 @@ def _by_method(run: Run, whole: Sequence[LabelledRound], method: str, half_width
     parameters, reads = parse_parameters(method, own), Parameters().optional_features
     optional = tuple(dict.fromkeys([*parameters.optional_features, *reads]))
     with feature_store.open_view(run, find_method(method).needs(parameters), optional, parameters.instead) as view:
-        previous = NO_PREVIOUS
-        if whole:
-            index = np.concatenate([item.known.index for item in whole])
-            previous = Previous.of(index, np.concatenate([item.outcome for item in whole]))
+        previous = _known(whole) if whole else NO_PREVIOUS
         history = read_history(run, keep=False)
         return forecast_method(view, method, half_width, level, parameters=own, previous=previous, history=history)
 

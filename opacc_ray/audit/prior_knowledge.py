@@ -1,9 +1,10 @@
-"""What a run knows before its first label: labels of the reference, of earlier audits, and the user's own column.
+"""What a run knows before its first label: labels of the reference, of earlier audits, and the user's own columns.
 
 It is gathered once, for all rounds and the estimate, and stored:
 
     history/DIGEST/labelled-1.parquet  features and outcomes of labelled examples from one source
     history/DIGEST/prior.npy           the user's own column, one number per example of the pool
+    history/DIGEST/judges.parquet      scores of each judge, one per example of the pool; NaN where it has not judged
     history/history.json               sources, with a digest of each file; created once, after the files
 
 Estimates stay valid if it is wrong. It stays the same for all rounds, even if other runs are labelled meanwhile, so
@@ -26,8 +27,9 @@ from opacc_ray.extract import reference
 from opacc_ray.extract.content_digest import model_of
 from opacc_ray.extract.features import Features
 from opacc_ray.extract.shards import Columns
-from opacc_ray.extract.stored_features import read_prior, try_prior
+from opacc_ray.extract.stored_features import read_prior, read_words, try_prior, try_words
 from opacc_ray.history import NO_HISTORY, History
+from opacc_ray.judges import read_judges, read_said
 from opacc_ray.labels.formats.label_formats import parse
 from opacc_ray.labels.joining import join
 from opacc_ray.labels.label_log import read_log
@@ -51,7 +53,7 @@ from opacc_ray.spec import ReferenceSpec, Spec, plan_pool
 
 log = logging.getLogger(__name__)
 
-FOLDER, RECORD, PRIOR = "history", "history/history.json", "prior.npy"
+FOLDER, RECORD, PRIOR, JUDGES = "history", "history/history.json", "prior.npy", "judges.parquet"
 
 LEARNED_FROM = ("hidden", "confidence", "dsa", "lsa", "prediction")
 """Features that predict failures."""
@@ -63,8 +65,8 @@ MOST = 10_000
 class HistorySource(Part):
     """One source of knowledge from before the first label."""
 
-    kind: Literal["reference", "audit", "prior"] = Field(
-        description="labels of the reference, labels of an earlier audit, or a column of the pool"
+    kind: Literal["reference", "audit", "prior", "judge"] = Field(
+        description="labels of the reference, labels of an earlier audit, or a column of the pool, also one of a judge"
     )
     uri: str = Field(description="URI of the source")
     examples: int = Field(ge=0, description="number of labelled examples, or of values of the column")
@@ -157,11 +159,12 @@ def _keep(run: Run, sources: Sequence[HistorySource], files: dict[str, bytes]) -
 
 def _decode(files: dict[str, bytes], place: str) -> History:
     try:
-        labelled = [_decode_labelled(files[name]) for name in sorted(files) if name != PRIOR]
+        labelled = [_decode_labelled(files[name]) for name in sorted(files) if name not in (PRIOR, JUDGES)]
         prior = np.load(io.BytesIO(files[PRIOR]), allow_pickle=False) if PRIOR in files else None
+        judges = read_bytes(files[JUDGES]) if JUDGES in files else {}
     except (ValueError, KeyError, OSError) as error:
         raise DataError(f"{place} has no valid history ({shortened(str(error))}); restore it") from None
-    return History(labelled, prior)
+    return History(labelled, prior, {name: to_numpy(judges[name]) for name in getattr(judges, "column_names", ())})
 
 
 def _decode_labelled(data: bytes) -> tuple[Pool, NDArray[np.float64]]:
@@ -202,6 +205,8 @@ def check_history(spec: Spec, plan: Plan, compared: Plan | None) -> str:
         said.append(f"labels of {counted(len(runs), 'run')}")
     if spec.pool.columns.prior is not None:
         said.append(try_prior(spec.pool, plan))
+    if spec.pool.columns.judges is not None:
+        said.append(f"{counted(len(spec.pool.columns.judges), 'judge')}: {_try_judges(spec, plan)}")
     return "; ".join(said)
 
 
@@ -232,18 +237,55 @@ def gather(run: Run) -> tuple[list[HistorySource], dict[str, bytes]]:
         columns = {name: numbers(values) for name, values in (features | {"outcome": outcome}).items()}
         files[f"labelled-{number}.parquet"] = encode(pa.table(columns))
         sources.append(source)
-    column, pool = run.spec.pool.columns.prior, run.spec.pool
+    pool, sink = run.spec.pool, io.BytesIO()
+    column, judges = pool.columns.prior, pool.columns.judges
     if column is not None:
-        plan = plan_pool(pool, run.spec.extract)
-        if plan.digest != run.header.pool.digest:
-            raise DataError(f"{pool.uri} is not as it was when its features were made; run the spec again")
-        prior, sink = read_prior(pool, plan, run.complete_features()), io.BytesIO()
+        prior = read_prior(pool, _same_plan(run), run.complete_features())
         np.save(sink, prior, allow_pickle=False)
         files[PRIOR] = sink.getvalue()
         sources.append(HistorySource(kind="prior", uri=pool.uri, examples=len(prior), column=column))
+    if judges is not None:
+        scores = read_judges(
+            read_words(pool, _same_plan(run), run.complete_features()), _predicted_names(run), _size_of(run)
+        )
+        files[JUDGES] = encode(pa.table(scores))
+        for name, score in scores.items():
+            judged = int(np.count_nonzero(~np.isnan(score)))
+            sources.append(HistorySource(kind="judge", uri=pool.uri, examples=judged, column=name))
     for source in sources:
         log.info("history: %d examples of %s", source.examples, source.uri)
     return sources, files
+
+
+def _try_judges(spec: Spec, plan: Plan) -> str:
+    """Describe the judges by the first rows; raises DataError for a value that is neither a score nor a class."""
+    found = []
+    for name, values in try_words(spec.pool, plan).items():
+        judged = [str(value) for value in values if value is not None]
+        if spec.model.classes or not spec.model.has_classes:
+            read_said(name, judged, spec.model.classes or ())
+        found.append(f"{name} ({len(judged)} of the first {counted(len(values), 'row')})")
+    return ", ".join(found)
+
+
+def _same_plan(run: Run) -> Plan:
+    """Return the plan of the pool; raises DataError if it has changed since extraction."""
+    plan = plan_pool(run.spec.pool, run.spec.extract)
+    if plan.digest != run.header.pool.digest:
+        raise DataError(f"{run.spec.pool.uri} is not as it was when its features were made; run the spec again")
+    return plan
+
+
+def _size_of(run: Run) -> int:
+    return run.complete_features().index.num_examples
+
+
+def _predicted_names(run: Run) -> list[str] | None:
+    """Return the name of the class predicted for each example, (N,); None without classes."""
+    model = run.spec.model
+    if not model.has_classes:
+        return None
+    return [model.name_of(prediction) for prediction in feature_store.read_column(run, "prediction").tolist()]
 
 
 def _of_reference(run: Run) -> Iterator[_Labelled]:

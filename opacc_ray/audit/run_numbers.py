@@ -27,10 +27,12 @@ from opacc_ray.runs.estimate_documents import (
     SliceEstimate,
     SliceTable,
     StatedEstimate,
+    StatedJudge,
     StatedMetric,
 )
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers import parse_parameters
+from opacc_ray.samplers.judge_quality import judge_quality, judge_slicings
 from opacc_ray.samplers.metric_estimates import MetricEstimates, Sample
 from opacc_ray.samplers.neyman.regression import uses_regression
 from opacc_ray.selection import Selection
@@ -131,7 +133,8 @@ class RunNumbers:
         """Return what is asked, and the numbers of classes, as fields of an estimate document."""
         metrics = {str(metric): self._metric(self.estimates.estimate(metric, level)) for metric in asked.metrics}
         tables = [self.table(metric, by, level) for metric, by in asked.tables]
-        return {"metrics": metrics, "by_slice": tables} | self._in_classes(level)
+        judges = {name: self._judge(name, level) for name in self._history.judges}
+        return {"metrics": metrics, "by_slice": tables, "judges": judges} | self._in_classes(level)
 
     def mean_cost(self, costs: Costs, level: float) -> Estimate:
         """Return the mean cost per example of the pool, in units of cost."""
@@ -156,9 +159,13 @@ class RunNumbers:
         truth = None
         if self._has_classes:
             truth = np.array([self._classes[name] for item in self.known for name in item.truth], dtype=np.int64)
-        sample = Sample(selections, outcomes, truth, history_for(self.run, selections), self._counts)
-        classes = list(self._classes)
-        return MetricEstimates(sample, self._predicted, classes, self.slicings, self.view, asked=self._asked)
+        sample, classes = Sample(selections, outcomes, truth, self._history, self._counts), list(self._classes)
+        slicings = {**self.slicings, **judge_slicings(self._history.scores())}
+        return MetricEstimates(sample, self._predicted, classes, slicings, self.view, asked=self._asked)
+
+    @cached_property
+    def _history(self) -> History:
+        return history_for(self.run, [item.known for item in self.known])
 
     @property
     def _counts(self) -> dict[str, NDArray[np.float64]] | None:
@@ -221,6 +228,13 @@ class RunNumbers:
                 reason=reason_of(totals.evidence.reason, self.rounds),
             ),
         }
+
+    # -- judges -------------------------------------------------------------------------------------------
+
+    def _judge(self, name: str, level: float) -> StatedJudge:
+        found = judge_quality(self.estimates, name, level)
+        numbers = {key: self._stated(getattr(found, key)) for key in ("sensitivity", "specificity", "kappa")}
+        return StatedJudge(judged=found.judged, labels=found.labels, says_right=found.says_right, **numbers)
 
     # -- slices -------------------------------------------------------------------------------------------
 

@@ -384,6 +384,9 @@ table_options = _with_options(
     click.option("--output", metavar="URI", help="CSV: folder of the run and its spec (default: ./audits)."),
     click.option("--method", type=METHOD, help="CSV: sampling method (default: neyman)."),
     click.option("--answer", metavar="A", help="CSV: column with answers to grade; A,B: two to choose between."),
+    click.option(
+        "--judges", metavar="A,B", help="CSV: columns that say whether the answer is right, such as gpt,rules."
+    ),
     click.option("--show", metavar="A,B", help="CSV: columns that annotators see, such as subject,text."),
     click.option("--slices", metavar="A,B", help="CSV: columns that make slices, such as camera,region,camera*region."),
     click.option("--budget", type=int, metavar="N", help="CSV: number of labels."),

@@ -130,6 +130,9 @@ def export(
 @click.option("--method", metavar="METHOD", help="Also report the labels that this method needs in one round.")
 @cli.picture_option("Draw half the width of the interval against labels.")
 @click.option("--level", type=cli.LEVEL, default=0.95, show_default=True, help="Confidence level.")
+@click.option("--judges", metavar="A,B", help="CSV: columns that say whether the answer is right, such as gpt,rules.")
+@click.option("--label-price", type=click.FloatRange(min=0), metavar="X", help="What one label costs.")
+@click.option("--judge-price", type=click.FloatRange(min=0), metavar="X", help="What one judge call costs.")
 def budget(
     uri: str,
     track: str | None,
@@ -138,21 +141,30 @@ def budget(
     method: str | None,
     picture: str | None,
     level: float,
+    judges: str | None,
+    label_price: float | None,
+    judge_price: float | None,
 ) -> cli.Answer:
     """Predict how many labels an interval of ±W needs."""
     from opacc_ray.audit.goals import read_target
+    from opacc_ray.audit.judge_budget import Prices
     from opacc_ray.audit.label_budget import label_budget, label_budget_of_table
     from opacc_ray.cli import texts
     from opacc_ray.runs.run import Run
     from opacc_ray.spec.predictions_table import is_table
 
     target, half_width = read_target(until[0], by), until[1]
+    if judge_price is not None and label_price is None:
+        raise click.UsageError("--judge-price is compared with the price of labels; give --label-price as well")
+    prices = Prices(label_price, judge_price or 0.0)
     if is_table(uri):
         if method or track:
             raise click.UsageError(f"{uri} is a file, and --method and --track need a run; remove them")
-        found = label_budget_of_table(uri, half_width, target, level=level)
+        found = label_budget_of_table(uri, half_width, target, level=level, judges=judges, prices=prices)
     else:
-        found = label_budget(Run.open(uri, track), half_width, target, level=level, method=method)
+        if judges is not None:
+            raise click.UsageError("--judges is for a CSV file; a run has those of pool.columns.judges; remove it")
+        found = label_budget(Run.open(uri, track), half_width, target, level=level, method=method, prices=prices)
     if picture is not None:
         from opacc_ray.report.figures import with_picture
 

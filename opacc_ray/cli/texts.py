@@ -3,6 +3,7 @@
 from itertools import combinations
 
 from opacc_ray.audit.checks import SpecChecks
+from opacc_ray.audit.judge_budget import Way
 from opacc_ray.audit.label_budget import LabelBudget
 from opacc_ray.audit.several_models import ModelComparison
 from opacc_ray.audit.status import RunStatus, TrackStatus
@@ -27,7 +28,7 @@ from opacc_ray.report.facts import (
     thousands,
     warned,
 )
-from opacc_ray.report.stated_numbers import metric_lines, metric_name, slice_lines
+from opacc_ray.report.stated_numbers import judge_table, metric_lines, metric_name, slice_lines
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, Basis, ChangedObjects, StatedEstimate
 from opacc_ray.runs.run_documents import DrawnRound, GoalProgress
 
@@ -113,8 +114,23 @@ def label_budget(document: LabelBudget) -> list[Line]:
     if document.method is not None:
         one = f"{counted(document.method_labels or 0, 'label')} by {document.method} in one round, from the beginning"
         lines += facts(("method", one))
+    lines += facts(("judges", _of_judges(document)))
     advice = None if document.reached else document.advice
     return [*lines, *facts(("advice", advice), ("picture", document.picture))]
+
+
+def _of_judges(document: LabelBudget) -> str | None:
+    """Return the ways to a goal with judges and without them; None without judges."""
+    if document.judges is None or document.reached:
+        return None
+    ways = (document.judges.present, document.judges.complete, document.judges.without)
+    return ", or ".join(_way(own) for own in ways if own is not None)
+
+
+def _way(own: Way) -> str:
+    calls = f"{counted(own.calls, 'judge call')} and " if own.calls else ""
+    cost = "" if own.cost is None else f" ({thousands(round(own.cost))})"
+    return f"{calls}{counted(own.labels, 'label')}{cost}"
 
 
 def _basis_of_budget(document: LabelBudget) -> tuple[str, str]:
@@ -128,6 +144,8 @@ def _basis_of_budget(document: LabelBudget) -> tuple[str, str]:
     if document.basis == "guess":
         what = "accuracy" if document.metric == ACCURACY else metric_name(document.metric)
         return f"a rough guess of {value} {what}; there is no confidence", f"{most} labels at most" if most else ""
+    if document.basis == "judges":
+        return f"what the judges say, which predicts {value}", useless.replace("the confidence is", "the judges are")
     if document.basis == "history":
         return f"labels of the history, which predict {value}", useless.replace("the confidence", "the history")
     return f"the model's confidence, corrected for usual overconfidence, which predicts {value}", useless
@@ -262,6 +280,7 @@ def estimate(document: AccuracyEstimate) -> list[Line]:
         lines.append(_stated("mean cost", document.mean_cost, "mean cost"))
     for name, found in document.metrics.items():
         lines += metric_lines(name, found, document.reason)
+    lines += [judges] if (judges := judge_table(document)) else []
     for table in document.by_slice:
         lines += slice_lines(table, measure)
     lines += facts(*(("note", text) for text in document.notes))

@@ -6,6 +6,7 @@ One class c splits the pool in two parts of known size: A, predicted as c (P exa
 known: TP, the examples of A that are of class c, and FN, those of class c in the rest:
 
     precision   TP/P              recall        TP/(TP + FN)            F_β   (1 + β²)TP/(P + β²(TP + FN))
+    kappa       Cohen's: (a - e)/(1 - e), a the agreement (N - P + TP - FN)/N and e that of chance, by the two margins
     prevalence  (TP + FN)/N       specificity   (N - P - FN)/(N - TP - FN)    npv   1 - FN/(N - P)
     jaccard     TP/(P + FN)       balanced_accuracy   (recall + specificity)/2      mcc   Matthews' correlation
 
@@ -94,6 +95,13 @@ def _mcc(tp: Any, fn: Any, size: Parts) -> Any:
     return np.where(spread > 0, (tp * tn - fp * fn) / np.sqrt(np.maximum(spread, 1e-300)), 0.0)
 
 
+def _kappa(tp: Any, fn: Any, size: Parts) -> Any:
+    num, positives = size.inside + size.outside, tp + fn
+    agreement = (tp + size.outside - fn) / num
+    chance = (size.inside * positives + size.outside * (num - positives)) / num**2
+    return np.where(chance < 1, (agreement - chance) / np.maximum(1 - chance, 1e-300), 0.0)
+
+
 def f_score(beta: float) -> Function:
     """Return F_β."""
     square = beta * beta
@@ -109,6 +117,7 @@ CLASS_METRICS: dict[str, Function] = {
     "balanced_accuracy": lambda tp, fn, size: (_recall(tp, fn, size) + _specificity(tp, fn, size)) / 2,
     "jaccard": lambda tp, fn, size: _divided(tp, size.inside + fn),
     "mcc": _mcc,
+    "kappa": _kappa,
     "prevalence": lambda tp, fn, size: (tp + fn) / (size.inside + size.outside),
 }
 """Metrics of one class against the rest; ``f2`` or ``f0.5`` are F_β."""
@@ -143,7 +152,7 @@ class Metric(NamedTuple):
     @property
     def lowest(self) -> float:
         """The least value that it can have; the most is 1."""
-        return -1.0 if self.name in ("mcc", OVERCONFIDENCE) else 0.0
+        return -1.0 if self.name in ("mcc", "kappa", OVERCONFIDENCE) else 0.0
 
     def __str__(self) -> str:
         return self.name if self.positive is None else f"{self.name}@{self.positive}"

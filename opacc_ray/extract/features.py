@@ -270,6 +270,7 @@ class StoredPool(Pool):
         self._names = frozenset(names)
         self._load = load  # sets the feature of that name, in this part and the others
         self._ids = None
+        self.judges = {}
         self.kept = {}
 
     @property

@@ -1,11 +1,11 @@
-"""Columns of a pool's own table: features that are already stored, and ``pool.columns.prior``.
+"""Columns of a pool's own table: features that are already stored, ``pool.columns.prior`` and ``judges``.
 
 In a pool of features no model runs, so there is no actor and no torch: the driver reads shards on some threads.
 Predictions and confidence follow from ``output`` by ``model.output``, unless a column has them. Predictions are class
 numbers, or names in ``model.classes``; for a regression they are values.
 
-The prior has larger numbers where a failure is more likely. It is joined to the examples by id, shard by shard, without
-the rows that extraction excluded.
+The prior has larger numbers where a failure is more likely. It and what judges say are joined to the examples by id,
+shard by shard, without the rows that extraction excluded.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -35,6 +35,9 @@ from opacc_ray.spec import ModelSpec, PoolSpec, Spec, open_pool, rules_of
 from opacc_ray.spec.model_spec import SEPARATOR
 
 THREADS = 4  # shards that are read at a time
+
+Rows = Callable[[PoolSpec, Shard], Iterator[tuple[str, Any]]]
+"""Yields id and value of each row of a shard."""
 
 _ROUNDING = 1e-5  # by which a confidence in float32 may exceed [0, 1]
 
@@ -214,9 +217,23 @@ def _numbers(column: Any, name: str) -> NDArray[Any]:
 
 def read_prior(pool: PoolSpec, plan: Plan, there: Complete) -> NDArray[np.float64]:
     """Return the prior of every example with features, (N,), in their order; raises DataError if it lacks one."""
-    held = [shard for shard, own in zip(plan.shards, there.index.shards, strict=True) if own.examples]
-    parts = in_order(lambda part: _of_shard(pool, held[part], there.features.ids(part)), range(len(held)), THREADS)
-    return np.concatenate(list(parts))
+    return np.array(_in_order(pool, plan, there, _rows), dtype=np.float64)
+
+
+def read_words(pool: PoolSpec, plan: Plan, there: Complete) -> dict[str, list[Any]]:
+    """Return what each judge says of every example with features, N values in their order; None where it is null."""
+    names = pool.columns.judges or []
+    rows = _in_order(pool, plan, there, _said)
+    return {name: [row[place] for row in rows] for place, name in enumerate(names)}
+
+
+def try_words(pool: PoolSpec, plan: Plan) -> dict[str, list[Any]]:
+    """Return what each judge says of the rows of the first shard that has some."""
+    names = pool.columns.judges or []
+    for shard in plan.shards:
+        if rows := [row for _, row in _said(pool, shard)]:
+            return {name: [row[place] for row in rows] for place, name in enumerate(names)}
+    return {}
 
 
 def try_prior(pool: PoolSpec, plan: Plan) -> str:
@@ -227,24 +244,35 @@ def try_prior(pool: PoolSpec, plan: Plan) -> str:
     return f"{pool.columns.prior} of no row"
 
 
-def _of_shard(pool: PoolSpec, shard: Shard, ids: list[str]) -> NDArray[np.float64]:
-    found = dict(_rows(pool, shard))
+def _in_order(pool: PoolSpec, plan: Plan, there: Complete, rows: Rows) -> list[Any]:
+    """Return a value of every example with features, N in their order, from ``rows`` with ids."""
+    held = [shard for shard, own in zip(plan.shards, there.index.shards, strict=True) if own.examples]
+    parts = in_order(
+        lambda part: _of_shard(pool, rows(pool, held[part]), there.features.ids(part)), range(len(held)), THREADS
+    )
+    return [value for part in parts for value in part]
+
+
+def _of_shard(pool: PoolSpec, rows: Iterator[tuple[str, Any]], ids: list[str]) -> list[Any]:
+    found = dict(rows)
     lost = next((name for name in ids if name not in found), None)
     if lost is not None:
         raise DataError(f"{pool.uri} has no row of {lost!r} any more; restore the pool, or run the spec on it as it is")
-    return np.array([found[name] for name in ids], dtype=np.float64)
+    return [found[name] for name in ids]
+
+
+def _said(pool: PoolSpec, shard: Shard) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Yield id and what the judges say, in their order, of each row with an id."""
+    for _, ids, columns in _given(pool, shard, pool.columns.judges or []):
+        rows = zip(ids, *(column.to_pylist() for column in columns), strict=True)
+        yield from ((own, tuple(values)) for own, *values in rows if isinstance(own, str))
 
 
 def _rows(pool: PoolSpec, shard: Shard) -> Iterator[tuple[str, float]]:
     """Yield id and prior of each row with an id."""
     name = pool.columns.prior
     assert name is not None
-    rules = rules_of(pool)
-    rules = rules._replace(columns=PoolColumns(id=rules.columns.id, features=(("prior", (name,)),)))
-    store = open_pool(pool)
-    for batch in read_rows(store, pool.format, shard, rules):
-        source = store.uri_of(batch.entry.key)
-        ids, column = ids_of(batch, rules.columns.id), batch.columns[name].combine_chunks()
+    for source, ids, (column,) in _given(pool, shard, [name]):
         missing = np.flatnonzero(to_numpy(column.is_null()))
         if len(missing) == len(ids):
             raise DataError(f"{source} has no number in the column {name!r}, which pool.columns.prior names")
@@ -259,3 +287,13 @@ def _rows(pool: PoolSpec, shard: Shard) -> Iterator[tuple[str, float]]:
         if len(bad):
             raise DataError(f"{source}: {name} of {ids[bad[0]]!r} is {values[bad[0]]}; give each example a number")
         yield from ((own, float(value)) for own, value in zip(ids, values, strict=True) if isinstance(own, str))
+
+
+def _given(pool: PoolSpec, shard: Shard, names: Sequence[str]) -> Iterator[tuple[str, Sequence[Any], list[Any]]]:
+    """Yield the file, the ids and some columns of each batch of rows."""
+    rules = rules_of(pool)
+    rules = rules._replace(columns=PoolColumns(id=rules.columns.id, features=(("given", tuple(names)),)))
+    store = open_pool(pool)
+    for batch in read_rows(store, pool.format, shard, rules):
+        columns = [batch.columns[name].combine_chunks() for name in names]
+        yield store.uri_of(batch.entry.key), ids_of(batch, rules.columns.id), columns

@@ -9,17 +9,10 @@ import re
 from collections.abc import Sequence
 
 from opacc_ray.errors import LabelError
+from opacc_ray.judges import SYNONYMS
 from opacc_ray.labels.label_rows import NUMBER, canonical_number, plain_words, quoted, whole_number, why_no_class
 from opacc_ray.spec import ModelSpec
 from opacc_ray.spec.model_spec import NONE, SEPARATOR
-
-SYNONYMS = {
-    **dict.fromkeys(("correct", "true", "yes", "pass"), "right"),
-    **dict.fromkeys(("incorrect", "false", "no", "fail"), "wrong"),
-    **dict.fromkeys(("partial", "partially", "partly right", "partially correct"), "partly"),
-    **dict.fromkeys(("equal", "draw", "both"), "tie"),
-}
-"""Other words for grades."""
 
 
 def grade_of(label_text: str, model: ModelSpec, *, id: str) -> str:

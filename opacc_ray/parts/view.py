@@ -172,9 +172,18 @@ class View:
         first, *others = (joined(self.map(_slicing_of, own.strip())) for own in name.split(CROSSING))
         return reduce(Slicing.cross, others, first)
 
+    def judges(self) -> dict[str, NDArray[np.float64]]:
+        """Return the scores (N,) of each judge of the pool, NaN where it has not judged."""
+        parts = self.once("judges", None, lambda: self.map(_judges_of))
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
     def identify(self, index: ArrayLike) -> list[str]:
         """Return the ids of ``index`` (k,)."""
         return self.parts.identify(np.asarray(index, dtype=np.int64))
+
+
+def _judges_of(part: Pool) -> dict[str, NDArray[np.float64]]:
+    return part.judges
 
 
 def _slicing_of(part: Pool, name: str) -> Slicing:

@@ -182,7 +182,7 @@ def difference(value: float, measure: str, digits: int = 1) -> str:
 
 def is_share(measure: str) -> bool:
     """Return whether a measure is read as a percentage: a share of examples, or a mean of shares such as F1."""
-    return not measure.startswith(("mean", "mcc", "brier", "auc", "average_precision"))
+    return not measure.startswith(("mean", "mcc", "kappa", "brier", "auc", "average_precision"))
 
 
 def noun(measure: str) -> str:

@@ -39,6 +39,7 @@ from opacc_ray.report.stated_numbers import (
     CONFIDENCE,
     TOO_FEW,
     if_predicted_text,
+    judge_table,
     metric_table,
     slice_table,
     slices_title,
@@ -132,6 +133,7 @@ def _numbers(report: RunReport) -> dict[str, Any]:
     return {
         "metrics": metric_table(estimate) if estimate else None,
         "if_predicted": _if_predicted(estimate) if estimate else [],
+        "judges": judge_table(estimate) if estimate else None,
         "slices": [_part_section(report, table, f"slices-{place}") for place, table in enumerate(part_tables(report))],
         "expected": expected_figure(report) if estimate is None else None,
         "most_parts": MOST_PARTS,
@@ -315,6 +317,8 @@ def _result(report: RunReport, estimate: AccuracyEstimate) -> list[str]:
     metrics = metric_table(estimate)
     if metrics:
         lines += [*markdown_table(metrics), "", *(f"{escaped(text)}\n" for text in _if_predicted(estimate))]
+    judges = judge_table(estimate)
+    lines += [*markdown_table(judges), ""] if judges else []
     for table in part_tables(report):
         rows, more = slice_table(table, report.measure, SUMMARY_ROWS)
         what = "classes" if table.by in (BY_PREDICTION, BY_TRUTH) else "slices"

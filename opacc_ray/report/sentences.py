@@ -64,7 +64,7 @@ def started_from(sources: Sequence[HistorySource] | None) -> str | None:
     for source in sources:
         kind = "reference" if source.kind == "reference" else "audit"
         labels = f"{counted(source.examples, 'label')} from the {kind} {source.uri}"
-        known.append(f"the column {source.column} of the pool" if source.kind == "prior" else labels)
+        known.append(f"the column {source.column} of the pool" if source.column else labels)
     return f"Used before the first label: {'; '.join(known)}. The interval does not rely on it."
 
 

@@ -21,7 +21,14 @@ from opacc_ray.report.facts import (
     stated,
     thousands,
 )
-from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceEstimate, SliceTable, StatedEstimate, StatedMetric
+from opacc_ray.runs.estimate_documents import (
+    AccuracyEstimate,
+    SliceEstimate,
+    SliceTable,
+    StatedEstimate,
+    StatedJudge,
+    StatedMetric,
+)
 from opacc_ray.slices import CROSSING
 
 TOO_FEW = "too few labels to tell"
@@ -52,6 +59,7 @@ _MEANINGS = {
     "balanced_accuracy": "mean of recall and specificity",
     "jaccard": "share of the examples of the class, or predicted as it, that are both",
     "mcc": "correlation of prediction and truth: 1 if all are right, 0 if they are unrelated",
+    "kappa": "agreement of prediction and truth beyond chance: 1 if all are right, 0 if they are unrelated",
     "prevalence": "share of the examples that belong to the class",
     "brier": "mean square of confidence minus correctness (0 or 1): 0 is best",
     "overconfidence": "mean confidence minus accuracy",
@@ -62,6 +70,8 @@ _MEANINGS = {
 
 CONFIDENCE = "confidence"
 """Name of the slices that are bins of confidence."""
+
+_OF_JUDGES = ("sensitivity", "specificity", "kappa")
 
 _PARTS = {"prediction": "predicted class", "truth": "true class"}
 
@@ -174,6 +184,29 @@ def metric_table(estimate: AccuracyEstimate) -> Table | None:
         for name, own in estimate.metrics.items()
     ]
     return Table(columns, rows)
+
+
+def judge_table(estimate: AccuracyEstimate) -> Table | None:
+    """Return what each judge is worth by the labels; None without judges."""
+    if not estimate.judges:
+        return None
+    columns = (
+        Column("judge"),
+        Column("judged", "n", optional=True, title="examples of the pool that it has judged"),
+        Column("labels", "n", title="labelled examples that it has judged"),
+        Column("sensitivity", "n", title="share of the right answers that it calls right"),
+        Column("specificity", "n", title="share of the wrong answers that it calls wrong"),
+        Column("kappa", "n", title="agreement with the labels beyond chance: 1 is perfect, 0 is none"),
+    )
+    rows = [
+        (name, thousands(own.judged), thousands(own.labels), *(_judge_cell(own, key) for key in _OF_JUDGES))
+        for name, own in estimate.judges.items()
+    ]
+    return Table(columns, rows)
+
+
+def _judge_cell(judge: StatedJudge, key: str) -> Cell:
+    return _number_cell(getattr(judge, key), key)
 
 
 def slice_table(table: SliceTable, measure: str, most: int) -> tuple[Table, int]:

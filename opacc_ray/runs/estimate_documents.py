@@ -153,6 +153,17 @@ class AnytimeInterval(Interval):
     reason: str | None = Field(description="labels that it does not include yet; null if it includes all")
 
 
+class StatedJudge(Part):
+    """What a judge is worth, by the labels."""
+
+    judged: int = Field(ge=0, description="examples of the pool that it has judged")
+    labels: int = Field(ge=0, description="labels of these")
+    says_right: float = Field(ge=0, le=1, description="share of the judged answers that it calls right")
+    sensitivity: StatedEstimate = Field(description="share of the right answers that it calls right")
+    specificity: StatedEstimate = Field(description="share of the wrong answers that it calls wrong")
+    kappa: StatedEstimate = Field(description="Cohen's kappa: its agreement with the labels, beyond chance")
+
+
 class ConfusionShares(Part):
     """Confusion matrix of the pool: rows are true classes, columns are predicted classes."""
 
@@ -232,6 +243,7 @@ class AccuracyEstimate(Basis, StatedEstimate, SealedDocument):
         default={}, description="further metrics by name, such as f1@defect, in the order of the spec"
     )
     by_slice: list[SliceTable] = Field(default=[], description="metrics of the slices of the pool, a table for each")
+    judges: dict[str, StatedJudge] = Field(default={}, description="judge -> what it is worth, by the labels")
     warnings: list[str] = Field(default=[], description="signs that this may be the wrong model")
 
     def _repr_html_(self) -> str:

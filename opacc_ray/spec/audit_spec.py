@@ -23,7 +23,7 @@ from opacc_ray.spec.model_spec import (
     metric_texts,
     served_texts,
 )
-from opacc_ray.spec.pool_spec import PoolSpec, ReferenceSpec, time_text
+from opacc_ray.spec.pool_spec import GIVEN, PoolSpec, ReferenceSpec, time_text
 from opacc_ray.spec.validation import FunctionName, read_yaml, validated
 
 ConflictRule = Literal["error", "majority", "latest"]
@@ -333,10 +333,11 @@ class Spec(Section):
         if twice is not None:
             raise SpecError(f"manifest.show names {twice!r} twice; remove one")
         model = {name: key for key, names in pool.columns.features.items() for name in names}
+        model |= dict.fromkeys(pool.columns.judges or (), "judges")
         answer = next((name for name in shown if name in model), None)
         if answer is not None:
             raise SpecError(
-                f"manifest.show names {answer!r}, which is pool.columns.{model[answer]}: annotators who see what the "
+                f"manifest.show names {answer!r}, which is pool.columns.{model[answer]}: annotators who see what a "
                 "model says agree with it; remove it"
             )
 
@@ -362,9 +363,10 @@ class Spec(Section):
             raise SpecError(f"coverage needs the layers of a module, and a {way} has none; set model.factory")
 
     def _check_history(self) -> None:
-        if not self.history and self.pool.columns.prior is None:
+        given = {"history": self.history, **{f"pool.columns.{own}": getattr(self.pool.columns, own) for own in GIVEN}}
+        key = next((name for name, value in given.items() if value), None)
+        if key is None:
             return
-        key = "history" if self.history else "pool.columns.prior"
         if not self.sample.settings.learns_from_history:
             raise SpecError(
                 f"{key} is only supported for neyman, and sample.method is {self.sample.method!r}; remove {key}"
@@ -499,7 +501,7 @@ class Spec(Section):
     def has_history(self) -> bool:
         """Return whether the method starts from earlier labels or a prior."""
         labelled = self.reference is not None and self.reference.labels is not None
-        return bool(self.history) or labelled or self.pool.columns.prior is not None
+        return bool(self.history) or labelled or any(getattr(self.pool.columns, own) for own in GIVEN)
 
     def compares_with(self) -> set[str]:
         """Return what the features need of the reference: traces, ranges, both or nothing."""

@@ -42,6 +42,9 @@ from opacc_ray.spec.model_spec import ExtractSpec
 _FIRST_OF_POOL = ("format", "alpha", "max_pixels", "max_bytes")
 """Keys of a pool that have always decided the identity of a run."""
 
+GIVEN = ("prior", "judges")
+"""Keys of columns that no feature is made of: draws start from them."""
+
 
 def _listed(given: Any) -> Any:
     """Return ``given`` unchanged; raises ValueError unless it is a list of slices, each name once."""
@@ -98,8 +101,15 @@ class ColumnsSpec(Section):
     lsa: str | None = Field(default=None, description="stored features: likelihood-based surprise")
     prior: str | None = Field(
         default=None,
-        description="your own numbers, larger for examples more likely to fail, such as a judge's score: neyman starts "
+        description="your own numbers, larger for examples more likely to fail, such as an alarm: neyman starts "
         "from them, and stays unbiased if they are wrong",
+    )
+    judges: Annotated[list[str], BeforeValidator(_as_list)] | None = Field(
+        default=None,
+        min_length=1,
+        description="columns in which a judge, such as a language model or a rule, says whether the answer is right: a "
+        "score in [0, 1], right or wrong, or the name of the class that it would answer; empty where it did not judge. "
+        "neyman learns from the labels what each is worth",
     )
 
     @property
@@ -251,13 +261,14 @@ class PoolSpec(Section):
 
     def identity(self) -> dict[str, Any]:
         """Return everything that determines which examples are read, and how."""
-        prior = {} if self.columns.prior is None else {"prior": self.columns.prior}
-        return {"uri": self.uri, "follow_links": self.follow_links} | self.reading() | prior
+        given = {key: value for key in GIVEN if (value := getattr(self.columns, key)) is not None}
+        return {"uri": self.uri, "follow_links": self.follow_links} | self.reading() | given
 
     def reading(self) -> dict[str, Any]:
         """Return everything but the place that determines the model's inputs; newer keys only where they are used."""
         content = self.model_dump(include=PoolSpec.model_fields.keys() - {"uri", "follow_links", "slices", "access"})
-        del content["columns"]["prior"]
+        for key in GIVEN:
+            del content["columns"][key]
         if content["columns"]["answer"] is None:
             del content["columns"]["answer"]
         return {key: value for key, value in content.items() if key in _FIRST_OF_POOL or value != _default(key)}
@@ -286,7 +297,7 @@ class ReferenceSpec(PoolSpec):
 def _default(key: str) -> Any:
     """Return the default of a key of a pool, in its dumped form."""
     value = PoolSpec.model_fields[key].get_default(call_default_factory=True)
-    return value.model_dump(exclude={"prior", "answer"}) if isinstance(value, BaseModel) else value
+    return value.model_dump(exclude={*GIVEN, "answer"}) if isinstance(value, BaseModel) else value
 
 
 def open_pool(source: PoolSpec) -> Store:
@@ -316,7 +327,7 @@ def rules_of(source: PoolSpec) -> Rules:
         place.only,
         None if source.catalog is None or source.table is None else (source.catalog, source.table),
         split=source.split,
-        slices=(*source.slice_columns, *(columns.answer or ()), *_several(columns.prior)),
+        slices=(*source.slice_columns, *(columns.answer or ()), *_several(columns.prior), *_several(columns.judges)),
     )
 
 

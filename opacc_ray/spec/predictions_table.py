@@ -37,6 +37,7 @@ USUAL_NAMES = {
         *("pred_prob", "pred_score", "prediction_score", "prediction_probability", "certainty"),
     ),
     "prior": ("prior",),
+    "judges": ("judge", "judge_score", "judge_verdict", "llm_judge"),
 }
 """Names that a column may have, by its key in ``pool.columns``; case and punctuation do not matter."""
 
@@ -50,7 +51,7 @@ _SHOWN = 4  # usual names in an error
 class PredictionsTable(NamedTuple):
     """The columns of a file of predictions."""
 
-    columns: dict[str, str]  # name of the column, by its key in pool.columns
+    columns: dict[str, Any]  # name of the column, by its key in pool.columns; several of judges
     classes: list[str] | None  # in sorted order; None: predictions are numbers of classes
     pool: Pool  # with prediction and, if the file has it, confidence
     unused: list[str]  # columns of the file that no key names
@@ -71,6 +72,7 @@ def load_spec_or_table(
     slices: str | None = None,
     show: str | None = None,
     answer: str | None = None,
+    judges: str | None = None,
 ) -> Spec:
     """Return the spec in a YAML file, or that of an audit of a file of predictions; writes nothing.
 
@@ -78,7 +80,7 @@ def load_spec_or_table(
     """
     if not is_table(uri):
         given = {"budget": budget, "method": method, "output": output, "name": name}
-        given |= {"slices": slices, "show": show, "answer": answer}
+        given |= {"slices": slices, "show": show, "answer": answer, "judges": judges}
         option = next((key for key, value in given.items() if value is not None), None)
         if option is not None:
             raise SpecError(f"--{option} is only for a file of predictions; set it in the spec {uri} instead")
@@ -87,19 +89,25 @@ def load_spec_or_table(
         raise SpecError(
             f"--budget is missing: the number of labels; `opacc budget {uri} --until ±0.03` shows how many are needed"
         )
-    options: dict[str, Any] = {"name": name, "slices": slices, "show": show, "answer": answer}
+    options: dict[str, Any] = {"name": name, "slices": slices, "show": show, "answer": answer, "judges": judges}
     return spec_of_predictions(uri, budget=budget, method=method or "neyman", output=output or "audits", **options)
 
 
-def read_predictions(uri: str, needs: Sequence[str] = (), *, graded: bool = False) -> PredictionsTable:
+def read_predictions(
+    uri: str, needs: Sequence[str] = (), *, graded: bool = False, judges: str | None = None
+) -> PredictionsTable:
     """Read a file of predictions; ``needs`` are features that are required in addition to the prediction.
 
-    If answers are ``graded``, there is no prediction.
+    If answers are ``graded``, there is no prediction. ``judges`` names columns of judges, by default those with usual
+    names.
 
     Raises DataError if a column is missing or ambiguous, or holds a value that cannot be used; it lists all of these.
     """
     names = read_file(uri).column_names
     columns, problems = _match(names, needs if graded else ["prediction", *needs])
+    if judges is not None:
+        columns["judges"] = [name.strip() for name in judges.split(",")]
+        problems += [f"no column {name!r}, which --judges names" for name in columns["judges"] if name not in names]
     if graded:
         columns.pop("prediction", None)
     if "id" not in columns and "uri" in columns:
@@ -113,9 +121,12 @@ def read_predictions(uri: str, needs: Sequence[str] = (), *, graded: bool = Fals
     if problems:
         listed = "; ".join(f"({number}) {text}" for number, text in enumerate(problems, start=1))
         raise DataError(f"{uri}: {listed if len(problems) > 1 else problems[0]}; its columns are {_listed(names)}")
-    unused = [name for name in names if name not in columns.values()]
+    used = {name for own in columns.values() for name in ([own] if isinstance(own, str) else own)}
+    unused = [name for name in names if name not in used]
     answers = np.zeros(len(table)) if graded else prediction
-    return PredictionsTable(columns, classes, Pool(prediction=answers, confidence=confidence), unused)
+    said = {name: table[name].to_pylist() for name in columns.get("judges", ())}
+    pool = Pool(prediction=answers, confidence=confidence, classes=classes, judges=said)
+    return PredictionsTable(columns, classes, pool, unused)
 
 
 def spec_of_predictions(
@@ -128,14 +139,18 @@ def spec_of_predictions(
     slices: str | None = None,
     show: str | None = None,
     answer: str | None = None,
+    judges: str | None = None,
 ) -> Spec:
     """Return the spec of an audit of a file of predictions, and log how its columns were read; raises DataError.
 
     ``slices`` are columns, or crossings of them: "camera,region,camera*region". ``show`` are columns for annotators,
-    who grade the ``answer``, a column; of two columns, they say which they prefer.
+    who grade the ``answer``, a column; of two columns, they say which they prefer. ``judges`` are columns of judges.
     """
     parameters = parse_parameters(method, {})
-    table = read_predictions(uri, find_method(method).needs(parameters), graded=answer is not None)
+    needs = find_method(method).needs(parameters)
+    table = read_predictions(uri, needs, graded=answer is not None, judges=judges)
+    if judges is None and not parameters.learns_from_history:
+        table.columns.pop("judges", None)
     stem = split(uri)[1].rpartition(".")[0]
     content: dict[str, Any] = {
         "name": name or re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("._-")[:100] or "answers",
@@ -151,10 +166,11 @@ def spec_of_predictions(
         content["model"] = {"task": "grade"} | ({"grades": "preference"} if len(answers) > 1 else {})
     if show is not None:
         content["manifest"] = {"show": [name.strip() for name in show.split(",")]}
-    named = {name.strip() for text in (show, answer) if text for name in text.split(",")}
+    named = {name.strip() for text in (show, answer, judges) if text for name in text.split(",")}
     named |= {name.strip() for name in re.split(r"[,*]", slices or "")}
     table = table._replace(unused=[name for name in table.unused if name not in named])
-    log.info("columns: %s", ", ".join(f"{key} = {name}" for key, name in table.columns.items()))
+    read = (f"{key} = {name if isinstance(name, str) else ' and '.join(name)}" for key, name in table.columns.items())
+    log.info("columns: %s", ", ".join(read))
     if table.classes is not None:
         content["model"] = {"classes": table.classes}
         log.info("classes: %s (the predictions, sorted)", _listed(table.classes))
@@ -171,8 +187,8 @@ def _slices(text: str) -> list[Any]:
 
 
 def warn_without_confidence(table: PredictionsTable) -> None:
-    """Log a warning if a file of predictions has neither a confidence nor a prior."""
-    if table.columns.keys().isdisjoint(("confidence", "prior")):
+    """Log a warning if a file of predictions has no confidence, no prior and no judge."""
+    if table.columns.keys().isdisjoint(("confidence", "prior", "judges")):
         log.warning(
             "warning: no column of confidences, so labels are drawn nearly at random; unused columns: %s; "
             "recognised names: %s",
@@ -211,15 +227,17 @@ def _has_run(store: Store, name: str) -> bool:
     return any(form.match(entry.key) for entry in store.list(f"{name}-"))
 
 
-def _match(names: Sequence[str], needs: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+def _match(names: Sequence[str], needs: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """Return the column of each key, and what is missing or ambiguous."""
     plain = {name: re.sub(r"\W+|_+", "_", name.strip().lower()).strip("_") for name in names}
-    columns: dict[str, str] = {}
+    columns: dict[str, Any] = {}
     problems = []
     for key, usual in USUAL_NAMES.items():
         found = [name for name in names if plain[name] in usual]
         exact = [name for name in found if plain[name] == key]
-        if len(exact or found) == 1:
+        if key == "judges" and found:
+            columns[key] = found
+        elif len(exact or found) == 1:
             columns[key] = (exact or found)[0]
         elif key == "uri" and found:
             columns[key] = found[0]

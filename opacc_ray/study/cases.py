@@ -254,7 +254,8 @@ def pool_of(
         if name not in features:
             raise DataError(f"shuffle: it has no {name}; its features are {', '.join(features)}")
         features[name] = features[name][np.random.default_rng(number).permutation(size)]
-    return Pool([str(row) for row in range(size)], **features, slices=slices)
+    given: dict[str, Any] = features
+    return Pool([str(row) for row in range(size)], **given, slices=slices)
 
 
 def _of_prediction(probability: NDArray[np.float64], prediction: NDArray[Any] | None) -> NDArray[np.float64]:

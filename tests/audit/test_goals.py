@@ -130,7 +130,7 @@ def test_python_draws_until_a_goal_like_the_command(run: Run) -> None:
         ("recall@dent", None, 'has the class "dent"'),
         ("brier", "camera", "brier is stated of the whole pool only"),
         ("macro_f1", "truth", "by truth there is the accuracy"),
-        ("kappa", None, "metric 'kappa': choose one of"),
+        ("agreement", None, "metric 'agreement': choose one of"),
     ],
 )
 def test_numbers_that_there_are_not_are_refused(metric: str, by: str | None, told: str, run: Run) -> None:

@@ -37,7 +37,14 @@ else:
     FormatName = Literal[FORMATS]
 
 FEATURE_COLUMNS = (*LAYERS, *COLUMNS)  # columns of a pool that hold what a model computed
-ROW_COLUMNS = ("id", "uri", "image", "array", "prior")  # columns of a table whose rows are examples for a model
+ROW_COLUMNS = (
+    "id",
+    "uri",
+    "image",
+    "array",
+    "prior",
+    "judges",
+)  # columns of a table whose rows are examples for a model
 
 OPTIONAL_KEYS = ("filter", "split", "version", "timestamp", "catalog", "table")
 """Keys of a pool that only some formats support."""

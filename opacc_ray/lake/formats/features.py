@@ -36,7 +36,7 @@ CSV_SUFFIXES = (".csv", ".tsv")
 TEXT_SUFFIXES = (*CSV_SUFFIXES, ".jsonl")
 
 TRAITS = Traits(
-    ("id", "uri", "prior", "answer", *FEATURE_COLUMNS),
+    ("id", "uri", "prior", "judges", "answer", *FEATURE_COLUMNS),
     ("output", "prediction", "answer"),
     ("filter",),
     files=(*parquet.SUFFIXES, *TEXT_SUFFIXES),

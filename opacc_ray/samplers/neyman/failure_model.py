@@ -11,6 +11,10 @@ have another cause than low confidence, such as two swapped classes, the experts
 take over within some 30 labels. See D. J. C. MacKay, "The evidence framework applied to classification networks",
 Neural Computation 4 (1992).
 
+A judge says whether an answer is right. What it is worth is learned from the labels: two experts start from a middling
+judge, and each judge of several has its share of that. Where it has not judged, its forecast stands for it, and a
+coefficient of "judged" says how much more often the judged ones fail.
+
 For the many labels of a history there is one more expert, in which the meaning of a signal differs from class to class.
 It has a common slope and what each class adds to it, kept small by the prior until labels contradict, as in multilevel
 regression (A. Gelman, J. Hill, "Data Analysis Using Regression and Multilevel/Hierarchical Models", 2007, 13). On the
@@ -43,12 +47,15 @@ from opacc_ray.parts.view import View
 from opacc_ray.samplers.neyman.signals import (
     GIVEN,
     HALF_RANGE,
+    JUDGE,
+    JUDGED,
     LEAST_STATED,
     STATED,
     Signals,
     pool_signals,
     signals_of_others,
     spread_ranks,
+    with_judges,
 )
 
 _LOWEST = 1e-6  # p stays inside [_LOWEST, 1 - _LOWEST], or as far as the stated confidence goes
@@ -87,6 +94,7 @@ _DIRECTIONS = {"direction": Coefficient(0.0, 2.7)}
 _SLOPES = {SLOPES: Coefficient(0.0, 1.0)}
 _PRIOR = {"prior": Coefficient(0.8, 0.8)}
 _HISTORY = {"history": Coefficient(1.0, 0.4)}
+_JUDGES = {JUDGE: Coefficient(1.2, 0.8), JUDGED: Coefficient(0.0, 1.0)}
 EXPERTS = (
     Expert(0.05, {}),
     Expert(0.05, _RANK),
@@ -100,6 +108,10 @@ EXPERTS = (
     Expert(0.3, _PRIOR | _BOTH | _SURPRISE | _HINTS),
     Expert(2.0, _HISTORY),
     Expert(2.0, _HISTORY | _HINTS),
+    Expert(1.0, _JUDGES),
+    Expert(1.0, _JUDGES | _BOTH | _SURPRISE | _HINTS),
+    Expert(1.0, _JUDGES | _PRIOR | _BOTH | _SURPRISE | _HINTS),
+    Expert(2.0, _JUDGES | _HISTORY),
 )
 
 STATED_EXPERTS = (
@@ -223,13 +235,13 @@ def _bayes_factor(
 def distinct_experts(present: frozenset[str]) -> list[Expert]:
     """Return the experts that differ where these kinds of signals are ``present``, the one without signals first.
 
-    Equal ones add their priors. Experts whose signals are all absent are left out, and so are those that use a kind
-    that is GIVEN where it is absent.
+    Equal ones add their priors. Experts whose signals are all absent are left out, and so are those that use judges, or
+    a kind that is GIVEN, where it is absent.
     """
     merged: dict[tuple[tuple[str, Coefficient], ...], Expert] = {}
     for expert in STATED_EXPERTS if STATED in present else EXPERTS:
         there = {kind: prior for kind, prior in expert.coefficient.items() if kind in present}
-        if expert.coefficient and (not there or GIVEN & (expert.coefficient.keys() - there.keys())):
+        if expert.coefficient and (not there or {JUDGE, *GIVEN} & (expert.coefficient.keys() - there.keys())):
             continue
         key = tuple(sorted(there.items()))
         before = merged[key].prior if key in merged else 0.0
@@ -273,26 +285,28 @@ def _scales_apart(expert: Expert, num: int) -> list[float]:
 
 
 def _shared(expert: Expert, kinds: tuple[str, ...]) -> dict[str, Coefficient]:
-    """Return the coefficient of each of several prior columns, which together have the weight of one."""
-    num = kinds.count("prior")
-    if not num or "prior" not in expert.coefficient:
-        return {}
-    mean, scale = expert.coefficient["prior"]
-    return {"prior": Coefficient(mean / num, scale / num**0.5)}
+    """Return the coefficient of each of several prior columns, and of several judges, which have the weight of one."""
+    found = {}
+    for kind in ("prior", JUDGE):
+        if kind in expert.coefficient and (num := kinds.count(kind)):
+            mean, scale = expert.coefficient[kind]
+            found[kind] = Coefficient(mean / num, scale / num**0.5)
+    return found
 
 
 def _intercept(expert: Expert, seen: Signals) -> Coefficient:
     """Return the prior of an expert's intercept.
 
     Where the expert uses the confidence, its logit sets the level. For the others, the middle example fails as often as
-    the model expects on average, or, without confidence, as often as a rough guess. A column ``prior`` that is useless
-    does not change that: in the middle it is HALF_RANGE below its top, and so is a surprise.
+    the model, or a judge, expects on average, or, without either, as often as a rough guess. A column ``prior`` that is
+    useless does not change that: in the middle it is HALF_RANGE below its top, and so is a surprise.
     """
     prior = HALF_RANGE * expert.coefficient.get("prior", Coefficient(0.0, 0.0)).mean * ("prior" in seen.kinds)
     if not expert.coefficient.keys().isdisjoint(("confidence", "rank", "history", STATED)):
         return Coefficient(prior, 1.0)
     surprise = expert.coefficient.get("surprise", Coefficient(0.0, 1.0)).mean * seen.kinds.count("surprise")
-    return Coefficient(seen.expected_logit + prior + HALF_RANGE * surprise, 1.5 if "confidence" in seen.kinds else 3.0)
+    scale = 1.5 if "confidence" in seen.kinds or JUDGE in seen.kinds else 3.0
+    return Coefficient(seen.expected_logit + prior + HALF_RANGE * surprise, scale)
 
 
 def _dispersion(failure: NDArray[np.float64]) -> float:
@@ -309,7 +323,8 @@ def read_signals(view: View, num_directions: int, history: History = NO_HISTORY)
     The model is fitted to the labels of other examples as to labels of the pool. As they are many, it also learns what
     the signals mean in each predicted class. The logit of its p is one more signal of the pool: two experts start from
     it, and the other experts do not use it. So labels of the pool decide whether it holds, and a few correct its level
-    and its slope. Raises DataError if a feature of the pool or the history cannot be, or the hidden layers differ.
+    and its slope. Judges are those of the history, and those that the pool has itself. Raises DataError if a feature of
+    the pool or the history cannot be, or the hidden layers differ.
     """
     return view.once("signals", (num_directions, history), lambda: _with_history(view, num_directions, history))
 
@@ -317,15 +332,17 @@ def read_signals(view: View, num_directions: int, history: History = NO_HISTORY)
 def _with_history(view: View, num_directions: int, history: History) -> Signals:
     from scipy.special import logit
 
-    own = pool_signals(view, num_directions)
+    judges = view.judges() | history.scores()
+    own = with_judges(pool_signals(view, num_directions), judges)
     for column in history.columns(view.size).T:
         own = own.add("prior", spread_ranks(column) - HALF_RANGE)
     if not history.labelled:
         return own
     own, given = own.add("history", np.zeros(view.size)), history.failures()
-    others = _joined([signals_of_others(view, own, num_directions, pool) for pool, _ in given])
+    others = _joined([signals_of_others(view, own, num_directions, pool, judges) for pool, _ in given])
     failure = np.concatenate([failures for _, failures in given])
-    mixture, *_ = _learn(others, failure, own.present - GIVEN | {SLOPES})
+    unknown = GIVEN if any(judges.keys() & pool.judges.keys() for pool, _ in given) else {JUDGE, JUDGED, *GIVEN}
+    mixture, *_ = _learn(others, failure, own.present - unknown | {SLOPES})
     own.values[-1][:] = logit(mixture.failure(own))
     return own
 

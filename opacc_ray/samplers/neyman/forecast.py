@@ -16,6 +16,11 @@ some draws of m examples, whose outcomes are drawn by p.
 A metric, a slice or a class has the interval that its labels are expected to give
 (:mod:`opacc_ray.estimators.foreseen_evidence`), with π as neyman would draw n at once to serve it.
 
+What judges are worth is the ratio of labels by p without and with them. By Godambe and Joshi's bound, the labels for an
+interval are in proportion to
+
+    E = (Σσ/N)² / (p̄(1 - p̄))        p̄ the mean of p
+
 p is the failure model's prediction before any label: the model's confidence, tempered, and the history. If it is right,
 `neyman` takes about as many labels as forecast. The model may be far worse than its confidence, and then only the last
 number is certain.
@@ -44,7 +49,9 @@ from opacc_ray.parts.view import View
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import NO_PREVIOUS, Previous, Task
 from opacc_ray.samplers.metric_estimates import MetricEstimates, Sample
-from opacc_ray.samplers.neyman.failure_model import Forecast
+from opacc_ray.samplers.neyman.failure_model import Forecast, predict_failure
+from opacc_ray.samplers.neyman.sampling import signals_for
+from opacc_ray.samplers.neyman.signals import JUDGE, JUDGED
 from opacc_ray.samplers.select import select
 from opacc_ray.slices import Slicing
 
@@ -83,6 +90,39 @@ def forecast_labels(
     own = 1 + bisect_left(range(1, view.size), True, key=lambda n: _variance(plan, n) <= variance)
     found = (own, price * by_srs, worst, by_srs)
     return LabelForecast(1 - share, *(math.ceil(min(max(n, least), view.size)) for n in found))
+
+
+class JudgesWorth(NamedTuple):
+    """What the judges of a pool save, in multiples of the labels for an interval with them."""
+
+    calls: int  # values of all judges
+    without: float  # labels without the judges
+    complete: float | None  # labels if every judge had judged every example; None if they have
+
+
+def worth_of_judges(view: View, previous: Previous = NO_PREVIOUS, history: History = NO_HISTORY) -> JudgesWorth | None:
+    """Return what the judges save, by the labels so far; None without judges.
+
+    Examples without a judge are assumed to be like the others.
+    """
+    judges = view.judges() | history.scores()
+    if not judges:
+        return None
+    signals = signals_for(view, neyman.Parameters(), history)
+    failure = 1 - previous.outcome
+    own, bare = (
+        predict_failure(one, previous.chosen, failure).failure for one in (signals, signals.without((JUDGE, JUDGED)))
+    )
+    judged = np.array([~np.isnan(score) for score in judges.values()])
+    whole, of_all = _relative(own), judged.all(axis=0)
+    complete = None if of_all.all() or not of_all.any() else _relative(own[of_all]) / whole
+    return JudgesWorth(int(judged.sum()), _relative(bare) / whole, complete)
+
+
+def _relative(p: NDArray[np.float64]) -> float:
+    """Return E."""
+    mean = float(p.mean())
+    return float(np.sqrt(p * (1 - p)).mean()) ** 2 / (mean * (1 - mean))
 
 
 class Widths(NamedTuple):

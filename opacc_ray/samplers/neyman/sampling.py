@@ -38,10 +38,10 @@ The batch is drawn by the cube method (:mod:`~opacc_ray.samplers.neyman.cube`), 
 fitted to few labels, and a coefficient that is off by δ shifts p by σ²·x·δ, where x is its signal. So the sample is
 balanced on σ² and on σ²·x for each signal: such a shift moves the prediction of the rest and the correction by the
 sample equally. The walk goes by predicted class, and up and down along p within: classes get their share. Without
-classes it goes along p. Without confidence as well, p is weak. Then the sample is balanced on nothing and spread along
-the pool's listing, where neighbours, such as frames of one drive, are often alike. The batch is returned in random
-order. If labelling stops early, the first k labels are a random part of it, with π · k/n, and the estimate is still
-unbiased.
+classes it goes along p. Without confidence and judges as well, p is weak. Then the sample is balanced on nothing and
+spread along the pool's listing, where neighbours, such as frames of one drive, are often alike. The batch is returned
+in random order. If labelling stops early, the first k labels are a random part of it, with π · k/n, and the estimate is
+still unbiased.
 
 A large pool is first thinned to some examples for each to draw, by Deville's systematic sampling along the same line
 with π' = min(1, cπ). The walk starts from π/π' there. Probabilities stay exact; of the variance that balance removes,
@@ -81,7 +81,7 @@ from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import Draw, MethodParameters, OtherModel, Task, parameter
 from opacc_ray.samplers.neyman.failure_model import Forecast, predict_failure, read_signals
 from opacc_ray.samplers.neyman.serving import Pieces, is_rare, serve
-from opacc_ray.samplers.neyman.signals import Signals, with_stated
+from opacc_ray.samplers.neyman.signals import JUDGE, Signals, with_stated
 
 Array = NDArray[np.float64]
 
@@ -96,7 +96,7 @@ KEPT_PER_LABEL, LEAST_KEPT = 25, 1000
 CHEAP = 0.1
 """Share of all labels that a part may take to be labelled wholly."""
 
-_GIVEN = {"confidence": "confidence", "history": "labelled reference", "prior": "prior"}
+_GIVEN = {"confidence": "confidence", "history": "labelled reference", "prior": "prior", "judge": "judges"}
 """Signals that claim to know how likely failures are, and what users call them."""
 
 _CLOSE = 1e-4
@@ -172,7 +172,7 @@ class Plan(NamedTuple):
         """Return what the line goes by: "classes", "p" or the pool's "listing"."""
         if self.signals.names is not None:
             return "classes"
-        return "p" if "confidence" in self.signals.present else "listing"
+        return "listing" if self.signals.present.isdisjoint(("confidence", JUDGE)) else "p"
 
     @property
     def expected(self) -> float:

@@ -6,6 +6,9 @@
     prediction   the predicted class; for a predicted value, its rank and the square of it
     direction    the first few principal directions of the hidden layer, standard deviation 1
     prior        ranks of the user's own columns likewise, 0 for the example most likely to fail
+    judge        ranks of 1 - a judge's score among the judged examples, mean 0; elsewhere its forecast by least squares
+                 from the signals above
+    judged       1 - s where a judge that has judged the share s of the pool has judged, -s elsewhere
     history      logit of p by a history's labels (:func:`opacc_ray.samplers.neyman.failure_model.read_signals`)
     stated       logit(1 - c) as it is, c kept within 1e-9: only where a rare class is served
 
@@ -24,7 +27,7 @@ them instead of the layer.
 Legend: N pool, n examples, k those of a history, d signals or directions, C classes, m neurons, u codes 0 .. 4095.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -46,6 +49,12 @@ STATED, LEAST_STATED = "stated", 1e-9
 
 GIVEN = frozenset({"prior", "history"})
 """Kinds that are made of no feature: they are known of the pool alone."""
+
+JUDGE, JUDGED = "judge", "judged"
+NO_JUDGES: Mapping[str, NDArray[np.float64]] = {}
+
+_LEAST_CLAIM = 0.01
+"""Least share of failures, and of right answers, that judges are believed before any label."""
 
 _FORMS = {
     "confidence": (("confidence", "doubt"), ("rank", "falling")),
@@ -86,6 +95,13 @@ class Signals(NamedTuple):
         classes = None if self.classes is None else self.classes[index].astype(np.int64)
         return self._replace(values=tuple(own[index] for own in self.values), classes=classes, size=len(index))
 
+    def without(self, kinds: Container[str]) -> "Signals":
+        """Return these signals without those of some kinds."""
+        kept = [place for place, kind in enumerate(self.kinds) if kind not in kinds]
+        return self._replace(
+            kinds=tuple(self.kinds[place] for place in kept), values=tuple(self.values[place] for place in kept)
+        )
+
     def add(self, kind: str, values: Array) -> "Signals":
         """Return these signals with one more."""
         return self._replace(kinds=(*self.kinds, kind), values=(*self.values, values))
@@ -123,14 +139,41 @@ def with_stated(view: View, signals: Signals) -> Signals:
     return signals.add(STATED, logit(np.clip(1 - view.column("confidence"), LEAST_STATED, 1 - LEAST_STATED)))
 
 
-def signals_of_others(view: View, own: Signals, num_directions: int, other: Pool) -> Signals:
+def with_judges(signals: Signals, judges: Mapping[str, Array]) -> Signals:
+    """Return the signals of a pool with those of its judges: name -> (N,) scores, NaN where one has not judged.
+
+    Where there is no confidence, they say how often the model fails on average.
+    """
+    from scipy.special import logit
+
+    known, doubt = np.column_stack([np.ones(signals.size), *signals.values]), list[float]()
+    for score in judges.values():
+        there = ~np.isnan(score)
+        signal = np.zeros(signals.size)
+        signal[there] = spread_ranks(1 - score[there])
+        doubt.append(float(1 - score[there].mean()))
+        if not there.all():
+            slope = np.linalg.lstsq(known[there], signal[there], rcond=None)[0]
+            signal[~there] = known[~there] @ slope
+            signals = signals.add(JUDGED, there - there.mean())
+        signals = signals.add(JUDGE, signal)
+    if doubt and "confidence" not in signals.kinds:
+        share = min(max(sum(doubt) / len(doubt), _LEAST_CLAIM), 1 - _LEAST_CLAIM)
+        signals = signals._replace(expected_logit=float(logit(share)))
+    return signals
+
+
+def signals_of_others(
+    view: View, own: Signals, num_directions: int, other: Pool, judges: Mapping[str, Array] = NO_JUDGES
+) -> Signals:
     """Return the signals of other examples (k,), on the scales of the pool, whose signals are ``own``.
 
-    A rank is the place that the value would have in the pool. A signal that ``other`` lacks is the pool's mean of it; a
-    class that the pool does not have is -1. Raises DataError if a number of ``other`` cannot be, or its layer differs.
+    A rank is the place that the value would have in the pool, and that of a judge among ``judges``, those of the pool.
+    A signal that ``other`` lacks is the pool's mean of it; a class that the pool does not have is -1. Raises DataError
+    if a number of ``other`` cannot be, or its layer differs.
     """
     try:
-        found = list(_others(view, own, num_directions, other))
+        found = [*_others(view, own, num_directions, other), *_others_judged(judges, other)]
     except DataError as error:
         raise DataError(f"history: of the labelled examples, {error}") from None
     found += [None] * (len(own.values) - len(found))  # those that are GIVEN, which are the last
@@ -157,6 +200,20 @@ def _others(view: View, own: Signals, num_directions: int, other: Pool) -> Itera
     num = own.kinds.count("direction")
     if num:
         yield from [None] * num if other.hidden is None else project_others(view, num_directions, other).T
+
+
+def _others_judged(judges: Mapping[str, Array], other: Pool) -> Iterator[Array | None]:
+    """Yield the signals of each judge of the pool, for other examples (k,), or None where it has not judged them."""
+    for name, score in judges.items():
+        there, own = ~np.isnan(score), other.judges.get(name)
+        if not there.all():
+            yield None if own is None else ~np.isnan(own) - there.mean()
+        if own is None:
+            yield None
+            continue
+        ordered = np.sort(1 - score[there])
+        ends = np.searchsorted(ordered, 1 - own, side="left") + np.searchsorted(ordered, 1 - own, side="right")
+        yield np.where(np.isnan(own), 0.0, (ends / len(ordered) - 1) * HALF_RANGE)
 
 
 def _columns(view: View, names: Array | None) -> list[str]:
