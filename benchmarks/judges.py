@@ -5,9 +5,9 @@
 
 LLMBar (Z. Zeng et al., "Evaluating Large Language Models at Evaluating Instruction Following", ICLR 2024) has 419
 instructions with two outputs. People say which one follows the instruction, and 65 ways to ask a language model say
-which one it prefers. Audited are the 7,542 answers of ChatGPT-0301 and PaLM 2, by 18 ways to ask: an answer is right if it is the
-people's. A judge is a way to ask another model: it calls an answer right if it prefers the same output, half right if
-its preference depends on the order of the two.
+which one it prefers. Audited are the 7,542 answers of ChatGPT-0301 and PaLM 2, by 18 ways to ask: an answer is right if
+it is the people's. A judge is a way to ask another model: it calls an answer right if it prefers the same output, half
+right if its preference depends on the order of the two.
 
 Methods of others (`opacc_ray/study/peers`) get the judge's score as confidence, of several judges the mean.
 *multi-ppi++* is PPI++ with a least-squares weight for each judge, and Student's quantile. *sample* is the mean of a

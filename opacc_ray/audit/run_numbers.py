@@ -160,7 +160,9 @@ class RunNumbers:
         if self._has_classes:
             truth = np.array([self._classes[name] for item in self.known for name in item.truth], dtype=np.int64)
         sample, classes = Sample(selections, outcomes, truth, self._history, self._counts), list(self._classes)
-        slicings = {**self.slicings, **judge_slicings(self._history.scores())}
+        slicings = dict(self.slicings)
+        if judges := self._history.scores():
+            slicings |= judge_slicings(judges)
         return MetricEstimates(sample, self._predicted, classes, slicings, self.view, asked=self._asked)
 
     @cached_property
