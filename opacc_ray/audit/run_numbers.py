@@ -1,9 +1,10 @@
 """What a run states besides its accuracy: metrics, classes, slices and costs, from one pass over its rounds."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import cached_property
+from itertools import combinations
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -15,7 +16,12 @@ from opacc_ray.errors import SpecError
 from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.costs import Costs, scaled
 from opacc_ray.estimators.intervals import level_of_each
+from opacc_ray.estimators.label_noise import disagreement
+from opacc_ray.estimators.metric_comparison import Labelled, linearise
 from opacc_ray.estimators.metrics import ACCURACY, Metric, find_place, is_of_class, parse_metric, tells
+from opacc_ray.estimators.rounds import linear_estimator
+from opacc_ray.estimators.scores import RANKINGS
+from opacc_ray.estimators.statement import Circumstances, SecondOpinions
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.labels.grades import numbers_in
 from opacc_ray.labels.labelled_rounds import LabelledRound, reason_of, stated
@@ -131,10 +137,49 @@ class RunNumbers:
 
     def fields(self, asked: Asked, level: float) -> dict[str, Any]:
         """Return what is asked, and the numbers of classes, as fields of an estimate document."""
-        metrics = {str(metric): self._metric(self.estimates.estimate(metric, level)) for metric in asked.metrics}
+        metrics = {str(metric): self._metric(self.metric(metric, level)) for metric in asked.metrics}
         tables = [self.table(metric, by, level) for metric, by in asked.tables]
         judges = {name: self._judge(name, level) for name in self._history.judges}
         return {"metrics": metrics, "by_slice": tables, "judges": judges} | self._in_classes(level)
+
+    def metric(self, metric: Metric, level: float) -> Estimate:
+        """Return a metric of the pool, widened for label noise like the accuracy."""
+        found = self.estimates.estimate(metric, level)
+        opinions = self._second_opinions(metric, level)
+        return found if opinions is None else Circumstances(level, opinions=opinions).statement(found).estimate
+
+    def _second_opinions(self, metric: Metric, level: float) -> SecondOpinions | None:
+        """Return how far a metric differs between the opinions on one example; None without two, or where unknown."""
+        if metric.name in RANKINGS or not any(len(own) > 1 for item in self.known for own in item.opinions):
+            return None
+        value_of, most = self._effects(metric)
+        twice, differences = list[NDArray[np.bool_]](), list[NDArray[np.float64]]()
+        for item in self.known:
+            pairs = [list(combinations(own, 2)) for own in item.opinions]
+            twice.append(np.array([bool(own) for own in pairs]))
+            rows = [(said, own) for said, own in zip(item.predicted, pairs, strict=True) if own]
+            moved = [np.mean([abs(value_of(a, said) - value_of(b, said)) for a, b in own]) / most for said, own in rows]
+            differences.append(np.array(moved, dtype=np.float64))
+        by_example = np.concatenate(differences)
+        found = disagreement([item.known for item in self.known], twice, differences, level)
+        return SecondOpinions(len(by_example), int(np.count_nonzero(by_example)), scaled(found, most), None)
+
+    def _effects(self, metric: Metric) -> tuple[Callable[[str, str], float], float]:
+        """Return what a label adds to a metric, given the label and the prediction, and the most that labels differ."""
+        if metric.judges_confidence:  # each is a mean over examples that moves by at most the difference of outcomes
+            return lambda label, said: float(label == said), 1.0
+        sample, place = self.estimates.sample, self.estimates.place_of(metric) if metric.ratio is None else 0
+        design = linear_estimator(sample.selections)
+        if metric.ratio is not None:
+            own = metric.ratio.effect(design, sample.counts or {})
+            values = [own(numbers_in(text)) for item in self.known for texts in item.opinions for text in texts]
+            return lambda label, _: own(numbers_in(label)), max(float(np.ptp(values)), 1e-300)
+        assert sample.truth is not None
+        index = np.concatenate([part.index for part in sample.selections])
+        labels = Labelled(index, sample.truth, len(self._classes))
+        effect = linearise(design, metric, place, self._predicted, labels).effect
+        most = max(float(np.ptp(effect, axis=0).max()), 1e-300)
+        return lambda label, said: float(effect[self._classes[label], self._classes[said]]), most
 
     def mean_cost(self, costs: Costs, level: float) -> Estimate:
         """Return the mean cost per example of the pool, in units of cost."""
@@ -198,7 +243,8 @@ class RunNumbers:
             return np.zeros(self.view.size, dtype=np.int32), {"all": 0}
         predicted, names = feature_store.read_column(run, "prediction"), class_names(run)
         if names is None:
-            numbers = np.unique([*np.unique(predicted), *(int(name) for item in self.known for name in item.truth)])
+            texts = {text for item in self.known for own in (item.truth, *item.opinions) for text in own}
+            numbers = np.unique([*np.unique(predicted), *map(int, texts)])
             predicted = np.searchsorted(numbers, predicted)
             names = [run.spec.model.name_of(int(number)) for number in numbers]
         return predicted.astype(np.int32), {name: place for place, name in enumerate(names)}

@@ -27,6 +27,10 @@ Hájek's estimator, with the weighted Clopper-Pearson interval:
 
     δ̂ = Σ w d / Σ w        v = m/(m - 1) · Σ (w (d - δ̂))² / (Σ w)²        d = |y - y'| of m examples
 
+Another number, such as F1 or a ratio of totals, is to first order a mean of what each example adds to it, so its δ is
+the mean difference of that between two opinions. Numbers that judge the confidence take the δ of the accuracy, except
+rankings, which are not widened.
+
 Opinions must be independent. Errors that all annotators share remain invisible.
 """
 
@@ -74,11 +78,12 @@ def disagreement(
 def widen(accuracy: Estimate, disagreement: Estimate) -> tuple[float, float]:
     """Return the interval of θ, the accuracy by the typical answers, from estimates of μ and δ at the same level.
 
-    It is in [0, 1], and never inside the interval of ``accuracy``. It covers θ at least as often as both intervals
-    cover.
+    It is in [0, 1], unless the interval of ``accuracy`` is not, and never inside that. It covers θ at least as often as
+    both intervals cover.
     """
     mean, by = accuracy.value, max(disagreement.value, 0.0)
     spread = max(disagreement.high - by, 0.0)
     low = mean - by - math.hypot(max(mean - accuracy.low, 0.0), spread)
     high = mean + by + math.hypot(max(accuracy.high - mean, 0.0), spread)
-    return max(0.0, min(low, accuracy.low)), min(1.0, max(high, accuracy.high))
+    least, most = min(accuracy.low, 0.0), max(accuracy.high, 1.0)
+    return max(least, min(low, accuracy.low)), min(most, max(high, accuracy.high))

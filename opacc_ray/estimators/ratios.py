@@ -25,7 +25,7 @@ Legend: a and b the counts of an example above and below the line, n labels.
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -134,6 +134,17 @@ class Ratio(NamedTuple):
         """Return the number of labels that its interval rests on, each by what it adds to the variance."""
         shares = (design.weights * self._influence(design, counts)) ** 2
         return float(shares.sum() ** 2 / max(float(shares @ shares), 1e-300))
+
+    def effect(self, design: LinearEstimator, counts: Mapping[str, Array]) -> Callable[[Mapping[str, float]], float]:
+        """Return (a - R̂·b)/b̂ as a function of the counts of an example."""
+        top, bottom = (float(design.mean(side)) for side in self.sides(counts))
+        ratio, whole = top / max(bottom, 1e-300), max(bottom, 1e-300)
+
+        def own(given: Mapping[str, float]) -> float:
+            a, b = (sum(k * given[name] for k, name in side) for side in (self.top, self.bottom))
+            return (a - ratio * b) / whole
+
+        return own
 
     def _influence(self, design: LinearEstimator, counts: Mapping[str, Array]) -> Array:
         """Return (a - R̂·b)/b̂ of each label, (n,): the ratio has the error of the mean of these."""

@@ -72,7 +72,7 @@ class Evidence:
     def metric(self, name: str, level: float) -> Estimate:
         """Return a metric of the pool."""
         with self.numbers() as numbers:
-            found = numbers.estimates.estimate(checked_metric(name, class_names(self.run)), level)
+            found = numbers.metric(checked_metric(name, class_names(self.run)), level)
         return with_nonresponse(found, self.rounds)
 
     def lowest_slice(self, by: str, level: float) -> tuple[Estimate, str]:

@@ -49,6 +49,7 @@ class LabelledRound(NamedTuple):
     measure: str = "accuracy"  # name of the mean outcome
     clipped: int = 0  # labels that are farther from the prediction than the score distinguishes
     known_before: int = 0  # labelled examples that had a label before the round was drawn
+    opinions: tuple[tuple[str, ...], ...] = ()  # m labels of each named annotator, in canonical form
 
     @property
     def number(self) -> int:
@@ -290,9 +291,9 @@ def labelled_round(run: Run, selection: Selection, joined: Joined, score: Score)
     pairs = list(compress(zip(selection.ids, _predictions(run, selection, chosen), strict=True), labelled))
     is_regression = model.task == "regression"
     disagreement = []
-    for name, value in pairs:
-        opinions = opinions_of(joined.answers[name], read).values()
-        outcomes = [outcome_of(model, score, value, text) for text in opinions]
+    opinions = tuple(tuple(opinions_of(joined.answers[name], read).values()) for name, _ in pairs)
+    for (_, value), own_opinions in zip(pairs, opinions, strict=True):
+        outcomes = [outcome_of(model, score, value, text) for text in own_opinions]
         differences = [abs(first - second) for first, second in combinations(outcomes, 2)]
         disagreement.append(np.mean(differences) if differences else np.nan)
     return LabelledRound(
@@ -302,6 +303,7 @@ def labelled_round(run: Run, selection: Selection, joined: Joined, score: Score)
         predicted=tuple(model.name_of(prediction) for _, prediction in pairs),
         truth=tuple(label[name] for name, _ in pairs),
         disagreement=np.array(disagreement, dtype=np.float64),
+        opinions=opinions,
         missing=tuple(name for name in joined.missing if name in own.difference(given_up)),
         unsure=tuple(name for name in joined.unsure if name in own),
         given_up=tuple(given_up),

@@ -154,6 +154,20 @@ def test_error_rates_are_subtracted_from_one(tmp_path: Path) -> None:
     assert (right.value, right.low, right.high) == pytest.approx((1 - wrong.value, 1 - wrong.high, 1 - wrong.low))
 
 
+def test_ratios_are_widened_where_annotators_count_otherwise(tmp_path: Path) -> None:
+    run = new_run(tmp_path)
+    ids = [row["id"] for row in manifest(run)]
+    first = "".join(f"{id},{','.join(map(str, COUNTS[id].values()))},ann\n" for id in ids)
+    other = "".join(f"{id},0,0,{sum(COUNTS[id].values())},bob\n" for id in ids[:30])
+    import_labels(run, "a.csv", f"id,tp,fp,fn,annotator\n{first}".encode())
+    before = accuracy.estimate(run).metrics[RECALL]
+    import_labels(run, "b.csv", f"id,tp,fp,fn,annotator\n{other}".encode(), conflict="latest")
+    correct(run, ids[0], " ".join(map(str, COUNTS[ids[0]].values())), "boss")
+    after = accuracy.estimate(run).metrics[RECALL]
+    assert after.high - after.low > before.high - before.low
+    assert after.interval == "ratio of totals widened for label noise"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

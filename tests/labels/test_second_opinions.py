@@ -95,3 +95,26 @@ def test_second_opinions_of_a_part_of_two_rounds_of_neyman_are_counted(tmp_path:
     assert noise is not None
     assert (noise.examples, noise.differ, noise.disagreement) == (10, 0, 0)
     assert 0 < noise.disagreement_high < 1
+
+
+def test_metrics_are_widened_like_the_accuracy(tmp_path: Path) -> None:
+    """Where opinions differ on a third, an F1 cannot be stated more surely than the accuracy."""
+    write_pool(str(tmp_path))
+    run, _ = write_features(str(tmp_path))
+    verbs.select(run, "srs", 60, {})
+    ids = list(run.read_selection(1).ids)
+    answer(run, "ann", ids, truth_of(ids))
+    asked = ["macro_recall", "macro_f1"]
+    before = estimate(run, metrics=asked)
+    answer(run, "bob", ids[:45], truth_of(ids[:45]))
+    agreed = estimate(run, metrics=asked)
+    other = [(own + (k % 3 == 0)) % len(CLASSES) for k, own in enumerate(truth_of(ids[:45]))]
+    answer(run, "cy", ids[:45], other, "majority")
+    after = estimate(run, metrics=asked, conflict="majority")
+    assert after.allows_for == ["label noise"]
+    for name, own in after.metrics.items():
+        assert agreed.metrics[name] == before.metrics[name]
+        assert own.value == before.metrics[name].value
+        assert own.low < before.metrics[name].low
+        assert own.high > before.metrics[name].high
+        assert own.interval.endswith("widened for label noise")
