@@ -118,9 +118,15 @@ def relative_entropy(share: NDArray[np.float64], counts: NDArray[np.int64]) -> f
     return float(rel_entr(share, np.maximum(sample, FLOOR)).sum() / len(share))
 
 
+def values_of(part: Pool, layer: str) -> NDArray[np.float32]:
+    """Return the values of a layer, (n, m), or of one number per example as a layer of one neuron, (n, 1)."""
+    values: NDArray[np.float32] = getattr(part, layer)
+    return values if values.ndim == 2 else values[:, None].astype(np.float32)
+
+
 def part_codes(part: Pool, rows: NDArray[np.int64], sections: Sequence[Sections]) -> NDArray[np.uint8]:
     """Return the sections of some rows of a part, layer after layer: (len(rows), m) uint8."""
-    return np.concatenate([_codes(getattr(part, each.layer), rows, each) for each in sections], axis=1)
+    return np.concatenate([_codes(values_of(part, each.layer), rows, each) for each in sections], axis=1)
 
 
 def _codes(values: NDArray[np.float32], rows: NDArray[np.int64], sections: Sections) -> NDArray[np.uint8]:
@@ -141,7 +147,7 @@ def _cut(view: View, layer: str, num: int) -> EqualWidth:
 
 def part_bounds(part: Pool, layer: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return the least and greatest value of each neuron in a part, (m,) each; NaN if one is NaN."""
-    values = getattr(part, layer)
+    values = values_of(part, layer)
 
     def over(start: int, stop: int) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
         return [(block.min(axis=0), block.max(axis=0)) for block in _blocks(values, start, stop)]
@@ -154,7 +160,7 @@ def part_counts(part: Pool, sections: Sections) -> NDArray[np.int64]:
     """Count the examples of a part in each section: (m, K)."""
     from opacc_ray.neurons.kernels import tally
 
-    values = getattr(part, sections.layer)
+    values = values_of(part, sections.layer)
 
     def over(start: int, stop: int) -> NDArray[np.int64]:
         counts = np.zeros((values.shape[1], sections.num), dtype=np.int64)
@@ -181,7 +187,7 @@ def refuse_not_finite(view: View, layer: str) -> None:
 
 
 def part_first_not_finite(part: Pool, layer: str) -> int | None:
-    bad = np.flatnonzero(~np.isfinite(getattr(part, layer)).all(axis=1))
+    bad = np.flatnonzero(~np.isfinite(values_of(part, layer)).all(axis=1))
     return int(bad[0]) if len(bad) else None
 
 

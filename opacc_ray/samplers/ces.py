@@ -26,7 +26,8 @@ both directions equally, and is the default (`benchmarks/ces_objectives.py`).
 
 Objectives are compared as whole numbers of 2^-40 per section, so that ties do not depend on the order of summation; the
 first of the best groups is taken. Examples labelled in earlier rounds belong to T and count among the p. The neurons of
-several layers are concatenated with equal weight.
+several layers are concatenated with equal weight. Section 2.3 conditions on any variable that is close to the failures:
+`layer` may also name confidence or surprise, each a layer of one neuron.
 
 All three objectives are sums over sections of a function φ of the section's count, so a group is scored by looking up,
 for each of its members, what one more example in that section changes: `_gains`, computed once per step, makes scoring
@@ -48,10 +49,12 @@ from opacc_ray.errors import DataError, SpecError
 from opacc_ray.neurons.sections import Histogram, check_sections, equal_width, part_codes, relative_entropy
 from opacc_ray.parts.loops import in_threads
 from opacc_ray.parts.view import View
-from opacc_ray.pool import LAYERS
 from opacc_ray.samplers.base import Draw, MethodParameters, Presets, Task, parameter
 
 WHY = "CES chooses groups by optimisation, so no design-based variance exists"
+
+VECTORS = ("hidden", "output", "confidence", "dsa", "lsa")
+"""What a sample can be conditioned on."""
 
 OBJECTIVES = ("cross_entropy", "kl", "squared")
 
@@ -72,7 +75,9 @@ class Parameters(MethodParameters):
     candidates: int = parameter(300, "ℓ: random groups compared per step")
     objective: str = parameter("squared", "objective of each step: squared, cross_entropy or kl")
     smoothing: float = parameter(0.01, "a: added to each section's count, for cross_entropy and kl")
-    layer: str | tuple[str, ...] = parameter("hidden", "layer that is compared: hidden, output, or both in a list")
+    layer: str | tuple[str, ...] = parameter(
+        "hidden", f"what is compared: {', '.join(VECTORS[:-1])} or {VECTORS[-1]}, or several in a list"
+    )
     stop_at_kl: float | None = parameter(None, "α: stop once the KL divergence is below it; budget is then optional")
 
     presets: ClassVar[Presets] = {
@@ -95,8 +100,9 @@ class Parameters(MethodParameters):
             raise SpecError(f"smoothing={self.smoothing}: give a number above 0, such as 0.01")
         if isinstance(self.layer, list):
             object.__setattr__(self, "layer", tuple(self.layer))
-        if not self.layers or len(set(self.layers)) < len(self.layers) or not set(self.layers) <= set(LAYERS):
-            raise SpecError(f"layer={self.layer!r}: give {' or '.join(LAYERS)}, or a list of both")
+        if not self.layers or len(set(self.layers)) < len(self.layers) or not set(self.layers) <= set(VECTORS):
+            named = f"{', '.join(VECTORS[:-1])} or {VECTORS[-1]}"
+            raise SpecError(f"layer={self.layer!r}: give {named}, or a list of several")
         alpha, is_bool = self.stop_at_kl, isinstance(self.stop_at_kl, bool)
         if alpha is not None and (is_bool or not isinstance(alpha, int | float) or not 0 < alpha < math.inf):
             raise SpecError(f"stop_at_kl={self.stop_at_kl!r}: give a number above 0, such as 0.001, or none")

@@ -128,6 +128,19 @@ def test_the_output_layer_alone() -> None:
     assert chosen.index.tolist() == _reference(values, 24, 0, **FEW)
 
 
+@pytest.mark.parametrize("name", ["confidence", "dsa", "lsa"])
+def test_a_number_of_every_example_is_a_layer_of_one_neuron(name: str) -> None:
+    values = np.random.default_rng(2).random(90)
+    alone = opacc.select(Pool(**{name: values}), "ces", 24, layer=name, **FEW)
+    assert alone.index.tolist() == _reference(values[:, None], 24, 0, **FEW)
+    hidden = _pools()["normal"]
+    both = opacc.select(Pool(hidden=hidden, **{name: values}), "ces", 24, layer=["hidden", name], **FEW)
+    assert both.index.tolist() == _reference(np.column_stack([hidden, values]), 24, 0, **FEW)
+    values[17] = np.nan
+    with pytest.raises(opacc.OpaccError, match=f"{name} of example '17' holds NaN or infinity"):
+        opacc.select(Pool(**{name: values}), "ces", 24, layer=name, **FEW)
+
+
 class TestLaterRounds:
     def test_examples_labelled_before_belong_to_the_sample(self) -> None:
         values, pool = _pools()["half zeros"], Pool(hidden=_pools()["half zeros"])
@@ -261,10 +274,13 @@ class TestStopAtKL:
         ({"objective": "entropy"}, "objective='entropy': choose one of cross_entropy, kl, squared"),
         ({"smoothing": 0.0}, "smoothing=0.0: give a number above 0"),
         ({"smoothing": float("nan")}, "smoothing=nan: give a number above 0"),
-        ({"layer": "conv1"}, "layer='conv1': give hidden or output, or a list of both"),
-        ({"layer": ["hidden", "hidden"]}, r"layer=\('hidden', 'hidden'\): give hidden or output, or a list of both"),
-        ({"layer": []}, r"layer=\(\): give hidden or output"),
-        ({"layer": 3}, r"layer=3: give hidden or output"),
+        ({"layer": "conv1"}, "layer='conv1': give hidden, output, confidence, dsa or lsa, or a list of several"),
+        (
+            {"layer": ["dsa", "dsa"]},
+            r"layer=\('dsa', 'dsa'\): give hidden, output, confidence, dsa or lsa, or a list of",
+        ),
+        ({"layer": []}, r"layer=\(\): give hidden, output, confidence"),
+        ({"layer": 3}, r"layer=3: give hidden, output, confidence"),
         ({"stop_at_kl": 0.0}, "stop_at_kl=0.0: give a number above 0"),
         ({"stop_at_kl": float("nan")}, "stop_at_kl=nan: give a number above 0"),
         ({"stop_at_kl": "0.1"}, "stop_at_kl='0.1': give a number above 0"),
