@@ -61,13 +61,16 @@ def normal_quantile(level: float) -> float:
     return float(ndtri(0.5 + level / 2))
 
 
-def student_widening(degrees: int | None, level: float) -> float:
-    """Return Student's quantile over the normal one: the widening for few degrees of freedom; None means infinite."""
+def student_quantile(degrees: float, level: float) -> float:
+    """Return t with P(|T| <= t) = level, for Student's distribution."""
     from scipy.special import stdtrit
 
-    if degrees is None:
-        return 1.0
-    return float(stdtrit(degrees, 0.5 + level / 2)) / normal_quantile(level)
+    return float(stdtrit(degrees, 0.5 + level / 2))
+
+
+def student_widening(degrees: int | None, level: float) -> float:
+    """Return Student's quantile over the normal one: the widening for few degrees of freedom; None means infinite."""
+    return 1.0 if degrees is None else student_quantile(degrees, level) / normal_quantile(level)
 
 
 def effective_number(terms: Array) -> float:

@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.estimators.accuracy_estimate import Estimate, within_interval
-from opacc_ray.estimators.intervals import level_of_each
+from opacc_ray.estimators.intervals import level_of_each, student_quantile
 from opacc_ray.estimators.metrics import AVERAGES, Metric, Parts, slopes
 from opacc_ray.estimators.model_comparison import Difference, SeveralModels, best_probability, covariance_of
 from opacc_ray.estimators.rounds import LinearEstimator
@@ -123,13 +123,11 @@ def compare_metric(
 
 def metric_difference(design: LinearEstimator, first: Linearised, second: Linearised, level: float) -> Estimate:
     """Return the metric of the first model minus that of the second, in [-1, 1]."""
-    from scipy.stats import t
-
     moves = first.moves - second.moves
     measured = max(float(design.variance(moves)), 0.0)
     half = _half_event(design, [first.effect, -second.effect], [first.predicted, second.predicted])
     value, degrees = first.value - second.value, design.degrees or max(len(moves) - 1, 1)
-    width = float(t.ppf((1 + level) / 2, degrees)) * float(np.sqrt(measured + half))
+    width = student_quantile(degrees, level) * float(np.sqrt(measured + half))
     return Estimate(
         value=value,
         standard_error=float(np.sqrt(measured)),

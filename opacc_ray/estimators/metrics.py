@@ -45,7 +45,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import SpecError, shown
 from opacc_ray.estimators.accuracy_estimate import Estimate, IfPredicted, within_interval
-from opacc_ray.estimators.intervals import normal_quantile, wilson
+from opacc_ray.estimators.intervals import normal_quantile, student_quantile, wilson
 from opacc_ray.estimators.ratios import Ratio
 from opacc_ray.estimators.scores import OVERCONFIDENCE, RANKINGS, SCORES
 from opacc_ray.estimators.totals import LEVELS, DomainShare, Share, quantiles
@@ -307,9 +307,7 @@ def average_interval(
     value: float, error: float, degrees: float, level: float, lowest: float = 0.0
 ) -> tuple[float, float]:
     """Return Wilson's interval of an average in [0, 1], at the size with the same error; normal from ``lowest`` < 0."""
-    from scipy.stats import t
-
-    half = float(t.ppf((1 + level) / 2, max(degrees, 1.0))) * error
+    half = student_quantile(max(degrees, 1.0), level) * error
     if error <= 0 or lowest < 0:
         return max(value - half, lowest), min(value + half, 1.0)
     nearest = min(error, 0.5)

@@ -37,6 +37,7 @@ from opacc_ray.estimators.accuracy_estimate import Estimate, joined_reasons, wit
 from opacc_ray.estimators.intervals import (
     Interval,
     normal_quantile,
+    student_quantile,
     student_widening,
     wider,
 )
@@ -215,9 +216,7 @@ def _interval(design: LinearEstimator, top: Array, bottom: Array, variance: floa
 
 def _fieller(design: LinearEstimator, top: Array, bottom: Array, level: float) -> Interval:
     """Return Fieller's interval; that of a normal ratio where the denominator might be 0."""
-    from scipy.stats import t
-
-    square = float(t.ppf((1 + level) / 2, design.degrees or max(len(top) - 1, 1))) ** 2
+    square = student_quantile(design.degrees or max(len(top) - 1, 1), level) ** 2
     a, b = float(design.mean(top)), float(design.mean(bottom))
     own, other, both = (float(design.variance(x)) for x in (top, bottom, top + bottom))
     second, first, rest = (

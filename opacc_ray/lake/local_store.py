@@ -43,7 +43,7 @@ class LocalStore(Store):
 
     @property
     def patience(self) -> float:
-        return 0.002  # in which a disk serves tens of small files, and a shared file system one or two
+        return 0.01  # in which a disk serves a hundred small files, and a shared file system a few
 
     def read(self, key: str) -> bytes:
         with self._opened(key) as file:

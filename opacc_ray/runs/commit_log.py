@@ -94,11 +94,13 @@ class CommitLog:
             return tuple(self._read)
 
     def _refresh(self) -> None:
+        if self._written and not self._store.exists(_key(len(self._read) + 1)):
+            return  # entries are numbered without gaps
         keys = [entry.key for entry in self._store.list(FOLDER)]
         if not keys and not self._written:
             if not self._read:
                 for happening in self._earlier():
-                    self._take(self._next(happening))
+                    self._take(data := self._next(happening), Commit.from_bytes(data, "the log"))
             return
         if not self._written:
             self._read, self._last, self._written = [], None, True
@@ -107,8 +109,7 @@ class CommitLog:
         if lost:
             raise DataError(f"{self._store.uri_of(lost[0])} is lost; restore it from a backup")
         for key, data in zip(new, self._store.read_many(new), strict=True):
-            self._check(key, data)
-            self._take(data)
+            self._take(data, self._checked(key, data))
 
     def append(self, decide: Callable[[tuple[Commit, ...]], Happening | None]) -> Commit | None:
         """Write what ``decide`` returns for the log as it is; None if it returns None.
@@ -123,7 +124,7 @@ class CommitLog:
                 data, number = self._next(happening), len(self._read) + 1
                 if self._store.create(_key(number), data) == data:
                     self._written = True
-                    self._take(data)
+                    self._take(data, Commit.from_bytes(data, "the log"))
                     return self._read[-1]
                 self._refresh()
             return None
@@ -148,15 +149,16 @@ class CommitLog:
             content=[own.to_dict() if isinstance(own, Document) else dict(own) for own in happening.content],
         ).to_bytes()
 
-    def _check(self, key: str, data: bytes) -> None:
+    def _checked(self, key: str, data: bytes) -> Commit:
         commit, uri = Commit.from_bytes(data, self._store.uri_of(key)), self._store.uri_of(key)
         if commit.run != self._run:
             raise DataError(f"{uri} belongs to another run than spec.json; restore both from one backup")
         if (commit.number, commit.previous) != (len(self._read) + 1, self._last):
             raise DataError(f"{uri} does not follow the entry before it: one was changed; restore {FOLDER} as a whole")
+        return commit
 
-    def _take(self, data: bytes) -> None:
-        self._read.append(Commit.from_bytes(data, "the log"))
+    def _take(self, data: bytes, commit: Commit) -> None:
+        self._read.append(commit)
         self._last = digest_of(data)
 
 

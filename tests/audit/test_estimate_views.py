@@ -1,4 +1,4 @@
-"""The history of five models over twelve weeks, in one query on exported tables: against what each run stated."""
+"""The history of three models over eight weeks, in one query on exported tables: against what each run stated."""
 
 import datetime as dt
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from opacc_ray.fleet.accuracy_history import history_in_tables
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.runs.run import Run
 
-MODELS, WEEKS, FIRST = ("a", "b", "c", "d", "e"), 12, dt.date(2026, 8, 31)  # a Monday
+MODELS, WEEKS, FIRST = ("a", "b", "c"), 8, dt.date(2026, 8, 31)  # a Monday
 BACKFILLED = [("b", 2), ("b", 6)]  # audited after all others
 
 
@@ -62,7 +62,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def audits(home: Path) -> list[Audit]:
-    """Every week's audit of five models, in the order in which they were made: two weeks are backfilled."""
+    """Every week's audit of three models, in the order in which they were made: two weeks are backfilled."""
     wanted = [(model, week) for week in range(WEEKS) for model in MODELS]
     ordered = [pair for pair in wanted if pair not in BACKFILLED] + BACKFILLED
     made = [Audit(model, week, audited(home / "audits", model, week)) for model, week in ordered]

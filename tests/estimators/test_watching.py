@@ -4,7 +4,8 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from scipy.stats import binom, hypergeom, norm
+from scipy.special import ndtri
+from scipy.stats import binom, hypergeom
 
 from opacc_ray.estimators.watching import (
     LOWEST,
@@ -66,7 +67,7 @@ def test_bets_on_intervals_are_fair_where_intervals_hold() -> None:
         accuracy = 0.8 + error
 
         def interval_at(level: float) -> tuple[float, float]:
-            half = 0.03 * float(norm.ppf((1 + level) / 2))
+            half = 0.03 * float(ndtri((1 + level) / 2))
             return accuracy - half, accuracy + half
 
         return float(np.exp(bets_on_interval(interval_at, limit))[0, 0])
@@ -90,6 +91,7 @@ def lives(
     return alarm
 
 
+@pytest.mark.slow
 def test_lives_without_a_drop_have_few_false_alarms() -> None:
     """1,000 lives of 260 looks, whose labels depend on what was seen; .05 plus four standard errors of 1,000."""
     still = np.full(260, 0.17)
@@ -121,7 +123,7 @@ def test_reference_by_intervals_agrees_with_that_of_a_sample() -> None:
     error = np.sqrt(0.2 * 0.8 / 1000)
 
     def interval_at(level: float) -> tuple[float, float]:
-        half = error * float(norm.ppf((1 + level) / 2))
+        half = error * float(ndtri((1 + level) / 2))
         return 0.8 - half, 0.8 + half
 
     own = [begin(item, 0.0) for item in (counted_reference(200, 1000), interval_reference(interval_at, 0.8, error))]

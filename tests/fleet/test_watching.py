@@ -70,7 +70,7 @@ def pool(tmp_path: Path) -> Store:
     return open_store(str(tmp_path / "pool"))
 
 
-@pytest.mark.parametrize("method", ["srs", "neyman"])
+@pytest.mark.parametrize("method", ["srs", pytest.param("neyman", marks=pytest.mark.slow)])
 def test_drop_raises_one_alarm(method: str, pool: Store, capsys: pytest.CaptureFixture[str]) -> None:
     week(pool, 0)
     first = audit(pool, method, 0.95)
