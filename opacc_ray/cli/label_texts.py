@@ -1,5 +1,6 @@
 """The facts that commands print about labels: files, answers, annotators, tasks."""
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -27,7 +28,6 @@ def imported(document: ImportedLabels, run: str, track: str | None) -> list[Line
     """Describe an imported file, the rounds after it, and the command to run next."""
     counts = {name: getattr(document, name) for name in RoundCounts.model_fields}
     rounds = document.rounds or [TrackRound(track=None, **counts)]
-    annotator = quoted(document.annotator or "")
     votes = [f"{_who(item.annotator)} {item.labels} ({item.file})" for item in document.votes]
     several = len({item.annotator for item in document.votes}) > 1 or document.num_overruled
     given_up = [
@@ -35,7 +35,7 @@ def imported(document: ImportedLabels, run: str, track: str | None) -> list[Line
         for item in document.not_used
     ]
     renamed = [
-        ("renamed", f"{counted(item.rows, 'row')} by {_who(item.annotator)} count as {annotator}'s")
+        ("renamed", f"{counted(item.rows, 'row')} by {_who(item.annotator)} count as {_who(document.annotator)}'s")
         for item in document.renamed
     ]
     return [
@@ -45,7 +45,8 @@ def imported(document: ImportedLabels, run: str, track: str | None) -> list[Line
         *_numbers(document),
         *facts(*renamed),
         *warned(_times(document)),
-        *facts(("labels by", few(votes, most=10) if several else None)),
+        Fact("answers", _for(document.answers).lstrip(",: "), detail=True),
+        *([Fact("labels by", few(votes, most=10), detail=True)] if several else []),
         *_overruled(document.overruled, document.num_overruled),
         step_after_labels(run, track, missing=sum(item.missing for item in rounds)),
     ]
@@ -74,11 +75,16 @@ def _taken(document: ImportedLabels) -> Fact:
         kept = f"; the labels of {stay} stay withdrawn" if document.stay_withdrawn else ""
         return Fact(name, f"nothing new: imported before{before}, {labels}{_for(document.answers)}{kept}")
     unsure = f", {document.cant_tell} can't tell" if document.cant_tell else ""
-    who = f" ({few([quoted(name) for name in document.annotators])})" if document.annotators else ""
+    who = f" ({few([_who(name) for name in document.annotators])})" if document.annotators else ""
     blank = document.rows - document.labels - document.cant_tell
     rows = f", {counted(document.rows, 'row')}" if blank else ""
     again = f"; withdrawn on {_moment(document.withdrawn)}, they count again" if document.withdrawn else ""
-    return Fact(name, f"{labels} taken{who}{unsure}{rows}{_for(document.answers)}{again}", "result")
+    return Fact(name, f"{labels} taken{who}{unsure}{rows}{_places(document.answers)}{again}", "result")
+
+
+def _places(answers: Sequence[AnsweredRound]) -> str:
+    """Return :func:`_for` where the labels do not answer one round of the main track, as they usually do."""
+    return "" if len(answers) == 1 and answers[0].track is None else _for(answers)
 
 
 def _for(answers: Sequence[AnsweredRound]) -> str:
@@ -148,7 +154,7 @@ def agreement(document: LabelAgreement) -> list[Line]:
     alpha = "not defined" if document.alpha is None else f"{document.alpha:.3f} ({document.scale})"
     rows = [
         (
-            f"{quoted(pair.first)}, {quoted(pair.second)}",
+            f"{_who(pair.first)}, {_who(pair.second)}",
             f"{pair.agree} of {pair.examples}",
             "–" if pair.kappa is None else f"{pair.kappa:.3f}",
         )
@@ -218,7 +224,11 @@ def _of(track: str | None) -> str:
 
 
 def _who(annotator: str | None) -> str:
-    return "unknown" if annotator is None else quoted(annotator)
+    """Return the name of an annotator, in quotes where it could be taken for something else."""
+    if annotator is None:
+        return "unknown"
+    is_plain = annotator != "unknown" and re.fullmatch(r"[\w.@+ -]{1,60}", annotator)
+    return annotator if is_plain else quoted(annotator)
 
 
 def _label(text: str | None) -> str:

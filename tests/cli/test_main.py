@@ -54,7 +54,7 @@ def test_audit_from_the_terminal(spec, told, tmp_path: Path) -> None:
     name = uri.rpartition("/")[2]
     assert told("labels", "import", uri, str(answers))[:2] == (
         0,
-        "labels.csv  40 labels taken, for round 1\n"
+        "labels.csv  40 labels taken\n"
         "round     asked  labelled  missing  can't tell\n"
         "1            40        40        -           -\n"
         f"next: opacc estimate {name}\n",

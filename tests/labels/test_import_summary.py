@@ -51,12 +51,15 @@ def lines(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[str]:
 def test_a_file_of_an_older_round_is_what_is_reported(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     second = file_of(run, "l2.csv", ids_of(run, 2), annotator="ann")
     assert lines(capsys, "labels", "import", run.uri, second) == [
-        "l2.csv     40 labels taken ('ann'), for round 2",
+        "l2.csv    40 labels taken (ann)",
         "round     asked  labelled  missing  can't tell  given up",
         "1            30        27        -           -         3",
         "2            40        40        -           -         -",
-        f"labels by  unknown 27 ({home(run)}/l1.csv), 'ann' 40 ({home(run)}/l2.csv)",
         f"next: opacc estimate {run.uri}",
+    ]
+    assert lines(capsys, "labels", "import", run.uri, second, "--verbose")[-3:-1] == [
+        "answers    for round 2",
+        f"labels by  unknown 27 ({home(run)}/l1.csv), ann 40 ({home(run)}/l2.csv)",
     ]
     verbs.next_round(run, 50)
     again = ids_of(run, 1)[:2]
@@ -114,7 +117,7 @@ def test_a_withdrawal_names_the_file_the_labels_and_the_rounds(run: Run, capsys:
         "later      round 3 used them to choose examples; the choice stays",
     ]
     first, *_ = lines(capsys, "labels", "import", run.uri, home(run) / "l2.csv")
-    assert first.startswith("l2.csv    40 labels taken, for round 2; withdrawn on 20")
+    assert first.startswith("l2.csv    40 labels taken; withdrawn on 20")
     assert first.endswith(" UTC, they count again")
     first, *_ = lines(capsys, "labels", "import", run.uri, home(run) / "l2.csv")
     assert "nothing new" in first

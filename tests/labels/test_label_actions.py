@@ -166,7 +166,7 @@ def test_correction_outranks_earlier_answers_and_keeps_them(run: Run, capsys: py
     right = dict(truth([first]))[first]
     wrong = next(name for name in CLASSES if name != right)
     said = told(capsys, "labels", "correct", run.uri, first, wrong, "--annotator", "ann")
-    assert said.startswith(f"corrected  {first!r} by 'ann'\noverruled  1 answer: {first!r}: {right!r} of unknown")
+    assert said.startswith(f"corrected  {first!r} by ann\noverruled  1 answer: {first!r}: {right!r} of unknown")
     assert read_rounds(run)[0].truth[0] == wrong
     assert states(run, first) == [(right, None, "overruled"), (wrong, "ann", "counts")]
     label_actions.import_labels(
@@ -379,7 +379,7 @@ def test_the_importer_may_name_the_annotator(run: Run, capsys: pytest.CaptureFix
     path = tmp_path / "back.csv"
     path.write_bytes(csv_of(rows, "id,label,annotator"))
     said = told(capsys, "labels", "import", run.uri, str(path), "--annotator", "bob")
-    assert "20 rows by 'ann' count as 'bob''s" in said
+    assert "20 rows by ann count as bob's" in said
     assert {item.annotator for item in label_actions.list_answers(run).answers} == {"bob"}
     label_actions.import_labels(run, "back.csv", path.read_bytes())
     assert {item.annotator for item in label_actions.list_answers(run).answers} == {"bob"}
