@@ -7,7 +7,6 @@ Markdown tables: wall times, and the accuracy that 100 labels give by each metho
 """
 
 import argparse
-import io
 import logging
 import os
 import sys
@@ -19,10 +18,10 @@ from typing import Any
 import markdown_table as markdown
 import numpy as np
 import torch
-from PIL import Image
 
 from opacc_ray.audit import verbs
 from opacc_ray.demo.s3_server import LocalS3
+from opacc_ray.lake.decode import encode_png
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
@@ -84,7 +83,7 @@ def main() -> None:
         lake = open_store("s3://lake")
         lake.write("models/lenet5.safetensors", weights)
         begun = time.perf_counter()
-        lake.write_many((f"fashion/{i:05d}.png", _png(image)) for i, image in enumerate(images))
+        lake.write_many((f"fashion/{i:05d}.png", encode_png(image)) for i, image in enumerate(images))
         _print_time(next(step), time.perf_counter() - begun)
         for actors in (1, 2):
             run, seconds = _extract(actors)
@@ -140,12 +139,6 @@ def _print_estimates(run: Run, labels: np.ndarray) -> None:
             selection = select.select(view, method, 100, seed=1)
             found = estimate(selection, correct[selection.index])
             print(markdown.row([method, f"{found.value:.4f}", f"{found.low:.4f} to {found.high:.4f}"]))
-
-
-def _png(image: np.ndarray) -> bytes:
-    sink = io.BytesIO()
-    Image.fromarray(image).save(sink, format="PNG")
-    return sink.getvalue()
 
 
 if __name__ == "__main__":

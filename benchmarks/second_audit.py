@@ -9,7 +9,6 @@ CPU in the process of the command, which other work on the machine does not leng
 """
 
 import argparse
-import io
 import json
 import os
 import resource
@@ -23,10 +22,10 @@ import markdown_table as markdown
 import numpy as np
 import torch
 from fashion_job import LeNet5
-from PIL import Image
 from safetensors.torch import save
 
 from opacc_ray.demo.s3_server import LocalS3
+from opacc_ray.lake.decode import encode_png
 from opacc_ray.lake.store_uris import open_store
 
 METHODS = ("srs", "css", "ces", "deepest", "neyman")
@@ -51,13 +50,7 @@ def _fill(bucket: str, num_images: int) -> None:
     torch.manual_seed(0)
     lake.write("lenet5.safetensors", save(LeNet5().state_dict()))
     pictures = rng.integers(0, 256, (num_images, 28, 28), dtype=np.uint8)
-    lake.write_many((f"pool/{i:05d}.png", _png(picture)) for i, picture in enumerate(pictures))
-
-
-def _png(picture: np.ndarray) -> bytes:
-    sink = io.BytesIO()
-    Image.fromarray(picture).save(sink, format="PNG")
-    return sink.getvalue()
+    lake.write_many((f"pool/{i:05d}.png", encode_png(picture)) for i, picture in enumerate(pictures))
 
 
 def _run(home: Path, method: str, number: int) -> tuple[float, float, int]:

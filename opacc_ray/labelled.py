@@ -90,17 +90,8 @@ def select(
     rounds = previous
     if isinstance(previous, Sequence) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in previous):
         rounds = [(selection, _outcomes_of(selection, given, pools)) for selection, given in previous]
-    return select_by_outcomes(
-        pools,
-        method,
-        budget,
-        seed,
-        previous=rounds,
-        replicates=replicates,
-        history=history,
-        progress=progress,
-        **parameters,
-    )
+    others: dict[str, Any] = {"replicates": replicates, "history": history, "progress": progress}
+    return select_by_outcomes(pools, method, budget, seed, previous=rounds, **others, **parameters)
 
 
 def _served(serve: Any, pool: Pool | View) -> Any:
@@ -270,10 +261,8 @@ def compare(
     if pools is None:
         raise SpecError(f"{asked} needs the pool of each model: compare(…, labels, pools=[…], metric={metric!r})")
     models = list(pools)
-    samples = [
-        _sample(selection, outcomes, level, pool, own)
-        for pool, own in zip(models, histories_of(history, len(models)), strict=True)
-    ]
+    histories = histories_of(history, len(models))
+    samples = [_sample(selection, outcomes, level, *own) for own in zip(models, histories, strict=True)]
     coded = [_classes_of(pool, view, sample.truth) for pool, (sample, view) in zip(models, samples, strict=True)]
     names = max((own for _, own in coded), key=len)
     rows = zip(samples, coded, strict=True)
@@ -364,8 +353,7 @@ def outcomes(selection: Selection, labels: Any, pool: Pool | View) -> Outcome:
     LabelError
         A label is missing or none of the classes, an id was not chosen, or the pool has no predicted classes.
     """
-    predicted, truth = _compared(selection, labels, pool)
-    return (predicted == truth).astype(np.float64)
+    return np.equal(*_compared(selection, labels, pool)).astype(np.float64)
 
 
 def _compared(selection: Selection, labels: Any, pool: Pool | View) -> tuple[NDArray[Any], NDArray[np.int64]]:
@@ -412,10 +400,8 @@ def _outcomes_of(selection: Selection, given: Any, pools: Sequence[Pool | View |
 
 def _are_labels(given: Any) -> bool:
     """Whether values are labels: a mapping, or texts."""
-    if isinstance(given, Mapping):
-        return True
-    is_array = hasattr(given, "dtype") and getattr(given.dtype, "kind", "O") in "OUT"
-    return (is_array or isinstance(given, list | tuple)) and any(isinstance(item, str) for item in given)
+    texts = isinstance(given, list | tuple) or (hasattr(given, "dtype") and getattr(given.dtype, "kind", "O") in "OUT")
+    return isinstance(given, Mapping) or (texts and any(isinstance(item, str) for item in given))
 
 
 def _refuse_unknown(selections: Sequence[Selection], labels: Mapping[Any, Any]) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from opacc_ray.labels.label_documents import LabelAction
 from opacc_ray.labels.label_log import log_action
-from opacc_ray.runs.commit_log import Happening
-from opacc_ray.runs.run import Run, name_of_labels
+from opacc_ray.runs.commit_log import Happening, name_of_labels
+from opacc_ray.runs.run import Run
 
 
 def label_files(run: Run, number: int) -> list[str]:

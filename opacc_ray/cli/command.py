@@ -15,7 +15,6 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from shlex import quote
 from types import FrameType
@@ -37,9 +36,7 @@ from opacc_ray.errors import DataError, OpaccError, SpecError, shortened
 
 if TYPE_CHECKING:
     from opacc_ray.documents import Document
-    from opacc_ray.labels.label_log import Score
     from opacc_ray.report.facts import Line
-    from opacc_ray.spec import Spec
 
 LOG, LOG_FORM = "OPACC_LOG", click.Choice(["text", "json"])
 """Environment variable of the form of log lines, for workers of a local cluster as well; and its values."""
@@ -302,22 +299,6 @@ class _Goal(click.ParamType):  # type: ignore[type-arg]
         return metric.strip() or "accuracy", HALF_WIDTH.convert(width, param, context)
 
 
-class _Time(click.ParamType):  # type: ignore[type-arg]
-    """A time in ISO 8601, UTC unless it says otherwise; a day means its end."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> datetime:
-        try:
-            found = datetime.fromisoformat(str(value))
-        except ValueError:
-            self.fail(f"{value}: give a day or a time, such as 2026-11-20 or 2026-11-20T09:30", param, context)
-        if len(str(value)) <= len("2026-11-20"):
-            found += timedelta(days=1) - timedelta(microseconds=1)
-        return found if found.tzinfo else found.replace(tzinfo=UTC)
-
-
-TIME = _Time()
 LEVEL = _BetweenZeroAndOne("confidence level", "0.95")
 HALF_WIDTH = _BetweenZeroAndOne("half-width", "0.02")
 GOAL, SHARE = _Goal(), _BetweenZeroAndOne("goal", "0.9")
@@ -341,25 +322,12 @@ def picture_option(text: str) -> Callable[[Any], Any]:
     return click.option("--picture", type=_svg_name, metavar="FILE.svg", help=text)
 
 
-def set_option(text: str) -> Callable[[Any], Any]:
-    """Return the option that changes parameters of the method."""
-    return click.option("--set", "assignments", metavar="NAME=VALUE", multiple=True, help=text)
-
-
 run_argument = click.argument("uri", metavar="RUN", type=RUN)
 track_option = click.option("--track", metavar="NAME", help="Track to use (default: the main one).")
 budget_option = click.option("--budget", type=int, metavar="N", help="Number of labels.")
 out_option = functools.partial(click.option, "--out", metavar="FOLDER")
 level_option = click.option(
     "--level", type=LEVEL, default=0.95, show_default=True, help="Confidence level of the intervals."
-)
-conflict_option = click.option(
-    "--conflict", type=RULE, help="Rule for labels that differ, this time only (default: that of the run)."
-)
-score_option = click.option(
-    "--score",
-    metavar="NAME=VALUE",
-    help="Score, this time only: within=0.5, error_scale=2, or exact=true (multilabel).",
 )
 
 
@@ -375,44 +343,8 @@ def on_run(function: Callable[..., Answer]) -> Callable[..., Answer]:
     return run_argument(opened)
 
 
-def _with_options(*options: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def with_options(*options: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return lambda function: functools.reduce(lambda made, option: option(made), options, function)
-
-
-table_options = _with_options(
-    click.option("--name", metavar="NAME", help="CSV: name of the audit (default: the file's name)."),
-    click.option("--output", metavar="URI", help="CSV: folder of the run and its spec (default: ./audits)."),
-    click.option("--method", type=METHOD, help="CSV: sampling method (default: neyman)."),
-    click.option("--answer", metavar="A", help="CSV: column with answers to grade; A,B: two to choose between."),
-    click.option(
-        "--judges", metavar="A,B", help="CSV: columns that say whether the answer is right, such as gpt,rules."
-    ),
-    click.option("--show", metavar="A,B", help="CSV: columns that annotators see, such as subject,text."),
-    click.option("--slices", metavar="A,B", help="CSV: columns that make slices, such as camera,region,camera*region."),
-    click.option("--budget", type=int, metavar="N", help="CSV: number of labels."),
-)
-"""Options of an audit of a file of predictions, which has no spec."""
-
-statement_options = _with_options(
-    score_option,
-    conflict_option,
-    click.option("--partial", is_flag=True, help="Treat missing labels as missing at random."),
-    level_option,
-)
-"""Options of results: score, conflict, partial and level."""
-
-
-def score_for(spec: "Spec", given: str | None) -> "Score | None":
-    """Return the score that ``--score NAME=VALUE`` gives; None if it is not given."""
-    from opacc_ray.labels.label_log import Score
-    from opacc_ray.spec import ScoreSpec, validated
-
-    if given is None:
-        return None
-    if spec.model.task not in ("regression", "multilabel"):
-        raise SpecError(f"--score {given}: only a regression and multilabel have a score; remove --score")
-    stated = validated(ScoreSpec, parse_assignments([given], "--score"), "--score")
-    return Score(stated.error_scale or spec.model.error_scale, stated.within, bool(stated.exact))
 
 
 def parse_assignments(given: Sequence[str], option: str = "--set") -> dict[str, Any]:

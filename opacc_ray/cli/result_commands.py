@@ -1,15 +1,62 @@
 """Commands that state results: estimate, report, compare, budget, export."""
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from opacc_ray.cli import command as cli
+from opacc_ray.errors import SpecError
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
+    from opacc_ray.labels.label_log import Score
     from opacc_ray.runs.run import Run
+    from opacc_ray.spec import Spec
+
+
+class _Time(click.ParamType):  # type: ignore[type-arg]
+    """A time in ISO 8601, UTC unless it says otherwise; a day means its end."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> datetime:
+        try:
+            found = datetime.fromisoformat(str(value))
+        except ValueError:
+            self.fail(f"{value}: give a day or a time, such as 2026-11-20 or 2026-11-20T09:30", param, context)
+        if len(str(value)) <= len("2026-11-20"):
+            found += timedelta(days=1) - timedelta(microseconds=1)
+        return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+conflict_option = click.option(
+    "--conflict", type=cli.RULE, help="Rule for labels that differ, this time only (default: that of the run)."
+)
+score_option = click.option(
+    "--score",
+    metavar="NAME=VALUE",
+    help="Score, this time only: within=0.5, error_scale=2, or exact=true (multilabel).",
+)
+statement_options = cli.with_options(
+    score_option,
+    conflict_option,
+    click.option("--partial", is_flag=True, help="Treat missing labels as missing at random."),
+    cli.level_option,
+)
+"""Options of results: score, conflict, partial and level."""
+
+
+def _score_for(spec: "Spec", given: str | None) -> "Score | None":
+    """Return the score that ``--score NAME=VALUE`` gives; None if it is not given."""
+    from opacc_ray.labels.label_log import Score
+    from opacc_ray.spec import ScoreSpec, validated
+
+    if given is None:
+        return None
+    if spec.model.task not in ("regression", "multilabel"):
+        raise SpecError(f"--score {given}: only a regression and multilabel have a score; remove --score")
+    stated = validated(ScoreSpec, cli.parse_assignments([given], "--score"), "--score")
+    return Score(stated.error_scale or spec.model.error_scale, stated.within, bool(stated.exact))
 
 
 @cli.command("estimate")
@@ -24,12 +71,12 @@ if TYPE_CHECKING:
 @click.option("--metric", "metrics", multiple=True, metavar="METRIC", help="Report macro_f1, recall@CLASS, …")
 @click.option("--by", multiple=True, metavar="SLICES", help="By a slice of the spec, prediction or truth.")
 @click.option(
-    "--as-of", type=cli.TIME, metavar="TIME", help="What was known at a time, such as 2026-11-20; nothing is written."
+    "--as-of", type=_Time(), metavar="TIME", help="What was known at a time, such as 2026-11-20; nothing is written."
 )
-@cli.statement_options
+@statement_options
 def estimate(
     run: "Run",
-    as_of: "datetime | None",
+    as_of: datetime | None,
     costs: str | None,
     assist: bool,
     metrics: tuple[str, ...],
@@ -42,7 +89,7 @@ def estimate(
     from opacc_ray.cli import texts
     from opacc_ray.labels.cost_table import load_costs
 
-    worth = cli.score_for(run.spec, score)
+    worth = _score_for(run.spec, score)
     prices = load_costs(costs, run.spec.model, run.num_classes) if costs else None
     options |= {"metrics": metrics or None, "by": by or None}
     if as_of is not None:
@@ -56,7 +103,7 @@ def estimate(
 @click.argument("others", metavar="OTHER...", nargs=-1, required=True, type=cli.RUN)
 @cli.track_option
 @click.option("--metric", default="accuracy", metavar="METRIC", help="Compare macro_f1, recall@CLASS, … instead.")
-@cli.statement_options
+@statement_options
 def compare(run: "Run", others: tuple[str, ...], score: str | None, **options: Any) -> cli.Answer:
     """Compare the model of RUN with other models, by the labels of RUN.
 
@@ -67,7 +114,7 @@ def compare(run: "Run", others: tuple[str, ...], score: str | None, **options: A
     from opacc_ray.cli import texts
     from opacc_ray.runs.run import Run
 
-    stated = several_models.compare(run, *map(Run.open, others), score=cli.score_for(run.spec, score), **options)
+    stated = several_models.compare(run, *map(Run.open, others), score=_score_for(run.spec, score), **options)
     return cli.Answer(stated, texts.comparison(stated))
 
 
@@ -182,15 +229,15 @@ def budget(
 )
 @click.option("--mlflow", is_flag=True, help="Also log to MLflow (reads MLFLOW_TRACKING_URI).")
 @click.option("--wandb", is_flag=True, help="Also log to Weights & Biases (reads WANDB_PROJECT).")
-@cli.conflict_option
-@cli.score_option
+@conflict_option
+@score_option
 def report(run: "Run", score: str | None, mlflow: bool, wandb: bool, **options: Any) -> cli.Answer:
     """Write the result as a page (HTML), JSON and Markdown."""
     from opacc_ray.report import trackers
     from opacc_ray.report.facts import facts, warned
     from opacc_ray.report.run_report import make_report
 
-    written, found = make_report(run, score=cli.score_for(run.spec, score), **options)
+    written, found = make_report(run, score=_score_for(run.spec, score), **options)
     wanted = [name for name, asked in (("mlflow", mlflow), ("wandb", wandb)) if asked]
     if wanted:
         written = trackers.track(written, found, wanted)

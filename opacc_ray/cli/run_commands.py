@@ -1,6 +1,7 @@
 """Commands that make runs and list them, from check and run to verify, log and runs."""
 
 import logging
+from collections.abc import Callable
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,25 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+table_options = cli.with_options(
+    click.option("--name", metavar="NAME", help="CSV: name of the audit (default: the file's name)."),
+    click.option("--output", metavar="URI", help="CSV: folder of the run and its spec (default: ./audits)."),
+    click.option("--method", type=cli.METHOD, help="CSV: sampling method (default: neyman)."),
+    click.option("--answer", metavar="A", help="CSV: column with answers to grade; A,B: two to choose between."),
+    click.option(
+        "--judges", metavar="A,B", help="CSV: columns that say whether the answer is right, such as gpt,rules."
+    ),
+    click.option("--show", metavar="A,B", help="CSV: columns that annotators see, such as subject,text."),
+    click.option("--slices", metavar="A,B", help="CSV: columns that make slices, such as camera,region,camera*region."),
+    click.option("--budget", type=int, metavar="N", help="CSV: number of labels."),
+)
+"""Options of an audit of a file of predictions, which has no spec."""
+
+
+def set_option(text: str) -> Callable[[Any], Any]:
+    """Return the option that changes parameters of the method."""
+    return click.option("--set", "assignments", metavar="NAME=VALUE", multiple=True, help=text)
+
 
 def _selecting() -> Progress:
     return Progress("select", "examples", delay=2.0)
@@ -22,7 +42,7 @@ def _selecting() -> Progress:
 
 @cli.command("run")
 @click.argument("spec", metavar="SPEC.yaml|FILE.csv")
-@cli.table_options
+@table_options
 @click.option("--no-trial", is_flag=True, help="Skip the trial of some examples on this machine's CPU.")
 @click.option("--exit-file", metavar="URI", help="Write the exit status as JSON to URI, even if the spec is invalid.")
 def run_spec(spec: str, no_trial: bool, exit_file: str | None, **options: Any) -> cli.Answer:
@@ -38,7 +58,7 @@ def run_spec(spec: str, no_trial: bool, exit_file: str | None, **options: Any) -
 
 @cli.command("audit")
 @click.argument("spec", metavar="SPEC.yaml|FILE.csv")
-@cli.table_options
+@table_options
 @click.option("--until", type=cli.GOAL, metavar='"[METRIC ]±W"', help="Draw and label rounds until the interval is ±W.")
 @cli.goal_parts_option
 @click.option("--annotator", metavar="NAME", help="Annotator (default: the page asks).")
@@ -97,7 +117,7 @@ def _extracted(spec: str, *, trial: bool, **options: Any) -> "Run":
 
 @cli.command("check")
 @click.argument("spec", metavar="SPEC.yaml|FILE.csv")
-@cli.table_options
+@table_options
 def check(spec: str, **options: Any) -> cli.Answer:
     """Check the spec, and try the model on some examples."""
     from opacc_ray.audit.checks import check as make_checks
@@ -154,7 +174,7 @@ def status(run: "Run") -> cli.Answer:
 @cli.budget_option
 @click.option("--seed", type=int, help="Seed of the draw (default: that of the spec).")
 @click.option("--replicates", type=int, metavar="R", help="Draw from each of R random parts of the pool.")
-@cli.set_option("Parameter of the method, in YAML; repeatable.")
+@set_option("Parameter of the method, in YAML; repeatable.")
 @click.option("--track", metavar="NAME", help="Track to select on; created if missing.")
 def select(uri: str, track: str | None, assignments: tuple[str, ...], **options: Any) -> cli.Answer:
     """Draw another selection from the same features.
@@ -180,7 +200,7 @@ def select(uri: str, track: str | None, assignments: tuple[str, ...], **options:
 @cli.track_option
 @cli.budget_option
 @click.option("--method", type=cli.METHOD, help="Sampling method (default: that of the last round).")
-@cli.set_option("Parameter of the method, in YAML; the others stay unless the method changes.")
+@set_option("Parameter of the method, in YAML; the others stay unless the method changes.")
 @click.option(
     "--replicates", type=int, metavar="R", help="Random parts of the pool (default: as in the last round; 0: none)."
 )

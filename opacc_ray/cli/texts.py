@@ -23,6 +23,8 @@ from opacc_ray.report.facts import (
     level_text,
     noun,
     percent,
+    points,
+    points_apart,
     round_table,
     stated,
     thousands,
@@ -54,7 +56,7 @@ def drawn(document: DrawnRound, *, with_page: bool) -> list[Line]:
     lines = facts(
         ("run", document.run),
         ("track", document.track),
-        ("predicted", (str(document.predicted or "") or None) if document.round == 1 else None),
+        ("predicted", str(document.predicted or "") if document.round == 1 else None),
         ("selected", f"{thousands(document.n)} of {counted(document.pool_size or 0, 'example')} by {document.method}"),
         *(("manifest", uri) for uri in document.manifests),
     )
@@ -185,20 +187,6 @@ def _in_slice(goal: GoalProgress) -> str:
     return f" in {goal.slice}, which has the widest interval" if goal.slice and "=" not in (goal.by or "") else ""
 
 
-def points(half_width: float, digits: int = 3) -> str:
-    """Format a half-width: 0.03 -> ±3 points."""
-    return f"±{100 * half_width:.{digits}g} points"
-
-
-def points_apart(first: float, second: float) -> tuple[str, str]:
-    """Format two half-widths, with more digits where they would read alike: ±2 and ±2.004 points."""
-    for digits in range(3, 7):
-        texts = points(first, digits), points(second, digits)
-        if texts[0] != texts[1]:
-            break
-    return texts
-
-
 # -- states ----------------------------------------------------------------------------------------------
 
 
@@ -213,7 +201,7 @@ def status(document: RunStatus, *, with_page: bool) -> list[Line]:
     lines += [*facts(("pool", document.pool_changes))]
     if document.failure:
         lines.append(Fact("failed", f"{document.failure.at}: {document.failure.error}", "error"))
-    lines += [*facts(("predicted", str(document.predicted or "") or None)), *warned(document.warnings)]
+    lines += [*facts(("predicted", str(document.predicted or ""))), *warned(document.warnings)]
     lines += [*facts(("track", document.track)), *_along(document)]
     for other in document.others:
         lines += [*facts(("track", other.track or "main")), *_along(other)]

@@ -32,14 +32,13 @@ from opacc_ray.cluster.placement import Placement, place
 from opacc_ray.cluster.poison import find_poison
 from opacc_ray.cluster.session import raise_if_ending
 from opacc_ray.cluster.tasks import LOST, cause_of, enter_folder, ran_out_of_memory
-from opacc_ray.errors import ClusterError, OpaccError, StorageError, counted, shortened
+from opacc_ray.errors import ClusterError, StorageError, counted, shortened
 from opacc_ray.extract.carried import left_of
 from opacc_ray.extract.extractor import Extraction, Extractor, Interrupted
 from opacc_ray.extract.machine import Machine, tune_allocation
-from opacc_ray.extract.shards import ShardReport, check_plan, read_report
+from opacc_ray.extract.shards import FinishedElsewhere, ShardReport
 from opacc_ray.lake.examples import Shard
 from opacc_ray.lake.store import expect_answers
-from opacc_ray.lake.store_uris import Store
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +47,6 @@ OnDone = Callable[[Shard, ShardReport], None]  # called with each finished shard
 IN_FLIGHT = 2  # shards per actor: one that computes, one that is read
 TICK = 1.0  # seconds between two checks of the actors if nothing happens
 RESIZE_EVERY = 5.0  # seconds between two checks for how many actors the cluster has room
-LIST_EVERY = 20.0  # seconds between two listings of the features
 
 SLOW, SLOW_SECONDS = 2.0, 3.0
 """A shard is slow if it takes ``SLOW`` times the median of the finished ones, and at least ``SLOW_SECONDS``."""
@@ -371,32 +369,3 @@ def _reason(error: Exception) -> str:
         return f"memory ran out; lower extract.batch_size, or use fewer actors on a node ({why})"
     often = " (often memory runs out: lower extract.batch_size)" if isinstance(error, RayActorError) else ""
     return f"{shortened(str(error))}{often}"
-
-
-class FinishedElsewhere:
-    """Finds the shards in a folder of features that another command on the same run has finished."""
-
-    def __init__(self, target: Store, format: str) -> None:
-        self._target, self._format = target, format  # of the pool
-        self._before = {entry.key: entry.tag for entry in target.list()}  # damaged files among them
-        self._last_listing = time.monotonic()
-
-    def take(self, pending: deque[Shard]) -> list[tuple[Shard, ShardReport]]:
-        """Remove the finished shards from the queue, and return them with their reports."""
-        if not pending or time.monotonic() - self._last_listing < LIST_EVERY:
-            return []
-        self._last_listing = time.monotonic()
-        try:
-            found = {entry.key: entry for entry in self._target.list()}
-            new = [own for own in pending if own.file in found and self._before.get(own.file) != found[own.file].tag]
-            taken = [(shard, read_report(self._target, shard.file, found[shard.file].size)) for shard in new]
-            for shard, report in taken:
-                check_plan(self._target, self._format, shard, report)
-        except OpaccError as error:  # nothing is lost
-            log.warning("%s; the shards are extracted here", error)
-            return []
-        for shard, _ in taken:
-            pending.remove(shard)
-        if taken:
-            log.info("another command on this run has finished %d of the remaining shards", len(taken))
-        return taken

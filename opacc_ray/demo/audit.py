@@ -27,6 +27,7 @@ from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.estimators.intervals import clipped
 from opacc_ray.labels import label_actions
 from opacc_ray.labels.labelled_rounds import read_rounds
+from opacc_ray.lake.decode import encode_png
 from opacc_ray.lake.store_uris import open_store, read_uri
 from opacc_ray.report.run_report import make_report
 from opacc_ray.runs import feature_store
@@ -148,7 +149,7 @@ def _fill(uri: str) -> dict[str, int]:
     field = open_store(uri)
     field.write(WEIGHTS, weights)
     keys = [digits.key(i) for i in range(len(scans))]
-    field.write_many((f"scans/{key}", digits.png_bytes(scan)) for key, scan in zip(keys, scans, strict=True))
+    field.write_many((f"scans/{key}", encode_png(scan)) for key, scan in zip(keys, scans, strict=True))
     return {key: int(label) for key, label in zip(keys, truth, strict=True)}
 
 

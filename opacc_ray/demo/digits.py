@@ -7,12 +7,10 @@ model. The other half makes the pool: every scan is rotated, shifted, faded and 
 Letters: D digits, N scans of the pool, S = 16 pixels a side.
 """
 
-import io
 from importlib.resources import files
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 from scipy import ndimage
 
 from opacc_ray.errors import SpecError
@@ -80,13 +78,6 @@ def field_pool(images: Pixels, labels: Labels, size: int = 6000, seed: int = 0) 
 def key(position: int) -> str:
     """Name the object of the scan at a position in the pool, from 0; the name says nothing about the digit."""
     return f"scan-{position:05d}.png"
-
-
-def png_bytes(image: Pixels) -> bytes:
-    """Encode one image (height, width) uint8 as an 8-bit grey PNG, without loss."""
-    buffer = io.BytesIO()
-    Image.fromarray(image).save(buffer, format="PNG")
-    return buffer.getvalue()
 
 
 def _move(images: Floats, degrees: Floats, shift: Floats) -> Floats:

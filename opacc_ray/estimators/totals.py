@@ -268,12 +268,9 @@ class PredictedEvidence:
         own = np.arange(last.places.start, last.places.stop)[where[last.places] >= 0]
         drawn = _added(where[own], factor[own] * last.expected[own - last.places.start] * mean[own], num)
         unseen = np.maximum(over(self.sums[-1].predicted * variable.mean) - drawn, 0)
-        near = first**2 / np.maximum(second, _LEAST)
-        columns = (
-            *(value, variance, sizes, labelled, events, half * first, half * second, expected),
-            *(unseen, first * met / np.maximum(second, _LEAST), near),
-        )
-        return [column.tolist() for column in columns]
+        columns = value, variance, sizes, labelled, events, half * first, half * second, expected
+        met_near, near = first * met / np.maximum(second, _LEAST), first**2 / np.maximum(second, _LEAST)
+        return [column.tolist() for column in (*columns, unseen, met_near, near)]
 
 
 def labelled_in(index: NDArray[np.int64], where: Codes, values: Array, num: int) -> tuple[Array, Array]:
@@ -328,12 +325,12 @@ class DomainShare(DomainMean):
     met_near: float  # O and E: events, and events predicted, among the labels by how far they stand for others
     expected_near: float
 
-    def _ends(self, level: float) -> Interval:
-        return self._low(level), self._high(level)
-
     def as_predicted(self) -> "PredictedShare":
         """Return the same mean, if the predictions hold for the examples without a label."""
         return PredictedShare(self.size, self.num, self.events, self.met_near, self.expected_near, self.unseen)
+
+    def _ends(self, level: float) -> Interval:
+        return self._low(level), self._high(level)
 
     def _low(self, level: float) -> float:
         if not self.events or self.value <= 0:

@@ -5,11 +5,11 @@ A shard's file is written atomically, so it is also the checkpoint: a file that 
 
 import os
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeVar, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from opacc_ray.lake.parquet_io import to_numpy
 from opacc_ray.lake.pools import read_numbered
 from opacc_ray.lake.store_uris import Store
 from opacc_ray.neurons.criteria import Ranges
+from opacc_ray.parts.loops import NextAhead
 from opacc_ray.spec import SURPRISE, PoolSpec, Spec, open_pool, rules_of, see_modules
 
 if TYPE_CHECKING:
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
     from opacc_ray.extract.torch_model import Device, Model
 
 _COVERED = "covered layers"  # a column that is never written: NaN if a value of these layers is not finite
-
-Item = TypeVar("Item")
 
 
 class Interrupted(OpaccError):
@@ -376,33 +375,3 @@ def refusal(spec: Spec, source: PoolSpec, item: BadItem) -> DataError:
         f"example {item.id!r} of {source.uri}: {item.reason}; "
         f"repair or remove it, or set extract.on_bad_item: exclude to {aim} the rest"
     )
-
-
-class NextAhead(Generic[Item]):
-    """An iterator whose next item is taken on a thread of its own, one ahead of the caller; no item is None.
-
-    Use it in a ``with``, which ends the thread. The thread calls ``begin`` first.
-    """
-
-    def __init__(self, items: Iterator[Item], begin: Callable[[], object] | None = None) -> None:
-        self._items = items
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="opacc-ahead", initializer=begin)
-        self._coming = self._pool.submit(next, items, None)
-
-    @property
-    def is_there(self) -> bool:
-        """Whether :meth:`take` returns without waiting."""
-        return self._coming.done()
-
-    def take(self) -> Item | None:
-        """Return the next item, or None after the last; raises what taking the item raised."""
-        item = self._coming.result()
-        if item is not None:
-            self._coming = self._pool.submit(next, self._items, None)
-        return item
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown()

@@ -8,6 +8,9 @@ that of a new file, and the end of an older file contains it.
 import hashlib
 import io
 import json
+import logging
+import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
@@ -15,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError
+from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract.machine import Machine
 from opacc_ray.lake.examples import BadItem, Shard
 from opacc_ray.lake.parquet_io import Footer, footer_of, numbers, read_columns, read_footer, texts, unless_valid
@@ -27,9 +30,13 @@ FEATURES_FORMAT = 2
 
 REMEDY = "run the spec again, which extracts a damaged shard anew"
 
+LIST_EVERY = 20.0  # seconds between two listings of the features
+
 MOST_FOOTERS = 1 << 12  # footers in memory for the next read of their file, of about 2 kB each
 
 SOURCE = "source"  # column of the digests of the parts of the pool: see opacc_ray.lake.examples.source_of
+
+log = logging.getLogger(__name__)
 
 _KEY = "opacc"  # key of the report in the file's metadata
 
@@ -288,3 +295,32 @@ def not_finite(columns: Columns) -> dict[int, str]:
             bad = np.flatnonzero(~np.isfinite(values).all(axis=tuple(range(1, values.ndim))))
             found = dict.fromkeys(bad.tolist(), name) | found
     return dict(sorted(found.items()))
+
+
+class FinishedElsewhere:
+    """Finds the shards in a folder of features that another command on the same run has finished."""
+
+    def __init__(self, target: Store, format: str) -> None:
+        self._target, self._format = target, format  # of the pool
+        self._before = {entry.key: entry.tag for entry in target.list()}  # damaged files among them
+        self._last_listing = time.monotonic()
+
+    def take(self, pending: deque[Shard]) -> list[tuple[Shard, ShardReport]]:
+        """Remove the finished shards from the queue, and return them with their reports."""
+        if not pending or time.monotonic() - self._last_listing < LIST_EVERY:
+            return []
+        self._last_listing = time.monotonic()
+        try:
+            found = {entry.key: entry for entry in self._target.list()}
+            new = [own for own in pending if own.file in found and self._before.get(own.file) != found[own.file].tag]
+            taken = [(shard, read_report(self._target, shard.file, found[shard.file].size)) for shard in new]
+            for shard, report in taken:
+                check_plan(self._target, self._format, shard, report)
+        except OpaccError as error:  # nothing is lost
+            log.warning("%s; the shards are extracted here", error)
+            return []
+        for shard, _ in taken:
+            pending.remove(shard)
+        if taken:
+            log.info("another command on this run has finished %d of the remaining shards", len(taken))
+        return taken

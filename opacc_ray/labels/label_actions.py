@@ -36,7 +36,8 @@ from opacc_ray.labels.labelled_rounds import (
     read_tracks,
     reading_by,
 )
-from opacc_ray.runs.run import Run, name_of_labels
+from opacc_ray.runs.commit_log import name_of_labels
+from opacc_ray.runs.run import Run
 from opacc_ray.spec import ConflictRule, ModelSpec
 
 

@@ -23,9 +23,9 @@ from opacc_ray.estimators.ratios import Ratio
 from opacc_ray.labels.formats.label_formats import FORMATS, format_of
 from opacc_ray.labels.label_documents import LabelAction
 from opacc_ray.labels.label_rows import FormatName, Label, LabelFile, name_by_number
-from opacc_ray.runs.commit_log import Commit, Happening
+from opacc_ray.runs.commit_log import Commit, Happening, name_of_labels
 from opacc_ray.runs.estimate_documents import AccuracyEstimate
-from opacc_ray.runs.run import TRACKS, Run, name_of_labels
+from opacc_ray.runs.run import TRACKS, Run
 from opacc_ray.spec import ConflictRule, Guidance, ModelSpec, ScoreSpec, Spec
 
 

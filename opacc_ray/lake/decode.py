@@ -62,6 +62,15 @@ def decode_image(content: bytes, *, alpha: Alpha = "refuse", max_pixels: int = 1
         raise ImageError(f"{len(content)} bytes that cannot be decoded as an image ({reason})") from None
 
 
+def encode_png(pixels: NDArray[Any]) -> bytes:
+    """Return an image as PNG, without loss: uint8 (height, width), or with 3 or 4 channels behind."""
+    from PIL import Image
+
+    sink = io.BytesIO()
+    Image.fromarray(pixels).save(sink, "PNG")
+    return sink.getvalue()
+
+
 def decoded_bytes(content: bytes | None) -> int:
     """Estimate the bytes of an image file's pixels by its header; 0 if that is not valid."""
     from PIL import Image

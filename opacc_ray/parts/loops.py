@@ -1,4 +1,4 @@
-"""Loops over rows: compiled with Numba, and spread over the cores of this process.
+"""Loops over rows: compiled with Numba, and spread over the cores of this process; iterators that are one item ahead.
 
 A kernel is compiled when its module is first imported, for one signature, so that no later call waits; it releases the
 GIL. The machine code is cached next to the module, or in NUMBA_CACHE_DIR, for later processes.
@@ -7,15 +7,16 @@ GIL. The machine code is cached next to the module, or in NUMBA_CACHE_DIR, for l
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 Result = TypeVar("Result")
+Item = TypeVar("Item")
 
 _SILENT_SECONDS = 1.0
 """Total time of compiling after which a person at a terminal or notebook is told."""
@@ -77,3 +78,33 @@ def in_threads(function: Callable[[int, int], Result], num_rows: int, values_per
     edges = np.linspace(0, num_rows, num + 1).astype(int).tolist()
     with ThreadPoolExecutor(num) as executor:
         return list(executor.map(lambda edge: function(*edge), pairwise(edges)))
+
+
+class NextAhead(Generic[Item]):
+    """An iterator whose next item is taken on a thread of its own, one ahead of the caller; no item is None.
+
+    Use it in a ``with``, which ends the thread. The thread calls ``begin`` first.
+    """
+
+    def __init__(self, items: Iterator[Item], begin: Callable[[], object] | None = None) -> None:
+        self._items = items
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="opacc-ahead", initializer=begin)
+        self._coming = self._pool.submit(next, items, None)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether :meth:`take` returns without waiting."""
+        return self._coming.done()
+
+    def take(self) -> Item | None:
+        """Return the next item, or None after the last; raises what taking the item raised."""
+        item = self._coming.result()
+        if item is not None:
+            self._coming = self._pool.submit(next, self._items, None)
+        return item
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown()

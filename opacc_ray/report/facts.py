@@ -153,6 +153,20 @@ def percent(value: float, digits: int = 1) -> str:
     return f"{text.rstrip('0').rstrip('.') if value in (0, 1) else text} %"
 
 
+def points(half_width: float, digits: int = 3) -> str:
+    """Format a half-width: 0.03 -> ±3 points."""
+    return f"±{100 * half_width:.{digits}g} points"
+
+
+def points_apart(first: float, second: float) -> tuple[str, str]:
+    """Format two half-widths, with more digits where they would read alike: ±2 and ±2.004 points."""
+    for digits in range(3, 7):
+        texts = points(first, digits), points(second, digits)
+        if texts[0] != texts[1]:
+            break
+    return texts
+
+
 def level_text(level: float) -> str:
     """Format a confidence level: 0.95 -> 95 %."""
     return f"{100 * level:.6g} %"

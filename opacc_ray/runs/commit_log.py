@@ -12,10 +12,12 @@ earlier than it did is not noticed by itself, only by a digest of its end that s
 """
 
 import hashlib
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from pathlib import PurePath
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from pydantic import Field
@@ -169,3 +171,10 @@ def _key(number: int) -> str:
 def digest_of(data: bytes) -> str:
     """Return the SHA-256 of the content of a file."""
     return hashlib.sha256(data).hexdigest()
+
+
+def name_of_labels(name: str, data: bytes) -> str:
+    """Return the name for a stored file of labels: the digest of its content, and its suffix."""
+    suffix = PurePath(name).suffix.lower()
+    safe = suffix if re.fullmatch(r"\.[a-z0-9]{1,8}", suffix) else ""
+    return f"{digest_of(data)[:16]}{safe}"

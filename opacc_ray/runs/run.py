@@ -1,37 +1,15 @@
-"""Read and write a run: the layout of its prefix in storage.
+"""Read and write a run: the files below its prefix in storage, which docs/reference.md lists.
 
-    spec.json                     the resolved spec, versions, git commit, digests of model and listing
-    features/                     features, if the spec names no weights; otherwise a shared set (feature_set.py)
-    reference/                    the reference's features; with weights in the spec, shared as well (reference.py)
-    sanity.json                   predictions of the model, and warnings about them (audit/sanity.py)
-    listing.parquet               key, size and tag of every object of the pool, as it was listed
-    history/                      knowledge from before the first label (audit/prior_knowledge.py)
-    rounds/1/selection.json       the chosen examples with their design
-    rounds/1/predictions.parquet  id, uri, prediction, the pool object with its tag, and whether the example had a
-                                  label before it was chosen
-    rounds/1/manifest.*           the files for annotators
-    rounds/1/draws/               the three as they were drawn (draws.py)
-    rounds/1/labels/              the imported files of labels, unchanged
-    log/                          what happened: draws, labels, closings, goals, estimates (commit_log.py)
-    failure.json                  if the last `opacc run` failed: when and why
-    estimates/                    every estimate that was stated
-    estimate.json                 a copy of the newest one
-    tracks/NAME/rounds/1/ …       rounds and estimates of another track, in the same layout
-
-The log decides: the rest is read where it says so, and compared with the digests that it has.
+The log decides (commit_log.py): the rest is read where it says so, and compared with the digests that it has.
 
 A track is a series of rounds: each round learns from the labels of the rounds before it, and all give one estimate. The
 first track has no name. A label belongs to an example, so it counts in every track that chose the example. But no draw
 uses labels of another track, because the estimate assumes a design that does not.
-
-A pyarrow or JSON parser alone can read all of it. Objects are written whole or not at all.
 """
 
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import partial
-from pathlib import PurePath
 from typing import TypeVar
 
 from opacc_ray.documents import Document
@@ -41,7 +19,7 @@ from opacc_ray.extract.shards import finished_shards
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs import draws
 from opacc_ray.runs.commit_log import FOLDER as LOG
-from opacc_ray.runs.commit_log import Commit, CommitLog, Happening, digest_of
+from opacc_ray.runs.commit_log import Commit, CommitLog, Happening, digest_of, name_of_labels
 from opacc_ray.runs.draws import Chosen, Snapshot
 from opacc_ray.runs.earlier_layout import happened_before
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, Stated
@@ -70,7 +48,7 @@ class Run:
         seen: tuple[Commit, ...] | None = None,
     ) -> None:
         self.store, self.header, self.spec = store, header, header.spec
-        self.log = log or CommitLog(store, header.digest, partial(happened_before, store, header.created))
+        self.log = log or CommitLog(store, header.digest, lambda: happened_before(store, header.created))
         self._seen = seen  # what this run sees of its log; None: all of it, whenever it looks
         self.feature_set = feature_set(store, header.features)
         self.features = self.feature_set.folder
@@ -355,11 +333,8 @@ class Run:
     def write_goal(self, goal: Goal) -> None:
         """Log an answer of `opacc next --until` with the last round that it covers."""
         number = goal.looks[-1].round
-        self.log.append(
-            lambda commits: (
-                None if self.at(commits).read_goal(number) == goal else Happening([goal], self.track, number)
-            )
-        )
+        happened = Happening([goal], self.track, number)
+        self.log.append(lambda commits: None if self.at(commits).read_goal(number) == goal else happened)
 
     # -- result ------------------------------------------------------------------------------------------
 
@@ -422,10 +397,3 @@ class Run:
         """Read a document below the prefix of the run; None if it does not exist, DataError if it is damaged."""
         data = self.store.read_if_there(key) if self.store.exists(key) else None  # another command may delete it
         return None if data is None else kind.from_bytes(data, self.store.uri_of(key))
-
-
-def name_of_labels(name: str, data: bytes) -> str:
-    """Return the name for a stored file of labels: the digest of its content, and its suffix."""
-    suffix = PurePath(name).suffix.lower()
-    safe = suffix if re.fullmatch(r"\.[a-z0-9]{1,8}", suffix) else ""
-    return f"{digest_of(data)[:16]}{safe}"

@@ -1,21 +1,22 @@
-"""The specification of an audit: validated sections from YAML, one file per section.
+"""The specification of an audit: validated sections from YAML.
 
 Every key is declared once, with its default. The error for a wrong key has its full path, its value and the nearest
 valid key.
 """
 
-from opacc_ray.spec.audit_spec import (
-    SURPRISE,
+from opacc_ray.spec.audit_spec import SURPRISE, Spec, load_spec, parse_spec
+from opacc_ray.spec.model_spec import ModelSpec
+from opacc_ray.spec.pool_spec import ColumnsSpec, PoolSpec, ReferenceSpec, open_pool, plan_pool, rules_of
+from opacc_ray.spec.steps import (
+    PLACEMENT,
+    ActorRange,
     ConflictRule,
+    CoverageSpec,
+    ExtractSpec,
     Guidance,
     LabelsSpec,
     ScoreSpec,
-    Spec,
-    load_spec,
-    parse_spec,
 )
-from opacc_ray.spec.model_spec import PLACEMENT, ActorRange, CoverageSpec, ExtractSpec, ModelSpec
-from opacc_ray.spec.pool_spec import ColumnsSpec, PoolSpec, ReferenceSpec, open_pool, plan_pool, rules_of
 from opacc_ray.spec.user_modules import load_function, modules_of, see_modules, sources_of, users_files
 from opacc_ray.spec.validation import parse_yaml, read_yaml, validated
 

@@ -4,18 +4,16 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from opacc_ray.documents import Section
 from opacc_ray.errors import SpecError, shortened
 from opacc_ray.lake.formats import FEATURE_COLUMNS, has_rows
-from opacc_ray.samplers import find_method, parse_parameters
+from opacc_ray.samplers import find_method
 from opacc_ray.spec.model_spec import (
-    PLACEMENT,
     WAYS,
-    ExtractSpec,
     ModelSpec,
     check_metrics,
     check_served,
@@ -24,13 +22,8 @@ from opacc_ray.spec.model_spec import (
     served_texts,
 )
 from opacc_ray.spec.pool_spec import GIVEN, PoolSpec, ReferenceSpec, time_text
+from opacc_ray.spec.steps import PLACEMENT, ExtractSpec, LabelsSpec, ManifestSpec, SampleSpec, ScoreSpec
 from opacc_ray.spec.validation import FunctionName, read_yaml, validated
-
-ConflictRule = Literal["error", "majority", "latest"]
-"""Treatment of examples with different labels."""
-
-LINK_FIELDS = ("id", "uri", "run", "round")
-"""Fields in braces of a manifest's link."""
 
 SURPRISE = ("dsa", "lsa")
 """Features that compare an example with reference traces."""
@@ -50,13 +43,6 @@ _IF_USED = {
     "extract": ("channels_last",),
 }
 """Keys that belong to the identity of an audit only if they are set."""
-
-
-def _link(value: str) -> str:
-    unknown = [name for name in re.findall(r"\{([^{}]*)\}", value) if name not in LINK_FIELDS]
-    if unknown:
-        raise ValueError(f"{{{unknown[0]}}} is unknown; use {', '.join(f'{{{name}}}' for name in LINK_FIELDS)}")
-    return value
 
 
 def _name(value: str) -> str:
@@ -85,140 +71,6 @@ def _runs(value: Any) -> Any:
     if isinstance(value, str) and value != "auto":
         raise ValueError("give a list of runs, such as [RUN], or auto")
     return value
-
-
-class SampleSpec(BaseModel):
-    """The method, its budget, and the method's own parameters."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    method: str = Field(default="neyman", description="see methods.md, or `opacc methods`")
-    budget: int | None = Field(
-        default=None, description="number of labels; only deepreduce, and ces with stop_at_kl, need none"
-    )
-    replicates: int | None = Field(default=None, ge=2, description="draw from that many parts of the pool separately")
-    models: list[str] | None = Field(
-        default=None,
-        min_length=1,
-        description="neyman: URIs of runs of other models on the same pool, to be audited with the same labels",
-    )
-    fresh: bool = Field(
-        default=False,
-        description="draw from the whole pool, even if labels of an earlier run of the audit could be carried over",
-    )
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return dict(self.model_extra or {})
-
-    @property
-    def settings(self) -> Any:
-        """Return the checked ``Parameters`` of the method, with defaults."""
-        return parse_parameters(self.method, self.parameters)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_served(cls, content: Any) -> Any:
-        if isinstance(content, dict) and "serve" in content:
-            return content | {"serve": served_texts(content["serve"])}
-        return content
-
-    @model_validator(mode="after")
-    def _fits_the_method(self) -> "SampleSpec":
-        settings = self.settings
-        if self.models and not settings.serves_several:
-            raise ValueError(f"models is not supported for method {self.method!r}; remove it, or choose neyman")
-        if self.models and self.replicates is not None:
-            raise ValueError("replicates cannot be combined with models; remove one")
-        if self.budget is not None and self.budget < 1:
-            raise ValueError(f"budget={self.budget}: give a whole number of labels, at least 1")
-        return self
-
-
-class ManifestSpec(Section):
-    """Files and links for annotators."""
-
-    formats: list[Literal["jsonl", "csv"]] = Field(default=["jsonl", "csv"], description="file formats")
-    show_prediction: bool = Field(default=False, description="include the model's prediction; it biases annotators")
-    show: list[str] = Field(
-        default=[],
-        description="tables: columns that annotators see of a row, such as [subject, text]; nothing else of it is "
-        "written for them",
-    )
-    link: Annotated[str, AfterValidator(_link)] | None = Field(
-        default=None,
-        description="link for annotators, with {id}, {uri}, {run} and {round}; default: the URI, except local paths",
-    )
-
-
-class ClassGuide(Section):
-    """What annotators are told about a class."""
-
-    text: str | None = Field(default=None, description="a sentence")
-    pictures: list[str] = Field(default=[], description="URIs of images that are examples of it")
-
-
-def _class_guides(value: Any) -> Any:
-    items = value.items() if isinstance(value, dict) else ()
-    return {str(name): {"text": own} if isinstance(own, str) else own for name, own in items} if items else value
-
-
-class Guidance(Section):
-    """What annotators are asked and told."""
-
-    question: str | None = Field(default=None, max_length=300, description="question to annotators, above each example")
-    guide: str | None = Field(default=None, description="instructions for annotators, in Markdown")
-    describe: Annotated[dict[str, ClassGuide], BeforeValidator(_class_guides)] = Field(
-        default={}, description="class or grade: a sentence, or {text: …, pictures: [URI, ...]}"
-    )
-    unit: str | None = Field(default=None, max_length=30, description="unit of numbers, such as years")
-    range: tuple[float, float] | None = Field(
-        default=None, description="usual numbers, lowest and highest: the page asks before it saves others"
-    )
-
-    @model_validator(mode="after")
-    def _has_a_range(self) -> Self:
-        if self.range and not self.range[0] < self.range[1]:
-            raise ValueError(f"range: {list(self.range)} is empty; give the lowest number and the highest")
-        return self
-
-
-class LabelsSpec(Guidance):
-    """Rules for returned labels; `opacc labels rule` changes them for an existing run."""
-
-    @property
-    def guidance(self) -> Guidance:
-        """What annotators are asked and told."""
-        return Guidance(**{name: getattr(self, name) for name in Guidance.model_fields})
-
-    conflict: ConflictRule = Field(
-        default="error",
-        description="treatment of examples with different labels: refuse them, or take the most frequent or the latest",
-    )
-    overlap: float = Field(
-        default=0.0, ge=0, le=1, description="fraction of the examples that two people label, to measure label noise"
-    )
-    numbers_are_classes: bool = Field(
-        default=False, description="classes with names: accept a number as the index of a class, from 0"
-    )
-
-
-class ScoreSpec(Section):
-    """Score of a regression's prediction, in [0, 1]; features do not depend on it."""
-
-    error_scale: float | None = Field(
-        default=None, gt=0, description="score = max(0, 1 - (error / error_scale)²); default: model.error_scale"
-    )
-    within: float | None = Field(default=None, gt=0, description="score = 1 where the error is at most this, else 0")
-    exact: bool | None = Field(
-        default=None, description="multilabel: score = 1 where all classes are right, else 0; default: Jaccard index"
-    )
-
-    @model_validator(mode="after")
-    def _is_one(self) -> "ScoreSpec":
-        if self.error_scale is not None and self.within is not None:
-            raise ValueError("error_scale and within both define the score; remove one")
-        return self
 
 
 class Spec(Section):

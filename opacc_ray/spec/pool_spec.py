@@ -37,7 +37,7 @@ from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.s3_store import Access
 from opacc_ray.lake.store_uris import CATALOG, Store, open_store, open_table
 from opacc_ray.slices import BY_PREDICTION, BY_TRUTH, CROSSING, FOLDER, SliceRule
-from opacc_ray.spec.model_spec import ExtractSpec
+from opacc_ray.spec.steps import ExtractSpec
 
 _FIRST_OF_POOL = ("format", "alpha", "max_pixels", "max_bytes")
 """Keys of a pool that have always decided the identity of a run."""

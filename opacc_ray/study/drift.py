@@ -30,7 +30,7 @@ from pydantic import Field
 
 from opacc_ray.documents import Document, format_field
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.lake.decode import ImageError, decode_image
+from opacc_ray.lake.decode import ImageError, decode_image, encode_png
 from opacc_ray.lake.listing import find_files
 from opacc_ray.lake.store_uris import open_store, split
 
@@ -207,7 +207,9 @@ def _drift_folder(source: str, out: str, kind: str, strength: float, seed: int) 
             pixels = decode_image(store.read_entry(entry), alpha="drop")
         except ImageError as error:
             raise DataError(f"{store.uri_of(entry.key)}: {error}") from None
-        target.write(f"{entry.key.rpartition('.')[0]}.png", _png(drift_image(pixels, kind, strength, seed, entry.key)))
+        target.write(
+            f"{entry.key.rpartition('.')[0]}.png", encode_png(drift_image(pixels, kind, strength, seed, entry.key))
+        )
     return len(entries)
 
 
@@ -247,11 +249,3 @@ def write_arrays(uri: str, arrays: Arrays) -> None:
     sink, (folder, name) = io.BytesIO(), split(uri)
     np.savez_compressed(sink, **arrays)
     open_store(folder).write(name, sink.getvalue())
-
-
-def _png(pixels: NDArray[Any]) -> bytes:
-    from PIL import Image as Picture
-
-    sink = io.BytesIO()
-    Picture.fromarray(pixels).save(sink, format="PNG")
-    return sink.getvalue()

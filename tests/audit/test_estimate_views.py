@@ -149,8 +149,8 @@ def test_a_delta_table_gets_each_estimate_once(home: Path, audits: list[Audit], 
         database.register("exported", estimates)
         database.execute(views_sql("exported"))
         assert database.execute("SELECT model, week FROM accuracy_by_week").fetchall() == [
-            ("a", monday(0)), ("a", monday(1)), ("b", monday(0)), ("c", monday(0)), ("d", monday(0)), ("e", monday(0)),
-        ]  # fmt: skip
+            (model, monday(week)) for model in MODELS for week in (0, 1)
+        ]
     rows, _ = read_estimates(place, "weekly-a-0-00000000")
     assert len({row["estimate"] for row in rows}) == 2
     assert len(history_in_tables("weekly-a-0-00000000", place).points) == 2

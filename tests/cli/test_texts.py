@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from opacc_ray.cli.texts import points_apart
-from opacc_ray.report.facts import change, stated
+from opacc_ray.report.facts import change, points_apart, stated
 from opacc_ray.runs.estimate_documents import StatedEstimate
 
 

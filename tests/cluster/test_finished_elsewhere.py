@@ -6,9 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opacc_ray.cluster import actor_pool
-from opacc_ray.cluster.actor_pool import FinishedElsewhere
-from opacc_ray.extract.shards import FeatureShard, encode_shard
+from opacc_ray.extract.shards import FeatureShard, FinishedElsewhere, encode_shard
 from opacc_ray.lake.examples import Shard
 from opacc_ray.lake.store import Entry
 from opacc_ray.lake.store_uris import open_store
@@ -22,7 +20,7 @@ def test_shards_that_another_command_finishes_are_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="opacc_ray")
-    monkeypatch.setattr(actor_pool, "LIST_EVERY", 0.0)
+    monkeypatch.setattr("opacc_ray.extract.shards.LIST_EVERY", 0.0)
     folder = open_store(str(tmp_path))
     features = encode_shard(FeatureShard(["2.png"], ["u"], {"confidence": np.ones(1, dtype=np.float32)}, []))
     folder.write(shard(1).file, b"damaged, and so to be done again")
@@ -36,7 +34,7 @@ def test_shards_that_another_command_finishes_are_taken(
 
 
 def test_a_file_that_is_not_the_shards_is_left_in_the_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actor_pool, "LIST_EVERY", 0.0)
+    monkeypatch.setattr("opacc_ray.extract.shards.LIST_EVERY", 0.0)
     folder = open_store(str(tmp_path))
     watch, pending = FinishedElsewhere(folder, "images"), deque([shard(1)])
     other = encode_shard(FeatureShard(["9.png"], ["u"], {"confidence": np.ones(1, dtype=np.float32)}, []))

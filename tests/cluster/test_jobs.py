@@ -17,6 +17,7 @@ from opacc_ray.cluster.jobs import Job
 from opacc_ray.demo import digits
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.labels.label_actions import import_labels
+from opacc_ray.lake.decode import encode_png
 from opacc_ray.lake.store_uris import open_store, read_uri
 from opacc_ray.runs.run import Run
 
@@ -61,7 +62,7 @@ def home(s3: LocalS3) -> str:
     bucket = s3.create_bucket("digits")
     images, labels = digits.load()
     scans, _ = digits.field_pool(images, labels, 60)
-    open_store(bucket).write_many((f"pool/{digits.key(i)}", digits.png_bytes(scan)) for i, scan in enumerate(scans))
+    open_store(bucket).write_many((f"pool/{digits.key(i)}", encode_png(scan)) for i, scan in enumerate(scans))
     return bucket
 
 

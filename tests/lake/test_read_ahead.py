@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from opacc_ray.extract.extractor import NextAhead
 from opacc_ray.lake.store import in_order
+from opacc_ray.parts.loops import NextAhead
 
 
 def test_results_come_in_order() -> None:

@@ -28,7 +28,8 @@ from opacc_ray.labels.label_log import Score, log_action, now_after, read_log
 from opacc_ray.labels.label_rows import is_cant_tell, quoted
 from opacc_ray.labels.labelled_rounds import canonical_form
 from opacc_ray.labels.labelling_tasks import doubled, waiting_ids
-from opacc_ray.runs.run import Run, name_of_labels
+from opacc_ray.runs.commit_log import name_of_labels
+from opacc_ray.runs.run import Run
 
 SOURCE = "opacc label"  # name of the page's files in the log
 RESERVED, LOOK = 900.0, 3.0  # seconds for which an example is reserved, and between looks at the run

@@ -1,0 +1,300 @@
+"""The steps of an audit: ``extract``, ``sample``, ``manifest``, ``labels`` and ``score``."""
+
+import re
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from opacc_ray.documents import Section, first_problem
+from opacc_ray.errors import shortened
+from opacc_ray.neurons.criteria import Criterion
+from opacc_ray.samplers import parse_parameters
+from opacc_ray.spec.model_spec import served_texts
+
+Feature = Literal["hidden", "output", "prediction", "confidence", "dsa", "lsa", "coverage"]
+
+ConflictRule = Literal["error", "majority", "latest"]
+"""Treatment of examples with different labels."""
+
+LINK_FIELDS = ("id", "uri", "run", "round")
+"""Fields in braces of a manifest's link."""
+
+
+# -- extract ---------------------------------------------------------------------------------------------------
+
+
+class CoverageSpec(Section):
+    """The requirements of neuron coverage: see :mod:`opacc_ray.neurons.criteria`."""
+
+    criterion: Annotated[str, AfterValidator(lambda value: str(Criterion.parse(value)))] = Field(
+        default="nc:0.5", description="nc:β, nc-raw:β, kmnc:k, nbc, snac or tknc:k"
+    )
+    layers: list[str] | None = Field(
+        default=None, min_length=1, description="dotted names; default: every layer with weights"
+    )
+    channels: Literal["mean", "max"] = Field(
+        default="mean", description="how a channel's positions are reduced to one number"
+    )
+
+    @property
+    def rule(self) -> Criterion:
+        return Criterion.parse(self.criterion)
+
+
+class ActorRange(Section):
+    """Least and largest number of model copies."""
+
+    min: int = Field(default=1, ge=1, description="least number of actors with which the run starts")
+    max: int | None = Field(default=None, ge=1, description="null: as many as fit on the cluster")
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> "ActorRange":
+        if self.max is not None and self.max < self.min:
+            raise ValueError(f"max is {self.max} and min {self.min}; give a max of at least min")
+        return self
+
+
+def _actors(value: Any) -> Any:
+    if isinstance(value, dict):
+        try:
+            return ActorRange.model_validate(value)
+        except ValidationError as error:
+            raise ValueError(first_problem(ActorRange, error)) from None
+    if value != "auto" and type(value) not in (int, ActorRange):
+        raise ValueError("give a whole number, {min: 2, max: 8}, or auto")
+    if isinstance(value, int) and value < 1:
+        raise ValueError("give at least 1, or auto")
+    return value
+
+
+def _at_least(least: int) -> AfterValidator:
+
+    def check(value: Any) -> Any:
+        if value != "auto" and value < least:
+            raise ValueError(f"give {'at least 1' if least else '0 or more'}, or auto")
+        return value
+
+    return AfterValidator(check)
+
+
+def _selectors(value: dict[str, str]) -> dict[str, str]:
+    """Return the values as Ray's label selectors, without spaces."""
+    packed = {key: "".join(wanted.split()) for key, wanted in value.items()}
+    name = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
+    for key, wanted in packed.items():
+        if not re.fullmatch(rf"!?({name}|in\({name}(,{name})*\))", wanted):
+            raise ValueError(
+                f"{key}: {shortened(value[key])} is not a label selector; write eu, !eu, in(eu,us) or !in(eu,us)"
+            )
+    return packed
+
+
+_PLACEMENT = "placement"
+Value = TypeVar("Value")
+Placement = Annotated[Value, _PLACEMENT]
+"""A key for placement or timeouts, which does not change features."""
+
+
+class ExtractSpec(Section):
+    """Features to compute, and how.
+
+    batch_size, shard_size, shard_bytes, precision, threads, features and coverage determine the result.
+    """
+
+    batch_size: int = Field(default=256, ge=1, description="examples per call of the model")
+    shard_size: int = Field(default=1024, ge=1, description="examples per shard, the unit of work and of resume")
+    shard_bytes: int = Field(default=256 << 20, ge=1, description="most bytes of image files per shard")
+    precision: Literal["float32", "bfloat16", "float16"] = Field(
+        default="float32", description="number type of the model's computation; features are stored as float32"
+    )
+    threads_per_actor: int = Field(default=1, ge=1, description="CPU threads of the model per actor")
+    channels_last: bool = Field(
+        default=False,
+        description="memory layout of images and weights: channels last is often faster for convolutions on CPUs, and "
+        "with bfloat16 on GPUs",
+    )
+    readers: Placement[Annotated[int | Literal["auto"], _at_least(1)]] = Field(
+        default="auto",
+        description="threads per actor for decoding images; auto: 1 without a GPU, else its share of the node's CPUs, "
+        "at most 16",
+    )
+    actors: Placement[Annotated[int | Literal["auto"] | ActorRange, BeforeValidator(_actors)]] = Field(
+        default="auto",
+        description="copies of the model: a number; {min: 2, max: 8}, if the cluster grows and shrinks; or auto: as "
+        "many as fit, at least one",
+    )
+    gpus_per_actor: Placement[Annotated[float | Literal["auto"], _at_least(0)]] = Field(
+        default="auto", description="GPUs per actor; 0.5: two actors share one; auto: 1 if the cluster has GPUs, else 0"
+    )
+    accelerator_type: Placement[str | None] = Field(
+        default=None, description="only nodes with this accelerator, by Ray's name, such as A100 or H100"
+    )
+    node_labels: Placement[Annotated[dict[str, str], AfterValidator(_selectors)]] = Field(
+        default={}, description="only nodes with these labels, such as {region: eu}; also !eu, in(eu,us) and !in(eu,us)"
+    )
+    attempts: Placement[int] = Field(default=3, ge=1, description="attempts per shard before the run fails")
+    autoscaling: Placement[bool] = Field(
+        default=False, description="wait for actors, because the cluster may grow, instead of refusing the run"
+    )
+    start_timeout: Placement[float] = Field(default=300, gt=0, description="most seconds for the start of an actor")
+    shard_timeout: Placement[float | None] = Field(
+        default=1800, gt=0, description="most seconds for a shard before its actor counts as hung; null: no limit"
+    )
+    time_limit: Placement[float | None] = Field(
+        default=None, gt=0, description="most seconds for the extraction of a command, which then ends; null: no limit"
+    )
+    features: list[Feature] | None = Field(
+        default=None, description="default: those of the forward pass, and those that the method needs"
+    )
+    coverage: CoverageSpec = Field(default=CoverageSpec(), description="for methods that need coverage: deepreduce")
+    on_bad_item: Literal["error", "exclude"] = Field(
+        default="error", description="treatment of an unreadable example: end the run, or exclude and count it"
+    )
+
+
+PLACEMENT = tuple(name for name, info in ExtractSpec.model_fields.items() if _PLACEMENT in info.metadata)
+"""Keys of ``extract`` for placement and timeouts, which do not change features."""
+
+
+# -- sample, manifest, labels and score ------------------------------------------------------------------------
+
+
+class SampleSpec(BaseModel):
+    """The method, its budget, and the method's own parameters."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    method: str = Field(default="neyman", description="see methods.md, or `opacc methods`")
+    budget: int | None = Field(
+        default=None, description="number of labels; only deepreduce, and ces with stop_at_kl, need none"
+    )
+    replicates: int | None = Field(default=None, ge=2, description="draw from that many parts of the pool separately")
+    models: list[str] | None = Field(
+        default=None,
+        min_length=1,
+        description="neyman: URIs of runs of other models on the same pool, to be audited with the same labels",
+    )
+    fresh: bool = Field(
+        default=False,
+        description="draw from the whole pool, even if labels of an earlier run of the audit could be carried over",
+    )
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+    @property
+    def settings(self) -> Any:
+        """Return the checked ``Parameters`` of the method, with defaults."""
+        return parse_parameters(self.method, self.parameters)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_served(cls, content: Any) -> Any:
+        if isinstance(content, dict) and "serve" in content:
+            return content | {"serve": served_texts(content["serve"])}
+        return content
+
+    @model_validator(mode="after")
+    def _fits_the_method(self) -> "SampleSpec":
+        settings = self.settings
+        if self.models and not settings.serves_several:
+            raise ValueError(f"models is not supported for method {self.method!r}; remove it, or choose neyman")
+        if self.models and self.replicates is not None:
+            raise ValueError("replicates cannot be combined with models; remove one")
+        if self.budget is not None and self.budget < 1:
+            raise ValueError(f"budget={self.budget}: give a whole number of labels, at least 1")
+        return self
+
+
+def _link(value: str) -> str:
+    unknown = [name for name in re.findall(r"\{([^{}]*)\}", value) if name not in LINK_FIELDS]
+    if unknown:
+        raise ValueError(f"{{{unknown[0]}}} is unknown; use {', '.join(f'{{{name}}}' for name in LINK_FIELDS)}")
+    return value
+
+
+class ManifestSpec(Section):
+    """Files and links for annotators."""
+
+    formats: list[Literal["jsonl", "csv"]] = Field(default=["jsonl", "csv"], description="file formats")
+    show_prediction: bool = Field(default=False, description="include the model's prediction; it biases annotators")
+    show: list[str] = Field(
+        default=[],
+        description="tables: columns that annotators see of a row, such as [subject, text]; nothing else of it is "
+        "written for them",
+    )
+    link: Annotated[str, AfterValidator(_link)] | None = Field(
+        default=None,
+        description="link for annotators, with {id}, {uri}, {run} and {round}; default: the URI, except local paths",
+    )
+
+
+class ClassGuide(Section):
+    """What annotators are told about a class."""
+
+    text: str | None = Field(default=None, description="a sentence")
+    pictures: list[str] = Field(default=[], description="URIs of images that are examples of it")
+
+
+def _class_guides(value: Any) -> Any:
+    items = value.items() if isinstance(value, dict) else ()
+    return {str(name): {"text": own} if isinstance(own, str) else own for name, own in items} if items else value
+
+
+class Guidance(Section):
+    """What annotators are asked and told."""
+
+    question: str | None = Field(default=None, max_length=300, description="question to annotators, above each example")
+    guide: str | None = Field(default=None, description="instructions for annotators, in Markdown")
+    describe: Annotated[dict[str, ClassGuide], BeforeValidator(_class_guides)] = Field(
+        default={}, description="class or grade: a sentence, or {text: …, pictures: [URI, ...]}"
+    )
+    unit: str | None = Field(default=None, max_length=30, description="unit of numbers, such as years")
+    range: tuple[float, float] | None = Field(
+        default=None, description="usual numbers, lowest and highest: the page asks before it saves others"
+    )
+
+    @model_validator(mode="after")
+    def _has_a_range(self) -> Self:
+        if self.range and not self.range[0] < self.range[1]:
+            raise ValueError(f"range: {list(self.range)} is empty; give the lowest number and the highest")
+        return self
+
+
+class LabelsSpec(Guidance):
+    """Rules for returned labels; `opacc labels rule` changes them for an existing run."""
+
+    @property
+    def guidance(self) -> Guidance:
+        """What annotators are asked and told."""
+        return Guidance(**{name: getattr(self, name) for name in Guidance.model_fields})
+
+    conflict: ConflictRule = Field(
+        default="error",
+        description="treatment of examples with different labels: refuse them, or take the most frequent or the latest",
+    )
+    overlap: float = Field(
+        default=0.0, ge=0, le=1, description="fraction of the examples that two people label, to measure label noise"
+    )
+    numbers_are_classes: bool = Field(
+        default=False, description="classes with names: accept a number as the index of a class, from 0"
+    )
+
+
+class ScoreSpec(Section):
+    """Score of a regression's prediction, in [0, 1]; features do not depend on it."""
+
+    error_scale: float | None = Field(
+        default=None, gt=0, description="score = max(0, 1 - (error / error_scale)²); default: model.error_scale"
+    )
+    within: float | None = Field(default=None, gt=0, description="score = 1 where the error is at most this, else 0")
+    exact: bool | None = Field(
+        default=None, description="multilabel: score = 1 where all classes are right, else 0; default: Jaccard index"
+    )
+
+    @model_validator(mode="after")
+    def _is_one(self) -> "ScoreSpec":
+        if self.error_scale is not None and self.within is not None:
+            raise ValueError("error_scale and within both define the score; remove one")
+        return self
