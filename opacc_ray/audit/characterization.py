@@ -70,6 +70,7 @@ def characterize_run(
     regions: Regions,
     mixtures: Mixtures | None = None,
     test: ReferenceSet | None = None,
+    own_clusters: bool = False,
 ) -> ModelCoverage:
     """Measure EP, CP, BC and PBC of pool, selection and reference of a run, and the shift of the pool.
 
@@ -80,6 +81,7 @@ def characterize_run(
     regions : limits for near the centroid and near a boundary
     mixtures : settings for the shift; None: no shift is measured
     test : labelled examples to measure by label, instead of pool and selection; the reference needs labels then
+    own_clusters : whether centroids and distances are those of the pool or test, not of the reference
 
     Raises SpecError if the run is a regression; DataError if the features are incomplete, the reference has features
     of another width, or labels are missing.
@@ -94,7 +96,7 @@ def characterize_run(
         else:
             view = stack.enter_context(open_view(run, ("prediction",), FEATURES))
             sets = _predicted_sets(view, _chosen(run), known, len(names))
-        measured = _measured(sets, names, regions, mixtures)
+        measured = _measured(sets, names, regions, mixtures, own_clusters=own_clusters)
     criterion = run.spec.extract.coverage.criterion if measured[0].requirements is not None else None
     place = known.uri if known else None
     return ModelCoverage(run=run.uri, name=run.spec.name, reference=place, criterion=criterion, sets=measured)

@@ -63,9 +63,9 @@ def export_training(run: Run, file: str, *, failures: bool = True) -> ExportedTr
     return ExportedTraining(run=run.uri, file=store.uri_of(name), examples=len(rows), failures=wrong)
 
 
-def taught_by(run: Run, ids: Sequence[str]) -> int:
-    """Return how many of some examples were exported as training data, on any track."""
-    taught = {id for commit in run.commits for item in commit.documents(Taught) for id in item.ids}
+def taught_by(runs: Sequence[Run], ids: Sequence[str]) -> int:
+    """Return how many of some examples were exported as training data from one of the runs, on any track."""
+    taught = {id for run in runs for commit in run.commits for item in commit.documents(Taught) for id in item.ids}
     return len(taught.intersection(ids))
 
 

@@ -145,7 +145,7 @@ def compare(
         **basis_of(run, rounds) | measure,
         **pairs[0].model_dump(exclude={"first", "second"}),
         other=others[0].uri,
-        taught=taught_by(run, [id for item in known for id in item.known.ids]),
+        taught=taught_by([run, *others], [id for item in known for id in item.known.ids]),
         same_listing=all(run.header.pool.digest == other.header.pool.digest for other in others),
         predicted=predicted,
         first=statement(0),

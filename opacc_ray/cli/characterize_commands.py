@@ -40,14 +40,14 @@ def seed_option(text: str) -> Callable[[Any], Any]:
 
 
 @command("characterize")
-@click.argument("uris", metavar="RUN|FILE...", nargs=-1, required=True, type=RUN)
+@click.argument("uris", metavar="RUN|FILE|FOLDER...", nargs=-1, required=True, type=RUN)
 @track_option
 @click.option(
     "--reference",
     "references",
     metavar="URI",
     multiple=True,
-    help="Run, or labelled case (.npz, .parquet, .csv), to compare with; one per RUN, or one for all FILEs.",
+    help="Run, or labelled case (.npz, .parquet, .csv), to compare with; one for each, or one for all FILEs.",
 )
 @click.option(
     "--test", "tests", metavar="URI", multiple=True, help="Labelled case to measure instead of the pool; one per RUN."
@@ -58,7 +58,7 @@ def seed_option(text: str) -> Callable[[Any], Any]:
     type=click.Choice(["reference", "own"]),
     default="reference",
     show_default=True,
-    help="FILE: whose centroids distances are measured from.",
+    help="Whose centroids distances are measured from.",
 )
 @radius_option
 @boundary_option
@@ -76,36 +76,34 @@ def characterize(
 ) -> Answer:
     """Measure how a pool or a data set covers classes and boundaries.
 
-    Several RUNs compare several models, and several FILEs (.npz, .parquet, .csv) several sets of one model.
+    Several RUNs compare several models, and several FILEs (.npz, .parquet, .csv) several sets of one model; a FOLDER
+    holds FILEs. All are on one page.
     """
     from opacc_ray.datasets.covariate_shift import Mixtures
-    from opacc_ray.report.characterized import characterize_files, characterize_runs, write_characterization
+    from opacc_ray.report.characterized import characterize_sets, write_characterization
     from opacc_ray.runs.run import Run
 
     mixtures = None if no_shift else Mixtures(seed=given["seed"])
-    options: dict[str, Any] = {"regions": _regions(radius, boundary), "mixtures": mixtures, "seed": given.pop("seed")}
-    of_files = {"by": given.pop("by"), "own_clusters": given.pop("clusters") == "own"}
-    if all(_is_file(uri) for uri in uris):
-        if given.pop("tests"):
-            raise SpecError("--test replaces the pool of a RUN; give the labelled case as FILE, with --by label")
-        found, run = characterize_files(uris, **given, **of_files, **options), None
-    elif any(_is_file(uri) for uri in uris):
-        raise SpecError(
-            f"{', '.join(uris)}: give either RUNs or FILEs, not both; a FILE can be the --reference of a RUN"
-        )
-    elif of_files["by"] or of_files["own_clusters"]:
-        raise SpecError("--by and --clusters are for FILEs; a RUN is grouped by prediction, and --test by label")
-    else:
-        runs = [Run.open(uri, track) for uri in uris]
-        found, run = characterize_runs(runs, **given, **options), runs[0]
-    written = write_characterization(found, run, out)
+    own_clusters = given.pop("clusters") == "own"
+    regions = _regions(radius, boundary)
+    sets = [one for uri in uris for one in _sets_of(uri, track)]
+    found = characterize_sets(sets, **given, own_clusters=own_clusters, regions=regions, mixtures=mixtures)
+    first = next((one for one in sets if isinstance(one, Run)), None)
+    written = write_characterization(found, first if first is sets[0] else None, out)
     return Answer(written, coverage_text(written))
 
 
-def _is_file(uri: str) -> bool:
+def _sets_of(uri: str, track: str | None) -> "list[Run | str]":
+    """Return the run of a URI, the file that it names, or the files of a folder."""
+    from opacc_ray.lake.store_uris import open_store
+    from opacc_ray.runs.run import HEADER, Run
     from opacc_ray.study.case_files import READERS, suffix_of
 
-    return suffix_of(uri) in READERS
+    if suffix_of(uri) in READERS:
+        return [uri]
+    store = open_store(uri)
+    files = [] if store.exists(HEADER) else [entry.key for entry in store.list() if suffix_of(entry.key) in READERS]
+    return [store.uri_of(key) for key in files] or [Run.open(uri, track)]
 
 
 def _regions(radius: float, boundary: str) -> "Regions":

@@ -260,10 +260,8 @@ def tables(document: ExportedTables) -> list[Line]:
 def training(document: ExportedTraining) -> list[Line]:
     """Describe training data that were written, and how to measure what they gain."""
     what = f"{counted(document.examples, 'example')}, {document.failures} of them mispredicted"
-    return [
-        *facts(("wrote", document.file), ("examples", what)),
-        *facts(("next", "opacc select NEW-RUN --track after, label, then opacc compare NEW-RUN OLD-RUN --track after")),
-    ]
+    step = "train on it, audit the new model on a fresh draw, and compare both (docs/guide.md)"
+    return [*facts(("wrote", document.file), ("examples", what), ("then", step))]
 
 
 def exported(document: ExportedCase) -> list[Line]:

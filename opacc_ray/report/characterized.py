@@ -17,7 +17,7 @@ from opacc_ray.audit.characterization import (
 from opacc_ray.audit.characterization_documents import Characterization, ModelCoverage
 from opacc_ray.datasets.class_coverage import Regions
 from opacc_ray.datasets.covariate_shift import Mixtures
-from opacc_ray.errors import DataError, SpecError
+from opacc_ray.errors import DataError, SpecError, counted
 from opacc_ray.lake.store import write_files
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.parts.view import view_of
@@ -111,84 +111,73 @@ def _in_memory(pool: Pool, labels: ArrayLike | None, classes: ClassList, what: s
     return ReferenceSet("", view_of(pool), known)
 
 
-def characterize_files(
-    uris: Sequence[str],
+def characterize_sets(
+    sets: Sequence[Run | str],
     references: Sequence[str] = (),
     *,
+    tests: Sequence[str] = (),
     by: By | None = None,
     own_clusters: bool = False,
     regions: Regions | None = None,
     mixtures: Mixtures | None = None,
     seed: int = 0,
 ) -> Characterization:
-    """Measure labelled cases (.npz, .parquet, .csv) without a run, each next to the others.
+    """Measure what runs and files cover, each next to the others.
 
     Parameters
     ----------
-    uris : the sets, all of one model
-    references : one for all sets, or one for each
-    by, own_clusters : as for :func:`characterize`
-    regions, mixtures, seed : as for :func:`characterize_runs`
-
-    Raises SpecError for another number of references; DataError if a file cannot be read or does not fit.
-    """
-    if len(references) not in (0, 1, len(uris)):
-        raise SpecError(
-            f"there are {len(references)} references and {len(uris)} sets; give one for all, or one for each in order"
-        )
-    regions = regions or Regions()
-    classes = class_list([*uris, *references])
-    opened = {uri: ReferenceSet(uri, *read_labelled(uri, classes)) for uri in dict.fromkeys([*uris, *references])}
-    compared: Sequence[str | None] = references if len(references) == len(uris) else [*references, None][:1] * len(uris)
-    found = []
-    for uri, other in zip(uris, compared, strict=True):
-        reference = None if other is None else opened[other]
-        name = uri.rpartition("/")[2].rpartition(".")[0]
-        found.append(characterize_set(opened[uri], reference, classes.names, name, regions, mixtures, by, own_clusters))
-    return _document(found, regions, mixtures, seed)
-
-
-def characterize_runs(
-    runs: Sequence[Run],
-    references: Sequence[str] = (),
-    *,
-    tests: Sequence[str] = (),
-    regions: Regions | None = None,
-    mixtures: Mixtures | None = None,
-    seed: int = 0,
-) -> Characterization:
-    """Measure what the data sets of runs cover, each with the features of its own model.
-
-    Parameters
-    ----------
-    references : one for each run, in their order: the URI of a run, or of a case (.npz, .parquet, .csv) with labels;
-        none: the training data of each run, if its features compare with it
+    sets : runs, each with the features of its own model; and labelled cases (.npz, .parquet, .csv), all of one model
+    references : one for each set, in their order, or one for all if none is a run: the URI of a run, for a run, or of
+        a labelled case; none: the training data of each run, if its features compare with it
     tests : labelled cases, one for each run, that are measured by label instead of the pools; references need labels
+    by, own_clusters : as for :func:`characterize`; a run is grouped by prediction, and its test by label
     regions : what counts as near the centroid or a boundary
     mixtures : how shifts are measured; None: they are not
 
     Raises
     ------
     SpecError
-        Another number of references or tests than of runs, or a run of a regression.
+        Another number of references or tests than of sets, a run of a regression, or one by label.
     DataError
-        A reference cannot be read, or its features have another width than those of the run.
+        A file or a reference cannot be read, or its features have another width.
     """
-    for option, given in (("reference", references), ("test", tests)):
-        if given and len(given) != len(runs):
-            raise SpecError(
-                f"there are {len(given)} {option}s and {len(runs)} runs; give --{option} once for each RUN, in "
-                f"their order: each {option} has the features of one model"
-            )
+    runs, files = [one for one in sets if isinstance(one, Run)], [one for one in sets if isinstance(one, str)]
+    _check_numbers(runs, files, references, tests, by)
+    compared = [*references] if len(references) == len(sets) else [*references, None][:1] * len(sets)
     regions = regions or Regions()
+    of_files = [uri for one, uri in zip(sets, compared, strict=True) if isinstance(one, str) and uri is not None]
+    classes = class_list([*files, *of_files])
+    opened = {uri: ReferenceSet(uri, *read_labelled(uri, classes)) for uri in dict.fromkeys([*files, *of_files])}
     found = []
-    for place, run in enumerate(runs):
+    for place, (one, other) in enumerate(zip(sets, compared, strict=True)):
+        if isinstance(one, str):
+            reference, name = None if other is None else opened[other], one.rpartition("/")[2].rpartition(".")[0]
+            given = opened[one], reference, classes.names, name, regions, mixtures
+            found.append(characterize_set(*given, by, own_clusters))
+            continue
         with ExitStack() as stack:
-            reference, test = (
-                open_reference(given[place], run, stack) if given else None for given in (references, tests)
-            )
-            found.append(characterize_run(run, reference, regions, mixtures, test))
+            uris = other, tests[place] if tests else None
+            known, test = (None if uri is None else open_reference(uri, one, stack) for uri in uris)
+            found.append(characterize_run(one, known, regions, mixtures, test, own_clusters))
     return _document(found, regions, mixtures, seed)
+
+
+def _check_numbers(
+    runs: Sequence[Run], files: Sequence[str], references: Sequence[str], tests: Sequence[str], by: By | None
+) -> None:
+    num = len(runs) + len(files)
+    if tests and files:
+        raise SpecError("--test replaces the pool of a RUN; give the labelled case as FILE, with --by label")
+    if runs and by == "label":
+        raise SpecError("--by label is for FILEs; a RUN is grouped by prediction, and its --test by label")
+    allowed = (0, num) if runs else (0, 1, num)
+    for option, numbers, given in (("reference", allowed, references), ("test", (0, num), tests)):
+        if len(given) not in numbers:
+            for_all = "" if runs else ", or one for all"
+            raise SpecError(
+                f"{counted(len(given), option)} for {counted(num, 'RUN' if runs else 'FILE')}; give --{option} once "
+                f"for each, in their order{for_all}: each {option} has the features of one model"
+            )
 
 
 def _document(found: list[ModelCoverage], regions: Regions, mixtures: Mixtures | None, seed: int) -> Characterization:

@@ -67,6 +67,19 @@ def test_a_comparison_reports_labels_that_were_exported(
     assert several_models.compare(again, other).taught == len(overlap)
 
 
+def test_labels_that_the_old_model_gave_away_are_reported_on_a_draw_of_the_new_one(run: Run, tmp_path: Path) -> None:
+    """The documented order: the failures of the old run are exported, and the labels are those of the new one."""
+    old, chosen = run, verbs.select(run, "srs", 60, {})
+    answer(old, list(chosen.ids))
+    taught = export_training(old, str(tmp_path / "t.csv"), failures=False)
+    new = write_run(tmp_path, "b", OTHER, classes=CLASSES)
+    fresh = verbs.select(new, "srs", 80, {})
+    answer(new, list(fresh.ids))
+    overlap = set(fresh.ids) & {row["id"] for row in rows_of(tmp_path / "t.csv")}
+    assert taught.examples == 60
+    assert several_models.compare(Run.open(new.uri), Run.open(old.uri)).taught == len(overlap) > 5
+
+
 def test_what_cannot_be_exported_is_one_sentence(run: Run, tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="training data are a CSV file"):
         export_training(run, str(tmp_path / "training.json"))

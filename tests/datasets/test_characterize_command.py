@@ -174,6 +174,6 @@ def test_what_cannot_be_is_refused_in_one_sentence(
     assert (code, said.count("\n")) == (5, 1)
     assert "6 neurons here and 9 in the reference; give a reference with features of the same model" in said
     code, said = refused(usual, f"{home}/night-00000001", "--reference", wide.uri)
-    assert (code, "there are 1 references and 2 runs; give --reference once for each RUN" in said) == (2, True)
+    assert (code, "1 reference for 2 RUNs; give --reference once for each" in said) == (2, True)
     code, said = refused(usual, "--boundary", "low")
     assert (code, "--boundary low: write two numbers, such as 0-0.7" in said) == (2, True)

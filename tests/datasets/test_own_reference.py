@@ -10,7 +10,7 @@ from small_model import trained
 from small_pictures import picture
 
 from opacc_ray.audit import verbs
-from opacc_ray.report.characterized import characterize_runs as characterize
+from opacc_ray.report.characterized import characterize_sets as characterize
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 

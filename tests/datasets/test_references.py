@@ -217,7 +217,7 @@ def test_a_test_set_is_measured_by_its_labels_against_clusters_of_the_references
     arguments = ["characterize", run.uri, *asked, "--reference", run.uri]
     assert f"{run.uri} has no labels; give a .npz" in refused(arguments, capsys)
     assert main(["characterize", run.uri, *asked, *asked]) == 2
-    assert "there are 2 tests and 1 runs; give --test once for each RUN" in capsys.readouterr().err
+    assert "2 tests for 1 RUN; give --test once for each" in capsys.readouterr().err
 
 
 def test_a_class_that_the_reference_lacks_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from features_run import write_features
 
 import opacc_ray as opacc
 from opacc_ray.cli.main import main
@@ -113,9 +114,9 @@ def test_files_without_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str],
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["a.npz", "run-1"], 2, "a.npz, run-1: give either RUNs or FILEs, not both"),
+        (["a.npz", "run-1"], 5, "there is no run at"),
         (["a.npz", "--reference", "numbers.npz"], 5, "a.npz has names of classes and numbers.npz numbers"),
-        (["a.npz", "a.npz", "a.npz", "--reference", "a.npz", "--reference", "a.npz"], 2, "2 references and 3 sets"),
+        (["a.npz", "a.npz", "a.npz", "--reference", "a.npz", "--reference", "a.npz"], 2, "2 references for 3 FILEs"),
         (["a.npz", "--test", "a.npz"], 2, "give the labelled case as FILE"),
         (["hidden.npz"], 5, "hidden.npz: it has no predictions"),
         (["nowhere.npz"], 3, "nowhere.npz"),
@@ -133,6 +134,43 @@ def test_bad_input_is_one_sentence(
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert message in said
+
+
+def test_runs_and_folders_of_files_are_on_one_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "week").mkdir()
+    columns = {name: arrays(50, seed) for name, seed in (("a", 1), ("b", 2))}
+    for name, own in columns.items():
+        np.savez(f"week/{name}.npz", **own)
+    run = write_features(str(tmp_path / "net-1"), {key: columns["b"][key] for key in FEATURES}).uri
+    given = ["characterize", "week", run, "week/a.npz", "--no-shift", "--json"]
+    assert main(given) == 0
+    found = json.loads(capsys.readouterr().out)
+    models = found["characterization"]["models"]
+    assert [model["name"] for model in models] == ["a", "b", "net", "a"]
+    assert [model["sets"][0]["grouped_by"] for model in models] == ["label", "label", "prediction", "label"]
+    assert all(str(tmp_path / "characterized") in file for file in found["files"])
+    own = [model["sets"][0]["classes"] for model in models]
+    by_prediction = opacc.characterize(pool(columns["b"]), shift=False).sets[0].classes
+    assert [one["cp"] for one in own[2]] == pytest.approx([one.cp for one in by_prediction])
+    reference = ["--reference", "week/a.npz"] * 4
+    assert main([*given, *reference]) == 0
+    shared = json.loads(capsys.readouterr().out)["characterization"]["models"]
+    assert [model["reference"] for model in shared] == ["week/a.npz"] * 4
+    assert main([*given, *reference, "--clusters", "own"]) == 0
+    centred = json.loads(capsys.readouterr().out)["characterization"]["models"][2]["sets"][0]["classes"]
+    assert (
+        [one["cp"] for one in centred]
+        == [one["cp"] for one in own[2]]
+        != [one["cp"] for one in shared[2]["sets"][0]["classes"]]
+    )
+    assert main([*given, "--by", "label"]) == 2
+    assert "--by label is for FILEs; a RUN is grouped by prediction" in json.loads(capsys.readouterr().out)["error"]
+
+
+FEATURES = ("hidden", "output", "prediction", "confidence")
 
 
 def test_measures_of_a_view_are_those_of_the_public_function() -> None:

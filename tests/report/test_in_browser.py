@@ -9,7 +9,7 @@ from reported_run import label, write_run
 from stated_numbers import with_numbers
 
 from opacc_ray.audit import verbs
-from opacc_ray.report.characterized import characterize_runs as characterize
+from opacc_ray.report.characterized import characterize_sets as characterize
 from opacc_ray.report.characterized import write_characterization
 from opacc_ray.report.page import page as page_of
 from opacc_ray.report.run_report import gather, make_report
