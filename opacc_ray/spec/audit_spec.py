@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from opacc_ray.documents import Section
-from opacc_ray.errors import SpecError, shortened
+from opacc_ray.errors import SpecError
 from opacc_ray.lake.formats import FEATURE_COLUMNS, has_rows
 from opacc_ray.samplers import find_method
 from opacc_ray.spec.model_spec import (
@@ -23,7 +23,7 @@ from opacc_ray.spec.model_spec import (
 )
 from opacc_ray.spec.pool_spec import GIVEN, PoolSpec, ReferenceSpec, time_text
 from opacc_ray.spec.steps import PLACEMENT, ExtractSpec, LabelsSpec, ManifestSpec, SampleSpec, ScoreSpec
-from opacc_ray.spec.validation import FunctionName, read_yaml, validated
+from opacc_ray.spec.validation import FunctionName, read_yaml, share_of, validated
 
 SURPRISE = ("dsa", "lsa")
 """Features that compare an example with reference traces."""
@@ -57,14 +57,6 @@ def _time(value: str) -> str:
     except ValueError:
         raise ValueError("it is not a date or a time; write it as 2026-01-31 or 2026-01-31T12:00:00Z") from None
     return value
-
-
-def share_of(value: Any) -> Any:
-    """Return the share that a text in percent means: ``85 %`` -> 0.85; other values stay."""
-    percent = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", value) if isinstance(value, str) else None
-    if not isinstance(value, bool) and isinstance(value, int | float) and 1 < value <= 100:
-        raise ValueError(f"a goal is a share: write {value / 100:g} or {value:g} %")
-    return float(percent[1]) / 100 if percent else value
 
 
 def _runs(value: Any) -> Any:
@@ -236,11 +228,7 @@ class Spec(Section):
         if len(answer) != num:
             why = "a preference is between two answers" if num == 2 else "annotators grade one answer"
             raise SpecError(f"pool.columns.answer names {len(answer)} columns, and {why}; name {num}")
-        known = self.pool.columns
-        unused = next((key for key in ("output", "prediction", "dsa") if getattr(known, key) is not None), None)
-        if unused or self.sample.models or (self.reference and self.reference.labels):
-            key = f"pool.columns.{unused}" if unused else "sample.models" if self.sample.models else "reference.labels"
-            raise SpecError(f"{key} is not supported for task: grade, whose labels judge this answer alone; remove it")
+        self._refuse_other_answers("answer")
 
     def _check_counts(self) -> None:
         if self.model.counts is None:
@@ -256,50 +244,32 @@ class Spec(Section):
                 "task: counts needs a table of the pool: pool.format: features, with columns.id, and with "
                 "columns.confidence if there is one"
             )
-        known = self.pool.columns
-        unused = next((key for key in ("output", "prediction", "dsa") if getattr(known, key) is not None), None)
-        if unused or self.sample.models or (self.reference and self.reference.labels):
-            key = f"pool.columns.{unused}" if unused else "sample.models" if self.sample.models else "reference.labels"
-            raise SpecError(f"{key} is not supported for task: counts, whose labels judge this model alone; remove it")
+        self._refuse_other_answers("model")
 
-    def _check_guidance(self) -> None:
-        labels, model = self.labels, self.model
-        known = model.classes or list(model.outcomes or ())
-        unknown = next((name for name in labels.describe if name not in known), None)
-        if unknown is not None and known:
-            raise SpecError(f"labels.describe names {unknown!r}, which is none of {shortened(', '.join(known), 200)}")
-        if (labels.unit or labels.range) and not model.reads_numbers:
-            key = "unit" if labels.unit else "range"
-            raise SpecError(f"labels.{key} is only supported for labels that are numbers; remove it")
+    def _refuse_other_answers(self, judged: str) -> None:
+        """Raise SpecError for other predictions and labels, where annotators judge what the model says."""
+        columns = {f"pool.columns.{name}": getattr(self.pool.columns, name) for name in ("output", "prediction", "dsa")}
+        others = {"sample.models": self.sample.models, "reference.labels": self.reference and self.reference.labels}
+        key = next((name for name, value in (columns | others).items() if value), None)
+        if key is not None:
+            task = self.model.task
+            raise SpecError(
+                f"{key} is not supported for task: {task}, whose labels judge this {judged} alone; remove it"
+            )
 
     def _check_task(self) -> None:
         self._check_grades()
         self._check_counts()
-        self._check_guidance()
-        self._check_score()
-        digits = next((name for name in self.model.classes or () if name.strip().isdecimal()), None)
-        if self.labels.numbers_are_classes and (digits or not self.model.has_classes):
-            why = f"the name of class {digits!r} is a number" if digits else f"task {self.model.task} has no classes"
-            raise SpecError(f"labels.numbers_are_classes: {why}; remove it")
-        if not self.model.has_classes and not self.sample.settings.supports_regression:
-            raise SpecError(
-                f"sample.method {self.sample.method!r} does not support {self.model.task}; choose another method"
-            )
-
-    def _check_score(self) -> None:
-        task, given = self.model.task, self.score
-        if task not in ("regression", "multilabel") and given != ScoreSpec():
-            raise SpecError(
-                f"score is only supported for regressions and multilabel, and model.task is {task}; remove it"
-            )
-        if task == "regression" and given.exact is not None:
-            raise SpecError("score.exact is only supported for multilabel; remove it")
-        if task == "multilabel" and (given.error_scale or given.within):
-            raise SpecError("score.error_scale and score.within are only supported for regressions; remove them")
-        if task == "multilabel" and (not self.pool.holds_features or self.pool.columns.output):
+        self.labels.check(self.model)
+        self.score.check(self.model.task)
+        if self.model.task == "multilabel" and (not self.pool.holds_features or self.pool.columns.output):
             raise SpecError(
                 "task: multilabel needs stored predictions: pool.format: features, with columns.prediction that holds "
                 "lists of classes, or texts such as cat|dog"
+            )
+        if not self.model.has_classes and not self.sample.settings.supports_regression:
+            raise SpecError(
+                f"sample.method {self.sample.method!r} does not support {self.model.task}; choose another method"
             )
 
     def _check_features(self) -> None:
@@ -338,11 +308,8 @@ class Spec(Section):
         """Return the features in the pool's columns, and those computed from them."""
         named = list(self.pool.columns.features)
         follows = ["prediction"] if not self.model.has_classes else ["prediction", "confidence"]
-        return tuple(
-            dict.fromkeys(
-                [*named, *(follows if "output" in named or self.pool.columns.answer or self.model.counts else [])]
-            )
-        )
+        follows_output = "output" in named or self.pool.columns.answer or self.model.counts
+        return tuple(dict.fromkeys([*named, *(follows if follows_output else [])]))
 
     @property
     def reads_reference(self) -> bool:

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from opacc_ray.documents import Section, first_problem
-from opacc_ray.errors import shortened
+from opacc_ray.errors import SpecError, shortened
 from opacc_ray.neurons.criteria import Criterion
 from opacc_ray.samplers import parse_parameters
-from opacc_ray.spec.model_spec import served_texts
+from opacc_ray.spec.model_spec import ModelSpec, served_texts
 
 Feature = Literal["hidden", "output", "prediction", "confidence", "dsa", "lsa", "coverage"]
 
@@ -281,6 +281,20 @@ class LabelsSpec(Guidance):
         default=False, description="classes with names: accept a number as the index of a class, from 0"
     )
 
+    def check(self, model: ModelSpec) -> None:
+        """Raise SpecError for a key that does not fit the task, or the classes or grades of a model."""
+        known = model.classes or list(model.outcomes or ())
+        unknown = next((name for name in self.describe if name not in known), None)
+        if unknown is not None and known:
+            raise SpecError(f"labels.describe names {unknown!r}, which is none of {shortened(', '.join(known), 200)}")
+        if (self.unit or self.range) and not model.reads_numbers:
+            key = "unit" if self.unit else "range"
+            raise SpecError(f"labels.{key} is only supported for labels that are numbers; remove it")
+        digits = next((name for name in model.classes or () if name.strip().isdecimal()), None)
+        if self.numbers_are_classes and (digits or not model.has_classes):
+            why = f"the name of class {digits!r} is a number" if digits else f"task {model.task} has no classes"
+            raise SpecError(f"labels.numbers_are_classes: {why}; remove it")
+
 
 class ScoreSpec(Section):
     """Score of a regression's prediction, in [0, 1]; features do not depend on it."""
@@ -298,3 +312,14 @@ class ScoreSpec(Section):
         if self.error_scale is not None and self.within is not None:
             raise ValueError("error_scale and within both define the score; remove one")
         return self
+
+    def check(self, task: str) -> None:
+        """Raise SpecError for a score that does not fit a task."""
+        if task not in ("regression", "multilabel") and self != ScoreSpec():
+            raise SpecError(
+                f"score is only supported for regressions and multilabel, and model.task is {task}; remove it"
+            )
+        if task == "regression" and self.exact is not None:
+            raise SpecError("score.exact is only supported for multilabel; remove it")
+        if task == "multilabel" and (self.error_scale or self.within):
+            raise SpecError("score.error_scale and score.within are only supported for regressions; remove them")

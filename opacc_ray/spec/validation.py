@@ -108,3 +108,11 @@ def validated(kind: type[Model], content: Any, source: str) -> Model:
         return kind.model_validate(content)
     except ValidationError as error:
         raise SpecError(f"{source}: {first_problem(kind, error)}") from None
+
+
+def share_of(value: Any) -> Any:
+    """Return the share that a text in percent means: ``85 %`` -> 0.85; other values stay."""
+    percent = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", value) if isinstance(value, str) else None
+    if not isinstance(value, bool) and isinstance(value, int | float) and 1 < value <= 100:
+        raise ValueError(f"a goal is a share: write {value / 100:g} or {value:g} %")
+    return float(percent[1]) / 100 if percent else value
