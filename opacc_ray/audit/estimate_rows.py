@@ -9,14 +9,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from opacc_ray.audit.number_rows import number_rows
-from opacc_ray.audit.table_columns import ESTIMATES, POPULATION, table_of
+from opacc_ray.audit.table_columns import ESTIMATES, NAMES, POPULATION, table_of
 from opacc_ray.runs.commit_log import Commit, digest_of
 from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.identity import Population
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.run_documents import Draw
-
-_NAMES = {"by": "sliced_by"}  # columns of fields whose name SQL reserves
 
 
 class StatedRows(NamedTuple):
@@ -47,7 +45,7 @@ def _rows(run: Run, commit: Commit, estimate: AccuracyEstimate, id: str) -> Any:
         "rounds": len(estimate.rounds),
     }
     values: dict[str, Sequence[Any]] = {name: [value] * len(numbers) for name, value in (_of(run) | stated).items()}
-    return table_of(ESTIMATES, values | {_NAMES.get(name, name): [row[name] for row in numbers] for name in numbers[0]})
+    return table_of(ESTIMATES, values | {NAMES.get(name, name): [row[name] for row in numbers] for name in numbers[0]})
 
 
 def _of(run: Run) -> dict[str, Any]:

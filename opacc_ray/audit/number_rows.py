@@ -18,16 +18,18 @@ RECALL = "recall"
 class NumberRow(Part):
     """A number of the pool, of a slice or of a class."""
 
-    metric: str = Field(description="the metric, such as accuracy or f1@defect")
+    metric: str = Field(description="what is estimated: accuracy, or a metric such as f1@defect")
     by: str | None = Field(description="the slices, or prediction or truth for classes; null: the whole pool")
     slice: str | None = Field(description="the slice or class; null: the whole pool")
     value: float = Field(description="the estimate, inside its interval")
     low: float = Field(description="lower end of the interval")
     high: float = Field(description="upper end of the interval")
-    low_together: float | None = Field(description="lower end of the interval for all slices at once; null: no slice")
+    low_together: float | None = Field(
+        description="lower end of the interval that holds for all slices at once; null: no slice"
+    )
     high_together: float | None = Field(description="its upper end")
-    level: float = Field(gt=0, lt=1, description="confidence level")
-    n: int = Field(ge=0, description="labels that it is computed from")
+    level: float = Field(gt=0, lt=1, description="confidence level of the interval")
+    n: int = Field(ge=0, description="draws that it is computed from")
     size: int | None = Field(ge=0, description="examples of the pool, the slice or the predicted class; null: unknown")
     design_based: bool = Field(description="whether the interval holds by the sampling design alone")
     unclipped: float | None = Field(
@@ -35,8 +37,13 @@ class NumberRow(Part):
     )
     standard_error: float | None = Field(default=None, description="its estimated standard error")
     interval: str | None = Field(default=None, description="name of the interval")
-    reason: str | None = Field(default=None, description="assumptions of the interval; null: the design alone")
-    tells: bool | None = Field(default=None, description="whether a slice has enough labels; null: no slice")
+    reason: str | None = Field(
+        default=None, description="assumptions of the interval; null if it holds by the sampling design alone"
+    )
+    tells: bool | None = Field(
+        default=None,
+        description="whether the slice has enough labels for its interval to say something; null: no slice",
+    )
 
 
 class NumberName(NamedTuple):

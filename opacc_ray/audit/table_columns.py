@@ -2,8 +2,10 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, get_args
+
+from opacc_ray.audit.number_rows import NumberRow
 
 POPULATION = {
     "name": "population_name",
@@ -25,6 +27,20 @@ class Column(NamedTuple):
     name: str
     type: str  # of Arrow; timestamp: microseconds in UTC
     meaning: str
+
+
+NAMES = {"by": "sliced_by"}
+"""Columns of fields of a number whose name SQL reserves."""
+
+_TYPES = {str: "string", float: "double", int: "int64", bool: "bool"}
+
+
+def _of_numbers(*names: str) -> Iterator[Column]:
+    """Yield the columns for fields of :class:`NumberRow`, which say what they mean."""
+    for name in names:
+        field = NumberRow.model_fields[name]
+        kind = next(own for own in (field.annotation, *get_args(field.annotation)) if own in _TYPES)
+        yield Column(NAMES.get(name, name), _TYPES[kind], str(field.description))
 
 
 _RUN = Column("run", "string", "name of the run (partition)")
@@ -118,24 +134,10 @@ ESTIMATES = (
     ),
     Column("model_digest", "string", "digest of the model's weights; null if the spec has none"),
     Column("features_digest", "string", "digest of the predictions and features that the last round was drawn from"),
-    Column("metric", "string", "what is estimated: accuracy, or a metric such as f1@defect"),
+    *_of_numbers("metric"),
     Column("measure", "string", "meaning of the accuracy: accuracy, or the score of a regression"),
-    Column("sliced_by", "string", "the slices, or prediction or truth for classes; null: the whole pool"),
-    Column("slice", "string", "the slice or class; null: the whole pool"),
-    Column("value", "double", "the estimate, inside its interval"),
-    Column("low", "double", "lower end of the interval"),
-    Column("high", "double", "upper end of the interval"),
-    Column("level", "double", "confidence level of the interval"),
-    Column("low_together", "double", "lower end of the interval that holds for all slices at once; null: no slice"),
-    Column("high_together", "double", "its upper end"),
-    Column("tells", "bool", "whether the slice has enough labels for its interval to say something; null: no slice"),
-    Column("unclipped", "double", "the estimate as computed, which may be outside its interval"),
-    Column("standard_error", "double", "its estimated standard error"),
-    Column("interval", "string", "name of the interval"),
-    Column("design_based", "bool", "whether the interval holds by the sampling design alone"),
-    Column("reason", "string", "assumptions of the interval; null if it holds by the sampling design alone"),
-    Column("n", "int64", "draws that it is computed from"),
-    Column("size", "int64", "examples of the pool, the slice or the predicted class; null: unknown"),
+    *_of_numbers("by", "slice", "value", "low", "high", "level", "low_together", "high_together", "tells"),
+    *_of_numbers("unclipped", "standard_error", "interval", "design_based", "reason", "n", "size"),
     Column("pool_size", "int64", "examples of the pool"),
     Column("excluded", "int64", "further examples that could not be read"),
     Column("methods", "string", "sampling methods of the rounds, in order"),
