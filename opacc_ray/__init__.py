@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from opacc_ray.estimators.accuracy_estimate import Estimate
     from opacc_ray.estimators.model_comparison import SeveralModels
     from opacc_ray.history import History
-    from opacc_ray.labelled import assess_judges, compare, discover, estimate, outcomes, select
+    from opacc_ray.labelled import assess_judges, compare, discover, estimate, select
+    from opacc_ray.labels.given_labels import outcomes
     from opacc_ray.notebook import Audit
     from opacc_ray.pool import Pool
     from opacc_ray.report.characterized import characterize
@@ -66,7 +67,7 @@ _HOME = {
     "estimate": "labelled",
     "estimate_ratio": "samplers.ratios",
     "load_example": "demo.example",
-    "outcomes": "labelled",
+    "outcomes": "labels.given_labels",
     "regress": "audit.regression",
     "select": "labelled",
 }

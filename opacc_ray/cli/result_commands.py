@@ -111,11 +111,11 @@ def compare(run: "Run", others: tuple[str, ...], score: str | None, **options: A
     has a probability that it is the best.
     """
     from opacc_ray.audit import several_models
-    from opacc_ray.cli import texts
+    from opacc_ray.cli import comparison_texts
     from opacc_ray.runs.run import Run
 
     stated = several_models.compare(run, *map(Run.open, others), score=_score_for(run.spec, score), **options)
-    return cli.Answer(stated, texts.comparison(stated))
+    return cli.Answer(stated, comparison_texts.comparison(stated))
 
 
 @cli.command("export")

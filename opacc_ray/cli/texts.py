@@ -1,11 +1,8 @@
 """The facts that commands print about rounds, goals, results and comparisons."""
 
-from itertools import combinations
-
 from opacc_ray.audit.checks import SpecChecks
 from opacc_ray.audit.judge_budget import Way
 from opacc_ray.audit.label_budget import LabelBudget
-from opacc_ray.audit.several_models import ModelComparison
 from opacc_ray.audit.status import RunStatus, TrackStatus
 from opacc_ray.cli.command import short_name
 from opacc_ray.cli.terminal import NEXT
@@ -15,12 +12,10 @@ from opacc_ray.report.facts import (
     GAP,
     Fact,
     Line,
-    change,
     digits_for,
     ends,
     facts,
     in_a_line,
-    level_text,
     noun,
     percent,
     points,
@@ -263,16 +258,16 @@ def estimate(document: AccuracyEstimate) -> list[Line]:
         errors = f"if labels err as annotators differ: on {noise.differ} of {noise.examples} examples with two opinions"
         lines.append(_detail("noise", f"{between(noise.low, noise.high)} {errors}"))
     if document.assisted:
-        lines.append(_stated("assisted", document.assisted, measure))
+        lines.append(stated_fact("assisted", document.assisted, measure))
     if document.mean_cost:
-        lines.append(_stated("mean cost", document.mean_cost, "mean cost"))
+        lines.append(stated_fact("mean cost", document.mean_cost, "mean cost"))
     for name, found in document.metrics.items():
         lines += metric_lines(name, found, document.reason)
     lines += [judges] if (judges := judge_table(document)) else []
     for table in document.by_slice:
         lines += slice_lines(table, measure)
     lines += facts(*(("note", text) for text in document.notes))
-    lines += _basis(document, document.reason, document.n) + warned(document.warnings)
+    lines += basis_facts(document, document.reason, document.n) + warned(document.warnings)
     if document.missing:
         return [*lines, step_after_labels(document.run, document.track, missing=document.missing)]
     return [*lines, next_step("report", document.run, track=document.track)]
@@ -290,81 +285,15 @@ def _sample(document: AccuracyEstimate) -> str:
 
 
 def _result(document: AccuracyEstimate, sample: str) -> Fact:
-    return _stated(noun(document.measure), document, document.measure, sample)
+    return stated_fact(noun(document.measure), document, document.measure, sample)
 
 
-def _stated(label: str, found: StatedEstimate, measure: str, sample: str | None = None) -> Fact:
+def stated_fact(label: str, found: StatedEstimate, measure: str, sample: str | None = None) -> Fact:
     texts = stated(found, measure)
     return Fact(label, in_a_line(texts, found.level, sample or counted(found.n, "label")), "result")
 
 
-def comparison(document: ModelComparison) -> list[Line]:
-    """State the accuracy of models, their differences, and what these rest on."""
-    listed = "the pools were listed differently; examples are matched by their ids alone"
-    note = facts(("note", None if document.same_listing else listed), ("note", _taught(document)))
-    lines = _several(document) if len(document.models) > 2 else _two(document)
-    return [*lines, *note, *_basis(document, document.difference.reason, document.difference.n)]
-
-
-def _taught(document: ModelComparison) -> str | None:
-    """Return the remark on labels that a model may have learned from."""
-    if not document.taught:
-        return None
-    return (
-        f"{counted(document.taught, 'label')} were exported as training data, and a model that learned from them looks "
-        "better here than on the pool; draw anew with opacc select RUN --track after, and compare on that track"
-    )
-
-
-def _two(document: ModelComparison) -> list[Line]:
-    """State two models, their difference, and on how many labels each is better."""
-    first, second = document.num_first_better, document.num_second_better
-    neither = document.difference.n - first - second
-    unlike = document.num_unlike
-    differ = None if unlike is None else f"{thousands(unlike)} of {thousands(document.pool_size)} predictions differ"
-    wins = f"the first on {counted(first, 'label')}, the other on {second}, neither on {neither}"
-    best = f"the first, with probability {_probability(document.models[0].best)}" if document.models else None
-    if unlike == 0:
-        best = "neither: all predictions are equal"
-    elif first == second == 0:
-        best = "neither: the models are equal on all labels so far"
-    return [
-        _stated(noun(document.measure), document.first, document.measure, short_name(document.run)),
-        _stated("other", document.second, document.measure, short_name(document.other)),
-        _difference("difference", document.difference, document.measure),
-        *facts(("unlike", differ), ("better", wins), ("best", best)),
-    ]
-
-
-def _several(document: ModelComparison) -> list[Line]:
-    """State three models or more, numbered, and all their differences."""
-    numbered = list(enumerate(document.models, start=1))
-    lines: list[Line] = [
-        _stated(f"model {place}", own.accuracy, document.measure, short_name(own.run)) for place, own in numbered
-    ]
-    for (a, b), pair in zip(combinations(range(1, len(numbered) + 1), 2), document.differences, strict=True):
-        unlike = "" if pair.num_unlike is None else f", {counted(pair.num_unlike, 'prediction')} differ"
-        lines.append(_difference(f"{a} - {b}", pair.difference, document.measure, unlike))
-    likely = sorted(numbered, key=lambda item: -item[1].best)
-    best = ", ".join(f"model {place} with probability {_probability(own.best)}" for place, own in likely)
-    if all(pair.num_unlike == 0 for pair in document.differences):
-        best = "none: all predictions are equal"
-    together = f"all differences hold with {level_text(document.difference.level)} confidence"
-    return [*lines, *facts(("best", best), ("together", together))]
-
-
-def _difference(label: str, found: StatedEstimate, measure: str, more: str = "") -> Fact:
-    sample = f"{counted(found.n, 'label')}{more}"
-    return Fact(label, in_a_line(change(found, measure), found.level, sample), "result")
-
-
-def _probability(value: float) -> str:
-    if 0.001 <= value <= 0.999:
-        return f"{value:.3f}"
-    return "below 0.001" if value < 0.5 else "above 0.999"
-
-
-def _basis(document: Basis, reason: str | None, n: int) -> list[Fact]:
+def basis_facts(document: Basis, reason: str | None, n: int) -> list[Fact]:
     """Describe what a result of ``n`` labels covers, what it leaves out, and why it is not design-based."""
     excluded = f"{counted(document.excluded, 'example')} that could not be read"
     unsure = f'{counted(document.unsure, "example")} with the answer "can\'t tell"'

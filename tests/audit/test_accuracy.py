@@ -16,7 +16,7 @@ from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, w
 import opacc_ray as opacc
 from opacc_ray.audit import accuracy, several_models, verbs
 from opacc_ray.audit.exported_tables import export_tables
-from opacc_ray.cli import texts
+from opacc_ray.cli import comparison_texts, texts
 from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.documents import sealed
 from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError
@@ -176,13 +176,13 @@ def test_a_model_and_one_that_differs_on_four_examples_are_no_further_apart_than
     found = several_models.compare(run, other)
     assert found.num_unlike == 4
     assert -4 / N <= found.difference.low < found.difference.high <= 4 / N
-    said = terminal_text(texts.comparison(found))
+    said = terminal_text(comparison_texts.comparison(found))
     assert "unlike      4 of 300 predictions differ" in said
     own = several_models.compare(run, run, other)
     assert [pair.num_unlike for pair in own.differences] == [0, 4, 4]
     same = own.differences[0].difference
     assert (same.value, same.low, same.high) == (0, 0, 0)
-    said = terminal_text(texts.comparison(own))
+    said = terminal_text(comparison_texts.comparison(own))
     assert "1 - 2     0.0 points   95 % interval 0.0 to 0.0" in said
     assert ", 4 predictions differ" in said
 

@@ -17,7 +17,7 @@ from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, w
 import opacc_ray as opacc
 from opacc_ray.audit import accuracy, several_models, verbs
 from opacc_ray.audit.checks import check
-from opacc_ray.cli import texts
+from opacc_ray.cli import comparison_texts
 from opacc_ray.cli.main import main
 from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.demo.s3_server import LocalS3
@@ -81,7 +81,7 @@ def test_every_round_of_a_run_is_drawn_for_all_models_and_knows_how_each_did(run
         found.models[1].accuracy,
         found.differences[0].difference,
     )
-    lines = terminal_text(texts.comparison(found)).splitlines()
+    lines = terminal_text(comparison_texts.comparison(found)).splitlines()
     assert [line[:10].strip() for line in lines[:8]] == [
         *("model 1", "model 2", "model 3", "1 - 2", "1 - 3", "2 - 3", "best", "together")
     ]
@@ -92,11 +92,11 @@ def test_models_with_equal_predictions_are_reported_as_equal(run: Run, tmp_path:
     same = [write_run(tmp_path, name, PREDICTION, classes=CLASSES) for name in ("same", "again")]
     answer(run, verbs.select(run, "neyman", 40, {}))
     found = several_models.compare(run, same[0])
-    assert "best        neither: all predictions are equal" in terminal_text(texts.comparison(found))
+    assert "best        neither: all predictions are equal" in terminal_text(comparison_texts.comparison(found))
     unknown = found.model_copy(update={"num_unlike": None})
-    assert "neither: the models are equal on all labels so far" in terminal_text(texts.comparison(unknown))
+    assert "neither: the models are equal on all labels so far" in terminal_text(comparison_texts.comparison(unknown))
     several = several_models.compare(run, *same)
-    assert "best      none: all predictions are equal" in terminal_text(texts.comparison(several))
+    assert "best      none: all predictions are equal" in terminal_text(comparison_texts.comparison(several))
 
 
 def test_a_method_for_one_model_serves_it_alone_and_compares_all(run: Run, others: list[Run]) -> None:
@@ -130,7 +130,7 @@ def test_another_metric_is_compared_as_from_python(
     stated = several_models.compare(run, others[0], metric="macro_f1")
     assert main(["compare", run.uri, others[0].uri, "--metric", "macro_f1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == stated.to_dict()
-    assert re.search(r"^macro_f1 +\d", terminal_text(texts.comparison(stated)), re.MULTILINE)
+    assert re.search(r"^macro_f1 +\d", terminal_text(comparison_texts.comparison(stated)), re.MULTILINE)
     with pytest.raises(SpecError, match="brier is not compared between models; estimate it for each, or compare the"):
         several_models.compare(run, others[0], metric="brier")
     with pytest.raises(SpecError, match="brier is not compared between models; estimate it for each, or compare the"):
