@@ -91,14 +91,19 @@ class LocalRay:
         )
 
     def address(self) -> str:
-        """Wait until it has started, and return its address; raises ClusterError if it could not start."""
+        """Wait until it has started, and return its address.
+
+        Raises LostRayError if one of its processes ended meanwhile, ClusterError if it could not start otherwise.
+        """
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith(b"ray at "):
                 return line.split()[-1].decode()
+            raise _lost(line.decode().strip())
         text = os.pread(self._log.fileno(), 1 << 20, 0).decode(errors="replace").strip()
-        reason = text.splitlines()[-1] if text else "it gave no reason"
-        raise ClusterError(f"no local Ray could be started: {reason}")
+        if "Traceback" not in text:  # it was killed
+            raise _lost("process")
+        raise ClusterError(f"no local Ray could be started: {text.splitlines()[-1]}")
 
     def lost(self) -> str:
         """Return which process of Ray has ended, so that no work is done any more; empty if none has."""
@@ -197,16 +202,22 @@ def raise_if_lost() -> None:
     """
     for ray in list(_USED):
         if name := ray.lost():
-            raise LostRayError(
-                f"the local Ray has ended, because its {name} was killed or failed; often memory runs out. Finished "
-                "shards are kept: run the same command again"
-            )
+            raise _lost(name)
+
+
+def _lost(name: str) -> LostRayError:
+    return LostRayError(
+        f"the local Ray has ended, because its {name} was killed or failed; often memory runs out. Finished "
+        "shards are kept: run the same command again"
+    )
 
 
 def main() -> None:
     """Keep a local Ray, whose files are in RAY_TMPDIR, until the input ends; then remove that folder."""
     import ray
 
+    started = threading.Event()
+    threading.Thread(target=_end_if_lost, args=(started,), daemon=True).start()
     try:
         ray.init(
             address="local",
@@ -215,6 +226,7 @@ def main() -> None:
             log_to_driver=False,
             logging_level=logging.ERROR,
         )
+        started.set()
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends with its input
         with contextlib.suppress(BrokenPipeError):  # the process at the other end is gone already
             print(f"ray at {ray.get_runtime_context().gcs_address}", flush=True)
@@ -229,6 +241,14 @@ def main() -> None:
         traceback.print_exc()
     finally:
         _end_all()
+
+
+def _end_if_lost(started: threading.Event) -> None:
+    """End all if a process of Ray ends before it has started: Ray itself would wait for a minute."""
+    while not started.wait(TICK):
+        if (name := _lost_process()) in ("gcs_server", "raylet"):
+            print(name, flush=True)
+            _end_all()
 
 
 def _lost_process() -> str:

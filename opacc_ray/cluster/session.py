@@ -63,6 +63,7 @@ class Shared(contextlib.ExitStack):
         if not self._wanted.is_set() or self._tried.is_set() or self._users:
             return
         self.close()
+        self._error = None
         try:
             self._is_ours = False if local.is_joined() else self.enter_context(_cluster())
         except ClusterError as error:
@@ -90,7 +91,9 @@ class Shared(contextlib.ExitStack):
         if not self._tried.wait(TICK):
             return False
         if self._error is not None:
-            raise ClusterError(str(self._error))
+            if isinstance(self._error, LostRayError):
+                self._tried.clear()  # another one may start
+            raise type(self._error)(str(self._error))
         with self._lock:
             self._users += self._tried.is_set()
             return self._tried.is_set()

@@ -1,5 +1,6 @@
 """A local Ray that starts ahead of its use is used, ends with its user, and leaves nothing behind."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -142,8 +143,24 @@ def test_files_of_ray_are_closed_to_other_users_and_gone_at_the_end(
     shutil.rmtree(place)
 
 
-@pytest.mark.parametrize("name", ["gcs/gcs_server", "ray::DashboardAgent", "raylet/raylet"])
-def test_a_run_goes_on_with_another_ray_when_a_process_of_it_is_killed(name: str, tmp_path: Path) -> None:
+def running(name: str, pid: int) -> list[int]:
+    """The processes below one whose commands hold a name."""
+    found = []
+    for own in family(pid):
+        with contextlib.suppress(OSError):  # it has ended
+            found += [own] if name in Path(f"/proc/{own}/cmdline").read_text() else []
+    return found
+
+
+GCS, RAYLET = "gcs/gcs_server", "raylet/raylet"
+
+
+@pytest.mark.parametrize(
+    ("name", "is_early"), [(GCS, False), ("ray::DashboardAgent", False), (RAYLET, False), (GCS, True), (RAYLET, True)]
+)
+def test_a_run_goes_on_with_another_ray_when_a_process_of_it_is_killed(
+    name: str, is_early: bool, tmp_path: Path
+) -> None:
     (tmp_path / "pool").mkdir()
     for i in range(16):
         (tmp_path / "pool" / f"{i:02d}.png").write_bytes(picture(i))
@@ -162,10 +179,11 @@ def test_a_run_goes_on_with_another_ray_when_a_process_of_it_is_killed(name: str
     command = [sys.executable, "-m", "opacc_ray", "run", "spec.yaml"]
     with subprocess.Popen(command, cwd=tmp_path, env=plain | paths, stderr=subprocess.PIPE, text=True) as process:
         until = time.monotonic() + 120
-        while not list(tmp_path.rglob("part-*.parquet")) and time.monotonic() < until:
+        while not (is_early or list(tmp_path.rglob("part-*.parquet"))) and time.monotonic() < until:
             time.sleep(0.1)
-        [victim] = [pid for pid in family(process.pid) if name in Path(f"/proc/{pid}/cmdline").read_text()]
-        os.kill(victim, signal.SIGKILL)
+        while not (victims := running(name, process.pid)) and time.monotonic() < until:
+            time.sleep(0.02)
+        os.kill(victims[0], signal.SIGKILL)
         _, said = process.communicate(timeout=400)
     assert process.returncode == 0, said
     assert "the local Ray has ended, because its " in said
