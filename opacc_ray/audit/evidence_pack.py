@@ -24,7 +24,7 @@ from opacc_ray.audit.evidence_documents import EvidencePack, PackedNumber
 from opacc_ray.audit.evidence_sheet import sheet
 from opacc_ray.audit.run_numbers import history_for, open_for_estimates
 from opacc_ray.errors import DataError
-from opacc_ray.estimators.rounds import as_simple_random, linear_estimator
+from opacc_ray.estimators.rounds import as_simple_random, linear_estimator, round_weights, shares_left
 from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, read_rounds
 from opacc_ray.lake.store_uris import open_store, split
 from opacc_ray.runs.commit_log import FOLDER as LOG
@@ -128,8 +128,13 @@ def _numbers(run: Run) -> Numbers:
 
 
 def _weighted(parts: Sequence[Numbers], selections: Sequence[Any]) -> list[Numbers]:
-    weights = np.split(linear_estimator(selections).weights, np.cumsum([len(own) for own in selections])[:-1])
-    return [part | {"weights": own.tolist()} for part, own in zip(parts, weights, strict=True)]
+    """Add the weight of each label, and what the predicted failures of designs add to the share of failures."""
+    whole = linear_estimator(selections)
+    weights = np.split(whole.weights, np.cumsum([len(own) for own in selections])[:-1])
+    scale = round_weights(selections) * shares_left(selections) * (whole.largest_weight > 0)  # 0: all are labelled
+    constant = scale * [own.design.failure_share(np.zeros(len(own))) for own in selections]
+    rows = zip(parts, weights, constant.tolist(), strict=True)
+    return [part | {"weights": own.tolist(), "predicted": one} for part, own, one in rows]
 
 
 def _round(item: LabelledRound) -> Numbers:

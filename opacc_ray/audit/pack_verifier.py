@@ -222,7 +222,7 @@ def recompute(files, name):
     elif own["kind"] == "predicted":
         found = predicted(rounds, own["pool_size"], stated["level"], own["trust"], own["elsewhere"])
     else:  # a linear estimator: the value only
-        found = (sum(float(np.array(item["weights"]) @ item["outcome"]) for item in rounds),)
+        found = (1 - sum(item["predicted"] + float(item["weights"] @ (1 - item["outcome"])) for item in rounds),)
     fields = ("value", "standard_error", "low", "high")[: len(found)]
     gap = max(abs(stated[field] - float(value)) for field, value in zip(fields, found, strict=True))
     check(gap <= 1e-12, f"{name}: recomputed {found}, stated {[stated[field] for field in fields]}")

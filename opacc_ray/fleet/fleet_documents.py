@@ -62,8 +62,9 @@ class Change(StatedEstimate):
     """Change of the accuracy since the previous audit."""
 
     before: str = Field(description="URI of the run of the previous audit")
-    how: Literal["paired", "independent"] = Field(
-        description="paired: both models on the labelled examples of one pool; independent: two samples"
+    how: Literal["paired", "independent", "carried"] = Field(
+        description="paired: both models on the labelled examples of one pool; independent: two samples; carried: labels "
+        "of the earlier run count in this one as well, and the interval is that of two samples, wider than it need be"
     )
     significant: bool = Field(description="whether the interval excludes 0")
 

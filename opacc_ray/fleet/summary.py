@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Literal
 
 from opacc_ray.audit import accuracy
+from opacc_ray.audit.carried_labels import CARRIED
 from opacc_ray.audit.number_rows import NumberRow, slice_row
 from opacc_ray.audit.status import RunStatus, status
 from opacc_ray.errors import OpaccError, counted
@@ -190,10 +192,12 @@ def _waiting(run: Run, own: RunStatus, now: datetime) -> list[WaitingRun]:
 
 def _change(last: Evidence, before: Evidence) -> Change:
     found: Estimate = last.change(before, LEVEL)
+    carried = last.rounds[0].selection.facts.get(CARRIED, {})
+    apart: Literal["carried", "independent"] = "carried" if carried.get("run") == before.run.name else "independent"
     return Change(
         **found.to_dict(),
         before=before.run.uri,
-        how="independent" if found.interval == INDEPENDENT else "paired",
+        how=apart if found.interval == INDEPENDENT else "paired",
         significant=found.low > 0 or found.high < 0,
     )
 

@@ -8,10 +8,12 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from audited_run import CLASSES, KEYS, TRUTH, label, write_features, write_pool
 from consistent_edits import EDITS, edit, make_keys
 from golden_run import copy_golden_run
+from tables import parquet
 
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.evidence import seal, sign
@@ -20,7 +22,9 @@ from opacc_ray.audit.verify import verify
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError
 from opacc_ray.labels.label_actions import import_labels
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
+from opacc_ray.spec import parse_spec
 
 
 @pytest.fixture
@@ -183,6 +187,34 @@ def test_others_recompute_the_numbers_of_a_pack(run: Run, keys: tuple[str, str],
                 archive.writestr(item, data)
         done = check_pack(tmp_path / "edited.zip", keys[1])
         assert (done.returncode, problem in done.stdout) == (1, True), done.stdout + done.stderr
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("method", ["srs", "neyman", "css", "two_ups"])
+def test_numbers_of_a_grown_pool_are_recomputed(method: str, tmp_path: Path) -> None:
+    """Two runs of one audit: labels of the first one are carried, if its design allows it; then another round."""
+    pool = open_store(str(tmp_path / "pool"))
+    for week in range(2):
+        ids = [f"row-{i}" for i in range(1000 * week, 1000 * week + 200)]
+        sure = np.random.default_rng(week).uniform(0.6, 1, 200)
+        columns = {"id": ids, "prediction": [0] * 200, "confidence": sure}
+        pool.write(f"{week}.parquet", parquet(pa.table(columns)))
+        content = {
+            "name": "weekly",
+            "pool": {"uri": pool.uri, "format": "features", "columns": {name: name for name in columns}},
+            "model": {"classes": ["right", "wrong"]},
+            "sample": {"method": method, "budget": 60},
+            "output": str(tmp_path / "audits"),
+        }
+        found = verbs.run(parse_spec(content, "spec"))
+        for budget in (None, 20):
+            chosen = found.read_selection(1) if budget is None else verbs.next_round(found, budget)
+            rows = [f"{name},{'wrong' if int(name[4:]) % 7 == 0 else 'right'}\n" for name in dict.fromkeys(chosen.ids)]
+            import_labels(found, f"{budget}.csv", f"id,label\n{''.join(rows)}".encode())
+        accuracy.estimate(found)
+        pack(found, str(tmp_path / "evidence.zip"))
+        done = check_pack(tmp_path / "evidence.zip")
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_pack_needs_an_estimate_of_all_labels(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -139,6 +139,7 @@ def test_fleet_watches_and_labels_more_while_a_drop_shows(pool: Store) -> None:
     assert labels == [100, 20, 20, 20, 120], "the first week with failures makes the next one get more labels"
     assert states[:-1] == ["waiting", "stated", "stated", "stated"]
     [found] = written.summary.audits
+    assert found.change.how == "carried"
     assert (found.watch.windows, found.watch.labelled, found.watch.exact) == (4, 4, True)
     assert found.watch.alarm == Run.open(found.run).name
     assert console.state_of(found) == "alert"
