@@ -63,8 +63,8 @@ class Change(StatedEstimate):
 
     before: str = Field(description="URI of the run of the previous audit")
     how: Literal["paired", "independent", "carried"] = Field(
-        description="paired: both models on the labelled examples of one pool; independent: two samples; carried: labels "
-        "of the earlier run count in this one as well, and the interval is that of two samples, wider than it need be"
+        description="paired: both models on the labelled examples of one pool; independent: two samples; carried: "
+        "labels of the earlier run count in this one as well, and the interval of two samples is wider than it need be"
     )
     significant: bool = Field(description="whether the interval excludes 0")
 
