@@ -184,7 +184,7 @@ class PoolSpec(Section):
     @property
     def holds_features(self) -> bool:
         """Whether the columns hold what a model computed, so that no model is run."""
-        return bool(self.columns.features or self.columns.answer)
+        return self.format == "features" or bool(self.columns.features or self.columns.answer)
 
     @property
     def slice_rules(self) -> tuple[SliceRule, ...]:

@@ -218,3 +218,11 @@ def test_label_studio_asks_for_them_in_a_text(tmp_path: Path) -> None:
 def test_a_spec_that_does_not_fit_counts_is_refused(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=said):
         parse_spec(spec_of(tmp_path) | changes, "spec.yaml")
+
+
+def test_a_pool_of_ids_alone_can_be_counted(tmp_path: Path) -> None:
+    pool = spec_of(tmp_path)["pool"] | {"columns": {"id": "frame"}}
+    run = new_run(tmp_path, pool=pool, sample={"method": "srs", "budget": 40})
+    import_labels(run, "one.csv", filled(run))
+    found = accuracy.estimate(run).metrics[RECALL]
+    assert found.low <= TRUE[RECALL] <= found.high
