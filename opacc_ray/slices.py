@@ -11,6 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from opacc_ray.errors import DataError, SpecError, shown
 
+HAS_TAG = ("no", "yes")
+"""Slices of a tag: the examples without it, and those that have it."""
+
 NOT_GIVEN = "(none)"
 """Slice of the examples without a value."""
 
@@ -36,6 +39,13 @@ class SliceRule(NamedTuple):
     column: str  # FOLDER: the folder of each example, from its place below the pool
     cuts: tuple[float, ...] | None = None  # of numbers
     levels: int | None = None  # of a folder: the first ones that count; None: all
+    tag: str | None = None  # of a column with several per row
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """Return the fields that are set, and those that every rule has had."""
+        found = self._asdict()
+        return found if self.tag is not None else {name: own for name, own in found.items() if name != "tag"}
 
 
 class Slicing(NamedTuple):

@@ -4,12 +4,14 @@ An item of ``pool.slices`` makes these slices:
 
     camera                  a slice for each value of a column
     {age: [18, 30, 50]}     numbers, in slices between the cuts: < 18, 18 to 30, 30 to 50, >= 50
+    {weather: [rain, fog]}  tags, of which a row may have several: for each, the rows that have it and the others
     folder                  a slice for each folder of files; {folder: 2}: for the first two levels of folders
     [camera, region]        a crossing of slices in the list: a slice for each pair of values
 
-A crossing is named camera*region, and the slices by two levels of folders "folder 2".
+A crossing is named camera*region, the slices by two levels of folders "folder 2", and those of a tag "weather rain".
 """
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -63,7 +65,7 @@ def _listed(given: Any) -> Any:
     return given
 
 
-Slices = Annotated[list[str | dict[str, int | list[int | float]] | list[str]], BeforeValidator(_listed)]
+Slices = Annotated[list[str | dict[str, int | list[int | float] | list[str]] | list[str]], BeforeValidator(_listed)]
 """The value of ``pool.slices``."""
 
 
@@ -156,8 +158,9 @@ class PoolSpec(Section):
     )
     slices: Slices | None = Field(
         default=None,
-        description="parts of the pool to state numbers for: columns, numbers with cuts, folder or {folder: LEVELS}, "
-        "and crossings of these, such as [camera, {age: [18, 30, 50]}, folder, [camera, folder]]",
+        description="parts of the pool to state numbers for: columns, numbers with cuts, tags, folder or {folder: "
+        "LEVELS}, and crossings of these, such as [camera, {age: [18, 30, 50]}, {weather: [rain, fog]}, folder, "
+        "[camera, folder]]",
     )
     split: str | None = Field(
         default=None, description="split of a dataset, such as test or train+test; required if there are several"
@@ -205,7 +208,7 @@ class PoolSpec(Section):
         """Return the slices that a draw serves, alone or crossed, which decide it; empty without any."""
         text = served if isinstance(served, str) else CROSSING.join(served)
         names = [name.strip() for name in text.split(CROSSING)]
-        rules = [rule._asdict() for rule in self.slice_rules if rule.name in names]
+        rules = [rule.content for rule in self.slice_rules if rule.name in names]
         return {"slices": rules} if rules else {}
 
     @model_validator(mode="before")
@@ -343,12 +346,26 @@ def plan_pool(source: PoolSpec, extract: ExtractSpec, what: str = "pool") -> Pla
 
 def rules_in(given: Sequence[Any]) -> list[SliceRule]:
     """Return the slices of a list that are not crossings; raises ValueError if one has another form."""
-    return [_rule(item) for item in given if not isinstance(item, list)]
+    return [rule for item in given if not isinstance(item, list) for rule in _rules(item)]
 
 
 def names_in(given: Sequence[Any]) -> list[str]:
     """Return the names of all slices of a list, as :meth:`opacc_ray.parts.view.View.slicing` takes them."""
-    return [CROSSING.join(item) if isinstance(item, list) else _rule(item).name for item in given]
+    named = ([CROSSING.join(item)] if isinstance(item, list) else [own.name for own in _rules(item)] for item in given)
+    return [name for names in named for name in names]
+
+
+def _rules(item: Any) -> list[SliceRule]:
+    """Return the slices of an item that is no crossing: several for tags."""
+    [value] = item.values() if isinstance(item, dict) and len(item) == 1 else [None]
+    if not isinstance(value, list) or not value or not all(isinstance(tag, str) for tag in value):
+        return [_rule(item)]
+    [column] = item
+    unfit = next((tag for tag in value if tag != tag.strip() or not tag or re.search(r"[|;,*]", tag)), None)
+    if unfit is not None or len(set(value)) < len(value):
+        why = "appears twice" if unfit is None else f"has {unfit!r}, which is no tag: a tag has no '|', ';', ',' or '*'"
+        raise ValueError(f"{{{column}: {shown(value)}}} {why}")
+    return [SliceRule(f"{_column(column)} {tag}", column, tag=tag) for tag in value]
 
 
 def _rule(item: Any) -> SliceRule:
