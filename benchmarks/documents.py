@@ -119,6 +119,18 @@ are, with outcomes or the confidence in random order, and with the confidence re
 E is the mean squared error of the estimate over that of a simple random sample of the same size, in brackets the bias
 in standard deviations of the latter.""",
     ),
+    "papers": Document(
+        "The papers' tables and figures",
+        ("papers.py",),
+        """\
+Every table and figure with results of the four papers. *Study* names the arguments of `opacc study` that make it
+(`studies` in `benchmarks/papers.py`; most are `--as PAPER`). The study writes the whole table or figure; *ours* is the
+part that a line can hold. Subjects are those of the papers where their authors published them, else the nearest.
+
+Second table: what the measures of the fourth paper rank, on two real models of Fashion-MNIST. Spearman's correlation
+with a 95 % bootstrap interval of a measure with the fall of the accuracy over 21 drifted pools, with the failures of
+ten predicted classes, and of PBC with what is taken for what, over 90 pairs.""",
+    ),
     "deepest": Document(
         "DeepEST compared with its paper",
         ("deepest_table2.py",),

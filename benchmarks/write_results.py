@@ -17,6 +17,7 @@ CASES is a folder that benchmarks/make_cases.py wrote.
     nearer      nearer.py                               CASES… with hidden layers and classes
     prices      prices.py                               as before [--prices P…]
     ces         ces_objectives.py                       FOLDER of .npz
+    papers      papers.py                               DATA FOLDER: cases, deepest and images; studies are kept
     deepest     deepest_table2.py                       FOLDER of the five .csv of the DeepEST authors
     intervals   intervals_coverage.py                   CASE…
     coverage    coverage_grid.py                        [--minutes M]

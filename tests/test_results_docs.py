@@ -25,6 +25,7 @@ import many_models
 import misled
 import number_tables
 import numpy as np
+import papers
 import prices
 import pytest
 import study_tables
@@ -183,6 +184,15 @@ def test_ces_has_every_setting_and_number_of_labels() -> None:
     cases = dict.fromkeys(column.rpartition(" n=")[0] for column in table[0][1:])
     assert table[0] == ["E (bias)", *ces_objectives.columns_of(cases)]
     assert first_column(table) == list(ces_objectives.SETTINGS)
+
+
+def test_papers_have_every_table_and_figure() -> None:
+    items, ranked = tables("papers")
+    assert tuple(items[0]) == papers.COLUMNS
+    assert first_column(items) == [row.item for row in papers.ROWS]
+    assert len(papers.ROWS) == 25
+    assert {row.study for row in papers.ROWS} - {"–"} == set(papers.studies(ROOT, ROOT))
+    assert set(first_column(ranked)) == {"pools", "classes", "pairs"}
 
 
 def test_deepest_has_every_subject_and_variable() -> None:
