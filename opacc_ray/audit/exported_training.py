@@ -20,7 +20,7 @@ from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, no_la
 from opacc_ray.lake.store_uris import open_store, split
 from opacc_ray.runs.commit_log import Happening
 from opacc_ray.runs.run import Run
-from opacc_ray.runs.run_documents import Taught
+from opacc_ray.runs.run_documents import Draw, Taught
 
 COLUMNS = ("id", "uri", "label", "prediction", "outcome", "weight")
 
@@ -67,6 +67,19 @@ def taught_by(runs: Sequence[Run], ids: Sequence[str]) -> int:
     """Return how many of some examples were exported as training data from one of the runs, on any track."""
     taught = {id for run in runs for commit in run.commits for item in commit.documents(Taught) for id in item.ids}
     return len(taught.intersection(ids))
+
+
+def drawn_after_export(run: Run, others: Sequence[Run]) -> bool:
+    """Return whether all rounds of a run's track were drawn after the last export of training data.
+
+    False if neither the run nor one of the others exported any.
+    """
+    own = [commit.number for commit in run.commits for _ in commit.documents(Taught)]
+    theirs = [commit.at for other in others for commit in other.commits for _ in commit.documents(Taught)]
+    drawn = [run.logged(Draw, number)[-1][0] for number in run.rounds()]
+    if not own and not theirs:
+        return False
+    return all(commit.number > max(own, default=0) and commit.at >= max(theirs, default="") for commit in drawn)
 
 
 def _rows(run: Run, known: Sequence[LabelledRound], failures: bool) -> list[list[str]]:

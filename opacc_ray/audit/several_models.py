@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from opacc_ray.audit.accuracy import basis_of, sample_of, with_labels
-from opacc_ray.audit.exported_training import taught_by
+from opacc_ray.audit.exported_training import drawn_after_export, taught_by
 from opacc_ray.audit.prior_knowledge import read_history, refuse_twice
 from opacc_ray.audit.run_numbers import checked_metric, class_names
 from opacc_ray.documents import Document, Part
@@ -77,6 +77,11 @@ class ModelComparison(Basis, Document):
         ge=0,
         description="labelled examples of the rounds that were exported as training data: a model that learned them "
         "looks better on them than on others",
+    )
+    fresh: bool = Field(
+        default=False,
+        description="whether all rounds were drawn after the export: then learned examples are among the labels as "
+        "often as in the pool, and the difference is that on the pool",
     )
     predicted: bool = Field(
         default=False, description="whether all labels predict, for each model, what is not labelled; else by design"
@@ -146,6 +151,7 @@ def compare(
         **pairs[0].model_dump(exclude={"first", "second"}),
         other=others[0].uri,
         taught=taught_by([run, *others], [id for item in known for id in item.known.ids]),
+        fresh=drawn_after_export(run, others),
         same_listing=all(run.header.pool.digest == other.header.pool.digest for other in others),
         predicted=predicted,
         first=statement(0),

@@ -22,8 +22,14 @@ def _taught(document: ModelComparison) -> str | None:
     """Return the remark on labels that a model may have learned from."""
     if not document.taught:
         return None
+    labels = counted(document.taught, "label was", "labels were")
+    if document.fresh:
+        return (
+            f"{labels} exported as training data before they were drawn, as often as by chance: the difference is that "
+            "on this pool, with the examples that a model learned, and may be smaller on others"
+        )
     return (
-        f"{counted(document.taught, 'label')} were exported as training data, and a model that learned from them looks "
+        f"{labels} exported as training data, and a model that learned from them looks "
         "better here than on the pool; draw anew with opacc select RUN --track after, and compare on that track"
     )
 

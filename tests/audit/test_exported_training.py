@@ -67,7 +67,9 @@ def test_a_comparison_reports_labels_that_were_exported(
     assert several_models.compare(again, other).taught == len(overlap)
 
 
-def test_labels_that_the_old_model_gave_away_are_reported_on_a_draw_of_the_new_one(run: Run, tmp_path: Path) -> None:
+def test_labels_that_the_old_model_gave_away_are_reported_on_a_draw_of_the_new_one(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The documented order: the failures of the old run are exported, and the labels are those of the new one."""
     old, chosen = run, verbs.select(run, "srs", 60, {})
     answer(old, list(chosen.ids))
@@ -77,7 +79,12 @@ def test_labels_that_the_old_model_gave_away_are_reported_on_a_draw_of_the_new_o
     answer(new, list(fresh.ids))
     overlap = set(fresh.ids) & {row["id"] for row in rows_of(tmp_path / "t.csv")}
     assert taught.examples == 60
-    assert several_models.compare(Run.open(new.uri), Run.open(old.uri)).taught == len(overlap) > 5
+    found = several_models.compare(Run.open(new.uri), Run.open(old.uri))
+    assert (found.taught, found.fresh) == (len(overlap), True)
+    assert len(overlap) > 5
+    assert main(["compare", new.uri, old.uri]) == 0
+    assert "exported as training data before they were drawn" in capsys.readouterr().out
+    assert not several_models.compare(Run.open(old.uri), Run.open(new.uri)).fresh  # its labels are the exported ones
 
 
 def test_what_cannot_be_exported_is_one_sentence(run: Run, tmp_path: Path) -> None:
