@@ -9,11 +9,12 @@ from features_run import write_features
 from PIL import Image
 
 from opacc_ray.cli.main import main
+from opacc_ray.datasets import generation
 from opacc_ray.datasets.class_coverage import Regions
 from opacc_ray.datasets.classes import Clusters, Grouped, find_clusters
-from opacc_ray.datasets.generation import Sources, find_sources, generate, in_region
+from opacc_ray.datasets.generation import STEPS, Sources, Vectors, find_sources, generate, in_region
 from opacc_ray.datasets.head import Head, find_head
-from opacc_ray.errors import SpecError
+from opacc_ray.errors import DataError, SpecError
 from opacc_ray.parts.view import LocalParts, View, view_of
 from opacc_ray.pool import Pool
 
@@ -159,6 +160,91 @@ def test_an_example_near_a_boundary_is_moved_half_of_the_way_at_most_and_another
     assert 0.4 < near.step.max() <= 0.5
     far = generate(sources, head, clusters, Regions(low=0.7, high=1.0), 0.0, 400, np.random.default_rng(0))
     assert far.step.max() > 0.9
+
+
+class Counting:
+    """A judge that counts the vectors that it gets."""
+
+    def __init__(self, head: Head) -> None:
+        self.head, self.rows = head, 0
+
+    def probabilities(self, hidden: np.ndarray) -> np.ndarray:
+        self.rows += len(hidden)
+        return self.head.probabilities(hidden)
+
+
+def test_no_more_lines_are_judged_than_vectors_need_and_all_if_one_alone_leads_into_the_region() -> None:
+    start = np.full((50, 1), -40.0, np.float32)  # so far that even at its end the class is certain
+    start[17] = 0
+    none = np.array([], dtype=np.int64)
+    sources = Sources(np.arange(50), start, np.zeros(50, np.int64), none)
+    clusters = Clusters(np.full(2, 9), np.array([[-30.0], [-20.0]]), np.ones(2))
+    judge = Counting(on_a_line([-1.0, 1.0], [0.0, 0.0]))
+    for seed in range(5):
+        made = generate(sources, judge, clusters, Regions(), 0.0, 2, np.random.default_rng(seed))
+        assert (made.source == 17).all()
+        assert (made.confidence <= 0.7).all()
+    near = sources._replace(hidden=np.zeros((50, 1), np.float32))
+    judge.rows = 0
+    made = generate(near, judge, clusters, Regions(), 0.0, 2, np.random.default_rng(0))
+    assert judge.rows == 2 + 2 * len(STEPS) + 2 + 2  # both lines, their starts, and the vectors before and after
+    assert len(set(made.source)) <= 2
+
+
+def test_vectors_are_judged_in_blocks_of_a_limited_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    sources, clusters = from_zero([-1.0, 1.0])
+    head = on_a_line([-1.0, 1.0], [0.2, 0.0])
+    whole = generate(sources, head, clusters, Regions(high=1.0), 0.0, 9, np.random.default_rng(3))
+    sizes = []
+
+    class Noting:
+        def probabilities(self, hidden: np.ndarray) -> np.ndarray:
+            sizes.append(len(hidden))
+            return head.probabilities(hidden)
+
+    monkeypatch.setattr(generation, "AT_ONCE", 7)
+    found = generate(sources, Noting(), clusters, Regions(high=1.0), 0.0, 9, np.random.default_rng(3))
+    assert max(sizes[1:-2]) == 7
+    assert np.array_equal(found.step, whole.step)
+
+
+def test_a_region_that_no_line_leads_to_is_refused_with_its_class() -> None:
+    sources, clusters = from_zero([-1.0, 1.0])
+    head = on_a_line([-1.0, 1.0], [0.2, 0.0])
+    with pytest.raises(DataError, match=r"no example of class 0 can be moved to a confidence in the range .* widen"):
+        generate(sources, head, clusters, Regions(low=0.98, high=0.99), 0.0, 3, np.random.default_rng(0))
+
+
+def test_a_change_below_the_rounding_of_a_network_breaks_no_rule() -> None:
+    """The wrongly predicted class gains by less than 1e-5, or by more."""
+    before = np.array([[0.3, 0.5, 0.2]])
+    for change, breaks in [(0.9e-5, False), (1.1e-5, True)]:
+        after = before + np.array([0.1, change, -0.1 - change])
+        zeros, near = np.zeros(1, np.int64), np.ones(1, bool)
+        assert generation._violations(before, after, zeros, zeros, near, np.ones(1))[0] == breaks
+        less = before + np.array([-change, 0, change])
+        assert generation._violations(before, less, zeros, zeros, near, np.ones(1))[0] == breaks
+        for ahead in (1.0, -1.0):
+            for moved in ([ahead * change, 0.0, 0.0], [0.0, -ahead * change, 0.0]):
+                after = before + np.array(moved)
+                found = generation._violations(before, after, zeros, zeros + 1, ~near, np.full(1, ahead))
+                assert found[0] == breaks
+
+
+def test_a_vector_at_the_edge_of_its_region_is_inside_up_to_rounding() -> None:
+    clusters = Clusters(np.full(2, 9), np.zeros((2, 1)), np.ones(2))
+    for confidence, inside in [
+        (0.2 - 0.9e-5, True),
+        (0.2 - 1.1e-5, False),
+        (0.7 + 0.9e-5, True),
+        (0.7 + 1.1e-5, False),
+    ]:
+        one = np.zeros(1, np.int64)
+        made = Vectors(np.zeros((1, 1), np.float32), one, one > 0, one, one, one * 0.5, one, one + confidence, one > 0)
+        assert in_region(made, clusters, Regions(low=0.2))[0] == inside
+        near = made._replace(near_centroid=one == 0, hidden=np.full((1, 1), 0.5, np.float32))
+        assert in_region(near, clusters, Regions(low=0.2))[0]
+        assert not in_region(near._replace(hidden=np.full((1, 1), 0.51, np.float32)), clusters, Regions(low=0.2))[0]
 
 
 def unbounded(num: int, seed: int) -> dict[str, np.ndarray]:

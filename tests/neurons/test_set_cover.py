@@ -8,7 +8,7 @@ from covering import cover
 from oracles import hgs as reference
 
 from opacc_ray.errors import DataError
-from opacc_ray.neurons.set_cover import all_of, choose, rank_requirements
+from opacc_ray.neurons.set_cover import all_of, choose, num_met, rank_requirements
 from opacc_ray.parts.view import LocalParts, View
 from opacc_ray.pool import Pool
 
@@ -34,6 +34,12 @@ ADVERSARIAL = {
         :, 1:
     ],
 }
+
+
+def test_requirements_that_any_part_meets_are_counted_once() -> None:
+    coverage = _matrix(4)
+    parts = [Pool(coverage=rows) for rows in np.array_split(coverage, 3)]
+    assert num_met(View(LocalParts(parts))) == coverage.any(axis=0).sum()
 
 
 def test_hand_worked_cover() -> None:
