@@ -13,6 +13,8 @@ import argparse
 import csv
 import sys
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import markdown_table as markdown
@@ -23,6 +25,7 @@ from scipy.ndimage import gaussian_filter
 from torch import nn
 
 from opacc_ray.audit import accuracy, verbs
+from opacc_ray.audit.characterization_documents import Generation
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.report.generated_vectors import Asked, Wanted, generate_for
 from opacc_ray.runs.feature_store import read_column
@@ -52,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("folder", type=Path, metavar="FOLDER")
     found.add_argument("--count", type=int, default=600, help="vectors, half of them near boundaries")
     found.add_argument("--suite", type=int, default=200, help="images of the suite")
-    found.add_argument("--epochs", type=int, default=3, help="of the annotator's training")
+    found.add_argument("--epochs", type=int, default=2, help="of the annotator's training")
     return found
 
 
@@ -61,8 +64,9 @@ def main() -> None:
     sys.path.insert(0, str(Path(__file__).parent))  # actors import the network from here
     torch.set_num_threads(1)
     data = np.load(given.folder / "fashion.npz")
-    annotator = train(data["x_train"], data["y_train"], given.epochs)
-    with tempfile.TemporaryDirectory() as home:
+    apart = ProcessPoolExecutor(1, get_context("spawn"))  # on another core
+    annotator = apart.submit(train, data["x_train"], data["y_train"], given.epochs)
+    with tempfile.TemporaryDirectory() as home, apart:
         (Path(home) / "pool").mkdir()
         np.save(Path(home) / "pool" / "images.npy", data["x_test"])
         weights = str((given.folder / "fashion_lenet5.safetensors").resolve())
@@ -75,18 +79,23 @@ def main() -> None:
         }
         run = verbs.run(parse_spec(content, "fashion"))
         pool = float((read_column(run, "prediction") == data["y_test"]).mean())
-        shown = [measured(run, layer, annotator, given.count, given.suite, home) for layer in LAYERS]
+        made = [generated(run, layer, given.count, given.suite, home) for layer in LAYERS]
+        shown = [measured(found, annotator.result()) for found in made]
     print(markdown.header(COLUMNS))
     for row, values in zip(ROWS, zip(*([*column, f"{pool:.4f}"] for column in shown), strict=True), strict=True):
         print(markdown.row([row, *values]))
-    right = (predicted(annotator, data["x_test"]) == data["y_test"]).mean()
+    right = (predicted(annotator.result(), data["x_test"]) == data["y_test"]).mean()
     print(f"\nAccuracy of the annotator on the images of the pool: {right:.4f}.")
 
 
-def measured(run: Run, layer: str, annotator: nn.Module, count: int, size: int, home: str) -> list[str]:
-    """The cells of a layer, as :data:`ROWS` names them, but for the last one."""
+def generated(run: Run, layer: str, count: int, size: int, home: str) -> Generation:
+    """Vectors of a layer, half of them near boundaries, and their suite."""
     asked = Asked([Wanted(0.0, count // 2), Wanted(1.0, count // 2)], layer=layer, suite=size)
-    found = generate_for(run, asked, f"{home}/{layer}")
+    return generate_for(run, asked, f"{home}/{layer}")
+
+
+def measured(found: Generation, annotator: nn.Module) -> list[str]:
+    """The cells of a layer, as :data:`ROWS` names them, but for the last one."""
     assert found.pictures is not None
     assert found.suite is not None
     with open(found.suite.table, newline="") as file:
@@ -127,6 +136,7 @@ def network() -> nn.Module:
 
 def train(images: np.ndarray, labels: np.ndarray, epochs: int) -> nn.Module:
     """Train the annotator: each image as it is, or blurred, at random."""
+    torch.set_num_threads(1)
     torch.manual_seed(0)
     rng, model = np.random.default_rng(0), network()
     blurred = np.stack([gaussian_filter(image, 0.8) for image in images])
