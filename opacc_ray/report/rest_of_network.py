@@ -24,8 +24,8 @@ from opacc_ray.spec import ModelSpec, plan_pool
 MOST_EXAMPLES = 6000
 """Examples whose maps, or images, are read."""
 
-MOST_NUMBERS = 1 << 28
-"""Numbers of all maps together: 1 GiB."""
+MOST_NUMBERS = 1 << 27
+"""Numbers of all maps together: 512 MiB, and twice that in double precision for a while."""
 
 AT_ONCE = 256
 """Vectors or examples that an actor gets at a time."""

@@ -127,3 +127,9 @@ def test_a_confidence_that_cannot_be_is_refused(confidence: float) -> None:
     pool.confidence = np.array([confidence, *[0.5] * 9])
     with pytest.raises(DataError, match=rf"confidence of example '0' is {confidence}; it must be in \[0, 1\]"):
         opacc.select(pool, "coverage", 4)
+
+
+def test_a_class_without_examples_in_a_region_leaves_its_share_to_the_others_there() -> None:
+    size = np.array([[100, 0, 200], [100, 100, 100], [0, 0, 300]])  # near a boundary, near the centroid, in between
+    found = coverage.probabilities(size.ravel(), coverage.Parameters(), 40).reshape(3, 3) * size
+    assert found == pytest.approx(np.array([[12.6, 0, 12.6], [3.6, 3.6, 3.6], [0, 0, 4]]))
