@@ -25,6 +25,7 @@ CASES is a folder that benchmarks/make_cases.py wrote.
     until       until.py                                CASE…
     characterize  characterize_study.py                 IMAGES CASES: fashion.npz with its model, labelled .npz
     characterize_scale  characterize_scale.py
+    stress      stress_suite.py                         FOLDER with fashion.npz and fashion_lenet5.safetensors
     watch       watch.py                                EMPLOYMENT.parquet [--lives 1000]
     throughput  throughput.py --ray-data                [--share S] [--cases CASE…]
     chaos       disturbed_audits.py                     [RUNS] [SEED]
