@@ -76,10 +76,10 @@ class CutRun(NamedTuple):
 
 def why_not_cut(run: Run, source: Run | None) -> str | None:
     """Return why a run's model cannot be cut and run on the pool of ``source``; None if it can."""
-    if run.spec.model.factory is None:
-        return "its model is no torch module of a factory"
     if run.spec.pool.holds_features:
         return "its pool holds features, which the model does not run on"
+    if run.spec.model.factory is None:
+        return "its model is no torch module of a factory"
     if source is None:
         return "the reference is a table of features, which the model does not run on"
     if source.spec.pool.holds_features:

@@ -173,3 +173,9 @@ def test_one_clear_sentence_for_each_thing_that_cannot_be() -> None:
         measure(Grouped(view_of(Pool(hidden=np.ones((3, 5)), prediction=[0.5, 1, 2])), 3), Regions())
     with pytest.raises(DataError, match="class 1 is not finite"):
         find_clusters(Grouped(view_of(Pool(hidden=[[1.0], [np.nan], [2.0]], prediction=[0, 1, 2])), 3))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_confidence_that_is_not_finite_is_refused(value: float) -> None:
+    with pytest.raises(DataError, match=f"a confidence is {value}; it must be in \\[0, 1\\]"):
+        measure(Grouped(view_of(Pool(prediction=[0, 1], confidence=[0.5, value])), 2), Regions())

@@ -126,3 +126,10 @@ def test_without_scikit_learn_one_sentence_says_what_to_install(monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "sklearn.mixture", None)
     with pytest.raises(SpecError, match=r"pip install 'opacc_ray\[characterize\]', or omit the shift"):
         measure_shift(grouped(900, 1), grouped(900, 2), FEW)
+
+
+@pytest.mark.parametrize("name", ["components", "directions", "points"])
+def test_one_is_the_least_setting_of_mixtures(name: str) -> None:
+    assert getattr(Mixtures(**{name: 1}), name) == 1
+    with pytest.raises(SpecError, match=f"{name}=0: give at least 1"):
+        Mixtures(**{name: 0})

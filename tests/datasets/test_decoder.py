@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from opacc_ray.datasets import decoder as decoder_module
 from opacc_ray.datasets.decoder import train_decoder
 from opacc_ray.errors import DataError
 from opacc_ray.report.vector_pictures import Decoded, find_nearest, sheet
@@ -48,6 +49,26 @@ def test_the_same_seed_gives_the_same_decoder() -> None:
     data = stripes(120, 1)
     first, again = (train_decoder(*data, epochs=2, seed=7) for _ in range(2))
     assert np.array_equal(first.images(data[0]), again.images(data[0]))
+
+
+def test_errors_are_those_of_a_tenth_of_the_images_held_out() -> None:
+    hidden, images = stripes(120, 1)
+    found = train_decoder(hidden, images, epochs=2, seed=7)
+    order = np.random.default_rng(7).permutation(120)
+    held, own = images[order[:12]], images[order[12:]]
+    assert found.baseline == pytest.approx(np.sqrt(((held - own.mean(axis=0)) ** 2).mean()), rel=1e-5)
+    assert found.error == pytest.approx(np.sqrt(((held - found.images(hidden[order[:12]])) ** 2).mean()), rel=1e-4)
+
+
+def test_training_ends_three_epochs_after_the_best_which_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = iter([3.0, 2.0, 2.5, 2.0, 2.1, 1.0])
+    monkeypatch.setattr(decoder_module, "_error", lambda *_: next(errors))
+    found = train_decoder(*stripes(120, 1), epochs=6, seed=7)
+    assert (found.epochs, found.error) == (5, 2.0)
+    monkeypatch.undo()
+    assert np.array_equal(
+        found.images(stripes(9, 2)[0]), train_decoder(*stripes(120, 1), epochs=2, seed=7).images(stripes(9, 2)[0])
+    )
 
 
 def test_too_few_images_are_refused() -> None:

@@ -67,6 +67,18 @@ def test_where_outputs_are_not_linear_a_regression_stands_in_and_says_so() -> No
     assert 0.97 < found.agreement <= 1
 
 
+def test_the_regression_has_the_least_loss_with_its_ridge() -> None:
+    columns = features(600)
+    bent = columns["output"] ** 3
+    pool = Pool(hidden=columns["hidden"], output=bent, prediction=bent.argmax(1))
+    found = find_head(Grouped(view_of(pool), 4))
+    hidden, target = columns["hidden"].astype(float), np.eye(4)[bent.argmax(1)]
+    scale = hidden.std(axis=0) + 1e-9
+    apart = found.probabilities(columns["hidden"]) - target
+    assert np.abs((hidden / scale).T @ apart / 600 + 1e-4 * found.weight * scale[:, None]).max() < 3e-5
+    assert np.abs(apart.mean(axis=0)).max() < 3e-5
+
+
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_every_vector_lies_in_its_region_and_shares_and_classes_are_as_asked(share: float) -> None:
     data, regions = grouped(3000, labelled=True), Regions(high=0.6)

@@ -1,6 +1,7 @@
 """Vectors at a layer of a run's model, judged by its own remaining layers, and those that come back as a suite."""
 
 import csv
+import io
 import json
 import pickle
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +20,11 @@ from small_pictures import picture
 from opacc_ray.audit import verbs
 from opacc_ray.cli.main import main
 from opacc_ray.cluster import spread as cluster_spread
+from opacc_ray.lake.decode import decode_image
 from opacc_ray.lake.store_uris import open_store
+from opacc_ray.report.rest_of_network import why_not_cut
+from opacc_ray.report.stress_suite import _arrays, _files
+from opacc_ray.report.vector_pictures import Learned
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
@@ -144,5 +149,57 @@ def test_a_model_that_cannot_be_run_has_no_layer_and_no_suite(
         assert (
             f"{option[0]} runs the model's own layers, and {run.uri} cannot be cut: the reference is a table of" in said
         )
+    (tmp_path / "answers.csv").write_text("id,prediction\n" + "".join(f"{i},{i % 2}\n" for i in range(20)))
+    content = {
+        "name": "answers",
+        "pool": {
+            "uri": f"{tmp_path}/answers.csv",
+            "format": "features",
+            "columns": {"id": "id", "prediction": "prediction"},
+        },
+        "sample": {"method": "srs", "budget": 5},
+        "output": f"{tmp_path}/runs",
+    }
+    answers = verbs.run(parse_spec(content, "answers"))
+    assert why_not_cut(run, run) is None
+    assert why_not_cut(answers, answers) == "its pool holds features, which the model does not run on"
+    assert why_not_cut(run, answers) == f"the pool of {answers.uri} holds features, which the model does not run on"
+    function = make_run(tmp_path / "function", factory=None, hidden_layer=None, function="small_nets:answer")
+    assert why_not_cut(function, function) == "its model is no torch module of a factory"
+    capsys.readouterr()
     assert asked(run, "--layer", "nowhere") == 2
     assert "--layer nowhere: the model has no such layer; it has first, second" in capsys.readouterr().err
+
+
+class Bright:
+    """A decoder to images whose pixels are all as bright as the only feature."""
+
+    def __init__(self, *shape: int) -> None:
+        self.shape = shape
+
+    def images(self, hidden: np.ndarray) -> np.ndarray:
+        return np.ones((len(hidden), *self.shape), np.float32) * hidden[:, :, None, None]
+
+
+@pytest.mark.parametrize(
+    ("decoded", "like", "kind"),
+    [
+        ((8, 6, 1), (8, 6), "images"),
+        ((8, 6, 3), (8, 6, 3), "images"),
+        ((8, 6, 1), (8, 6, 1), "npy"),  # a PNG would lose the last dimension
+        ((8, 6, 1), (80, 60), "images"),  # the decoder learned smaller images
+        ((8, 6, 3), (80, 60, 3), "images"),
+    ],
+)
+def test_decoded_vectors_have_the_shape_of_the_pools_examples_and_are_read_back_so(
+    decoded: tuple[int, ...], like: tuple[int, ...], kind: str
+) -> None:
+    learned = Learned(Bright(*decoded), np.empty(0, np.float32))
+    made = _arrays(learned, np.array([[0.2], [1.0]], np.float32), np.zeros(like, np.uint8))
+    assert made.shape == (2, *like)
+    assert np.array_equal(np.unique(made[0]), [51])
+    assert np.array_equal(np.unique(made[1]), [255])
+    found, files = _files(made)
+    assert found == kind
+    back = [np.load(io.BytesIO(data)) if kind == "npy" else decode_image(data)[None] for data in files.values()]
+    assert np.array_equal(np.concatenate(back), made)
