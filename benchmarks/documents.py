@@ -265,12 +265,12 @@ the number of actors does not change what is drawn.""",
         "A stress suite from generated vectors",
         ("stress_suite.py",),
         """\
-A LeNet-5 on Fashion-MNIST, cut at a layer by `opacc generate --layer --suite 200`: half of the vectors near boundaries,
-half near centroids, from 6,000 of the 10,000 test images. *Agreement* is the share of these images for which the rest of
-the network, given the image's map and another image as input, predicts what the model predicts. A vector is right if
-it is predicted as the class of its source example and its move keeps the rules. A stronger network, trained on sharp and
-on blurred images, plays the annotator of the suite. It *confirms* an image if it sees the class of the source example.
-The accuracy on the suite is that of the LeNet-5 by the annotator's labels.""",
+A LeNet-5 on Fashion-MNIST, cut at a layer by `opacc generate --layer --suite 200`: half of the vectors near
+boundaries, half near centroids, from 6,000 of the 10,000 test images. *Agreement* is the share of these images for
+which the rest of the network, given the image's map and another image as input, predicts what the model predicts. A
+vector is right if it is predicted as the class of its source example and its move keeps the rules. A stronger
+network, trained on sharp and on blurred images, plays the annotator of the suite. It *confirms* an image if it sees
+the class of the source example. The accuracy on the suite is that of the LeNet-5 by the annotator's labels.""",
     ),
     "fashion": Document(
         "A job on 10,000 images",
