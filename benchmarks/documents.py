@@ -93,6 +93,19 @@ The variance of the estimate given the designs of the four rounds drawn, over th
 same size: as it is, and with a failure model that has seen all outcomes, as in the *bound*. That model replaces the
 predictions p of the estimate, the inclusion probabilities π of every round, or both.""",
     ),
+    "judges": Document(
+        "Judges",
+        ("judges.py",),
+        """\
+LLMBar (Z. Zeng et al., ICLR 2024): 419 instructions with two outputs, of which people say which one is better. Audited
+are 7,542 preferences of ChatGPT-0301 and PaLM 2. The judges are GPT-4 and LLaMA 2, by their own preferences: a score of
+1 if a judge prefers the same output in both orders, 0.5 in one. *Width*: the mean of 95 % intervals. *Covers*: the
+share of them that contain the truth, in percent. *E*: the mean squared error over that of a simple random sample of the
+same size. Methods of others (`opacc_ray/study/peers`) get the judge's score as confidence, of several judges the mean;
+*multi-ppi++* is PPI++ with a least-squares weight for each judge. `neyman` draws four rounds. *Partly*: 2,000 answers
+drawn at random are judged. *Useless*: scores in random order. *Bound*: the least width that an unbiased design could
+have, over that of PPI++ with the best weights (Godambe and Joshi).""",
+    ),
     "nearer": Document(
         "Trials that bring neyman nearer to its bound",
         ("nearer.py",),

@@ -1,7 +1,7 @@
 """Judges on LLMBar: width and coverage of intervals by neyman and by the methods of others, from the same judges.
 
     git clone https://github.com/princeton-nlp/LLMBar
-    python benchmarks/judges.py LLMBar/Dataset/LLMBar [--repetitions 400]
+    python benchmarks/judges.py LLMBar/Dataset/LLMBar [--repetitions 150]
 
 LLMBar (Z. Zeng et al., "Evaluating Large Language Models at Evaluating Instruction Following", ICLR 2024) has 419
 instructions with two outputs. People say which one follows the instruction, and 65 ways to ask a language model say
@@ -13,7 +13,9 @@ Methods of others (`opacc_ray/study/peers`) get the judge's score as confidence,
 *multi-ppi++* is PPI++ with a least-squares weight for each judge, and Student's quantile. *sample* is the mean of a
 simple random sample with Wilson's interval. neyman draws four rounds of 10, 20, 30 and 40 %.
 
-*partly*: the judge has judged 2,000 answers drawn at random. *useless*: the judge's scores in random order.
+*partly*: the judge has judged 2,000 answers drawn at random. *LLaMA 2*: a weak judge. *useless*: the first judge's
+scores in random order. *bound*: the root of Godambe and Joshi's bound of the variance over the variance of PPI++ with
+known weights, both by the shares of right answers among those that judges score alike. No unbiased design is narrower.
 
 Printed is a Markdown table: mean width of 95 % intervals, the share that contain the truth, in percent, and E, the mean
 squared error over that of a simple random sample of the same size.
@@ -35,15 +37,16 @@ from opacc_ray.study.peers import PEERS, PeerEstimate, Question
 Array = NDArray[np.float64]
 
 LEVEL, ROUNDS, JUDGED = 0.95, (0.1, 0.3, 0.6, 1.0), 2000
-OTHERS = ("ppi++", "strat-ppi", "stratified-proxy", "cross-ppi", "active", "active-refit", "active-robust")
+OTHERS = ("ppi++", "strat-ppi", "cross-ppi", "active", "active-refit", "active-robust")
 AUDITED = ("ChatGPT-0301", "PaLM2")
-STRONG, SECOND, WEAK = "GPT-4/Metrics_Reference", "ChatGPT/Metrics_Reference", "LLaMA2/Vanilla"
+THREE = ("GPT-4/Metrics_Reference", "GPT-4/Rating", "GPT-4/Reference")
+WEAK = "LLaMA2/Vanilla"
 
 
 def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     found.add_argument("folder", type=Path, metavar="LLMBar/Dataset/LLMBar")
-    found.add_argument("--repetitions", type=int, default=400)
+    found.add_argument("--repetitions", type=int, default=150)
     found.add_argument("--labels", type=int, nargs="+", default=[50, 100, 200])
     return found
 
@@ -60,11 +63,11 @@ def main() -> None:
         for name, found in rows.items():
             cells = [text for own in found for text in (f"{own[0]:.3f}", f"{100 * own[1]:.1f}", f"{own[2]:.2f}")]
             print(markdown.row([title, name, *cells]), flush=True)
-        best.append(f"{title}: {', '.join(compared(rows, place, n) for place, n in enumerate(given.labels))}")
-    print(
-        f"\n{right.mean():.1%} of {len(right)} answers are right; {given.repetitions} repetitions. Width of neyman over"
-    )
-    print(f"that of the narrowest valid other: {'; '.join(best)}.")
+        ratios = ", ".join(compared(rows, place, n) for place, n in enumerate(given.labels))
+        best.append(f"{title}: {ratios}; bound {bound(right, chosen):.2f}")
+    print(f"\n{right.mean():.1%} of {len(right):,} answers are right; {given.repetitions} repetitions. The width of")
+    print("neyman over that of the narrowest other method that covers in 94 % or more:\n")
+    print("\n".join(f"- {text}" for text in best))
 
 
 COLUMNS = ("width", "covers", "E")
@@ -76,6 +79,21 @@ def compared(rows: dict[str, list[Measured]], place: int, num: int) -> str:
     valid = {name: own[place][0] for name, own in rows.items() if name != "neyman" and own[place][1] >= 0.94}
     name = min(valid, key=valid.__getitem__)
     return f"{rows['neyman'][place][0] / valid[name]:.2f} ({name}, {num} labels)"
+
+
+def bound(right: Array, judges: dict[str, Array]) -> float:
+    """Return the least width of an unbiased design, in multiples of that of PPI++ with a weight for each judge."""
+    table = np.column_stack([np.where(np.isnan(own), -1, own) for own in judges.values()])
+    _, cell = np.unique(table, axis=0, return_inverse=True)
+    share = (np.bincount(cell, right) / np.bincount(cell))[cell]
+    filled = np.column_stack([np.ones(len(table)), *map(filled_in, judges.values())])
+    left = right - filled @ np.linalg.lstsq(filled, right, rcond=None)[0]
+    return float(np.sqrt(share * (1 - share)).mean() / left.std())
+
+
+def filled_in(score: Array) -> Array:
+    """Return scores with the mean where the judge has not judged."""
+    return np.where(np.isnan(score), np.nanmean(score), score)
 
 
 # -- data ------------------------------------------------------------------------------------------------
@@ -100,7 +118,7 @@ def read(folder: Path) -> tuple[Array, dict[str, Array]]:
     said = np.array([first for name in audited for first, _ in verdicts[name]])
     truth = np.array([label for name in audited for label in gold[name]])
     judges = {}
-    for name in (STRONG, SECOND, WEAK):
+    for name in (*THREE, WEAK):
         pairs = np.array(verdicts[name] * len(audited))
         judges[name] = (pairs == said[:, None]).mean(axis=1)
     return (said == truth).astype(np.float64), judges
@@ -108,16 +126,15 @@ def read(folder: Path) -> tuple[Array, dict[str, Array]]:
 
 def scenarios(judges: dict[str, Array]) -> dict[str, dict[str, Array]]:
     rng = np.random.default_rng(0)
-    strong = judges[STRONG]
+    strong = judges[THREE[0]]
     partly = np.full(len(strong), np.nan)
     there = rng.choice(len(strong), JUDGED, replace=False)
     partly[there] = strong[there]
     return {
         "GPT-4": {"a": strong},
+        "GPT-4 in three ways": {name: judges[name] for name in THREE},
         "GPT-4, partly": {"a": partly},
-        "ChatGPT": {"a": judges[SECOND]},
         "LLaMA 2": {"a": judges[WEAK]},
-        "all three": dict(zip("abc", judges.values(), strict=True)),
         "useless": {"a": rng.permutation(strong)},
     }
 
@@ -129,7 +146,7 @@ Method = Callable[[Array, int, np.random.Generator], PeerEstimate]
 
 def methods(judges: dict[str, Array]) -> list[tuple[str, Method]]:
     """Return the methods that can use some judges; where one has judged only a part, the others take its mean there."""
-    table = np.column_stack([np.where(np.isnan(own), np.nanmean(own), own) for own in judges.values()])
+    table = np.column_stack([filled_in(own) for own in judges.values()])
     confidence = table.mean(axis=1)
 
     def peer(name: str) -> Method:

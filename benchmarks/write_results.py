@@ -14,6 +14,7 @@ CASES is a folder that benchmarks/make_cases.py wrote.
     goals       until_numbers.py                        CASE:NUMBER[:BY]:W…, cases with labels
     misled      misled.py                               CASES… which have a confidence [--minutes M]
     gap         bound_gap.py                            CASES… which have a confidence [--budget N] [--repetitions R]
+    judges      judges.py                               LLMBar/Dataset/LLMBar of github.com/princeton-nlp/LLMBar
     nearer      nearer.py                               CASES… with hidden layers and classes
     prices      prices.py                               as before [--prices P…]
     ces         ces_objectives.py                       FOLDER of .npz

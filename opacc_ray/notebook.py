@@ -299,10 +299,13 @@ class Audit:
         """
         return accuracy.estimate(self._run, level=level, partial=partial, assist=assist, metrics=metrics, by=by)
 
-    def report(self, out: str | None = None, *, level: float = 0.95, goal: float | None = None) -> WrittenReport:
+    def report(
+        self, out: str | None = None, *, level: float = 0.95, goal: float | Mapping[str, float] | None = None
+    ) -> WrittenReport:
         """Write the report next to the estimate, or to the folder ``out``.
 
-        ``goal`` is the least accuracy that the model must have; default: that of the spec.
+        ``goal`` is the least accuracy that the model must have, or of another metric, ``{"recall@defect": 0.9}``;
+        default: that of the spec.
         """
         return make_report(self._run, out, level=level, goal=goal)[0]
 

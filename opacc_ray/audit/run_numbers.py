@@ -72,7 +72,7 @@ def asked_of(run: Run, metrics: Sequence[str] | None = None, by: Sequence[str] |
     if not has_classes and (of_classes := [name for name in by or () if name in _OF_CLASSES]):
         raise SpecError(f"--by {of_classes[0]} needs classes, and the task is {task}; remove it")
     classes = class_names(run)
-    wanted = [checked_metric(text, classes) for text in (spec.metrics if metrics is None else metrics)]
+    wanted = [checked_metric(text, classes) for text in (spec.numbers if metrics is None else metrics)]
     for metric in wanted:
         if metric.name != ACCURACY:
             check_ratio(metric, spec.model, "--metric")

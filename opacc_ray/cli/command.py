@@ -301,7 +301,7 @@ class _Goal(click.ParamType):  # type: ignore[type-arg]
 
 LEVEL = _BetweenZeroAndOne("confidence level", "0.95")
 HALF_WIDTH = _BetweenZeroAndOne("half-width", "0.02")
-GOAL, SHARE = _Goal(), _BetweenZeroAndOne("goal", "0.9")
+GOAL = _Goal()
 goal_parts_option = click.option(
     "--by",
     metavar="SLICES",

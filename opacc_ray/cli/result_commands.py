@@ -224,19 +224,20 @@ def budget(
 @cli.track_option
 @cli.out_option(help="Folder of the report (default: next to the estimate).")
 @cli.level_option
-@click.option(
-    "--goal", type=cli.SHARE, metavar="SHARE", help="Least accuracy to reach, such as 0.9 (default: the spec's goal)."
-)
+@click.option("--goal", metavar='"[METRIC ]SHARE"', help="Least accuracy, or metric: 0.9 or 'recall@defect 0.9'.")
 @click.option("--mlflow", is_flag=True, help="Also log to MLflow (reads MLFLOW_TRACKING_URI).")
 @click.option("--wandb", is_flag=True, help="Also log to Weights & Biases (reads WANDB_PROJECT).")
 @conflict_option
 @score_option
-def report(run: "Run", score: str | None, mlflow: bool, wandb: bool, **options: Any) -> cli.Answer:
+def report(run: "Run", score: str | None, goal: str | None, mlflow: bool, wandb: bool, **options: Any) -> cli.Answer:
     """Write the result as a page (HTML), JSON and Markdown."""
     from opacc_ray.report import trackers
     from opacc_ray.report.facts import facts, warned
     from opacc_ray.report.run_report import make_report
+    from opacc_ray.spec.goal import Least
 
+    least = None if goal is None else Least.parse(goal)
+    options["goal"] = least and {least.metric: least.share}
     written, found = make_report(run, score=_score_for(run.spec, score), **options)
     wanted = [name for name, asked in (("mlflow", mlflow), ("wandb", wandb)) if asked]
     if wanted:

@@ -9,6 +9,7 @@ from markupsafe import Markup
 from opacc_ray.estimators.intervals import clipped
 from opacc_ray.fleet.fleet_documents import AuditSummary, FleetSummary, HistoryPoint
 from opacc_ray.report.facts import duration, stated, thousands
+from opacc_ray.report.stated_numbers import metric_name
 from opacc_ray.svg import Scale, dot, figure, line, path
 
 State = Literal["failed", "alert", "missed", "open", "met", "stated", "waiting", "none"]
@@ -36,6 +37,13 @@ class Frame(NamedTuple):
     y: Scale  # accuracies
 
 
+class Ends(NamedTuple):
+    """The interval that is compared with a limit."""
+
+    low: float
+    high: float
+
+
 def state_of(item: AuditSummary) -> State:
     """Return the state of an audit: what is most urgent about it."""
     if item.failure is not None:
@@ -44,12 +52,15 @@ def state_of(item: AuditSummary) -> State:
         return "alert"
     if item.last is None:
         return "waiting" if item.waiting else "none"
-    limit = limit_of(item)
+    limit, own = limit_of(item), Ends(item.last.low, item.last.high)
+    if limit is None and item.metric_goal and item.metric_goal.number:
+        number = item.metric_goal.number
+        limit, own = item.metric_goal.least, Ends(number.low, number.high)
     if limit is None:
         return "stated"
-    if any(check.value is None for check in item.alerts) or item.last.low < limit <= item.last.high:
+    if any(check.value is None for check in item.alerts) or own.low < limit <= own.high:
         return "open"
-    return "met" if item.last.low >= limit else "missed"
+    return "met" if own.low >= limit else "missed"
 
 
 def limit_of(item: AuditSummary) -> float | None:
@@ -75,6 +86,10 @@ def console(summary: FleetSummary) -> dict[str, Any]:
 
 def _cell(item: AuditSummary, frame: Frame | None, name: str) -> dict[str, Any]:
     state, texts = state_of(item), stated(item.last, item.last.measure) if item.last else None
+    goal = item.metric_goal
+    if limit_of(item) is None and goal and goal.number:
+        own = stated(goal.number, goal.metric)
+        texts = own._replace(interval=f"{own.interval} {metric_name(goal.metric)}")
     missing = sum(part.missing for part in item.waiting)
     oldest = max((part.days for part in item.waiting), default=0.0)
     return {

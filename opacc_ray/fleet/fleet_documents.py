@@ -159,6 +159,14 @@ class WatchState(Part):
     )
 
 
+class MetricGoal(Part):
+    """A goal that is about another number than the accuracy."""
+
+    metric: str = Field(description="the metric, such as recall@defect")
+    least: float = Field(description="least value by the spec")
+    number: StatedEstimate | None = Field(description="the number in the last estimate; null: it is not stated")
+
+
 class AuditSummary(Part):
     """State of an audit of a fleet."""
 
@@ -172,6 +180,9 @@ class AuditSummary(Part):
         default=None, description="report of the run of the last estimate, from the folder of the summary; null: none"
     )
     goal: float | None = Field(default=None, description="least accuracy by the spec; null: none")
+    metric_goal: MetricGoal | None = Field(
+        default=None, description="the goal of the spec about another number than the accuracy; null: none"
+    )
     last: HistoryPoint | None = Field(description="last estimate of any run of the audit; null: none")
     change: Change | None = Field(description="change since the previous audit; null: there is no previous audit")
     waiting: list[WaitingRun] = Field(description="runs that wait for labels, from the run of the last estimate on")

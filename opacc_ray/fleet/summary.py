@@ -10,17 +10,26 @@ from opacc_ray.audit.number_rows import NumberRow, slice_row
 from opacc_ray.audit.status import RunStatus, status
 from opacc_ray.errors import OpaccError, counted
 from opacc_ray.estimators.accuracy_estimate import Estimate
+from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.estimators.model_comparison import INDEPENDENT
 from opacc_ray.fleet.accuracy_history import point_of
 from opacc_ray.fleet.alerts import Evidence, checks_of, rule_of
-from opacc_ray.fleet.fleet_documents import AlertRule, AuditFailure, AuditSummary, Change, FleetSummary, WaitingRun
+from opacc_ray.fleet.fleet_documents import (
+    AlertRule,
+    AuditFailure,
+    AuditSummary,
+    Change,
+    FleetSummary,
+    MetricGoal,
+    WaitingRun,
+)
 from opacc_ray.fleet.fleet_spec import Fleet, FleetAudit
 from opacc_ray.fleet.queue import Ended, ended
 from opacc_ray.fleet.watching import watch_check, watch_state
 from opacc_ray.lake.store_uris import Store, join, open_store
 from opacc_ray.report.run_report import PAGE, make_report
-from opacc_ray.report.stated_numbers import worst_slice
-from opacc_ray.runs.estimate_documents import AccuracyEstimate
+from opacc_ray.report.stated_numbers import stated_number, worst_slice
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, StatedEstimate
 from opacc_ray.runs.identity import Population, located, versions
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.series import runs_of
@@ -89,6 +98,7 @@ def _audit(output: str, done: Ended, rule: AlertRule | None, now: datetime) -> A
 
 def _blank(done: Ended, error: OpaccError | None) -> AuditSummary:
     failure = None if error is None else AuditFailure(error=str(error), exit_code=error.exit_code)
+    least = done.audit.spec.least
     if done.outcome is not None and error is done.error:
         failure = done.outcome.failure
     return AuditSummary(
@@ -98,7 +108,8 @@ def _blank(done: Ended, error: OpaccError | None) -> AuditSummary:
         run=done.run.uri if done.run else None,
         failure=failure,
         attempt=done.outcome.attempt if done.outcome else None,
-        goal=done.audit.spec.goal,
+        goal=least.share if least and least.metric == ACCURACY else None,
+        metric_goal=_metric_goal(done, None),
         last=None,
         change=None,
         waiting=[],
@@ -128,6 +139,7 @@ def _look(output: str, done: Ended, rule: AlertRule | None, now: datetime) -> Au
             "waiting": waiting[::-1],
             "notes": stated[0][1].notes if stated else [],
             "worst": _worst(stated[0][1]) if stated else [],
+            "metric_goal": _metric_goal(done, stated[0][1] if stated else None),
             "alerts": checks_of(rule, done.audit.limits, last, before) if rule else [],
             "history": history,
             "apart": apart,
@@ -141,6 +153,16 @@ def _report(output: str, run: Run) -> str | None:
         return None
     is_below = run.uri == open_store(output).store(run.name).uri
     return f"../../{run.name}/{PAGE}" if is_below else None
+
+
+def _metric_goal(done: Ended, estimate: AccuracyEstimate | None) -> MetricGoal | None:
+    """Return a goal about another number than the accuracy, with that number; None without one."""
+    least = done.audit.spec.least
+    if least is None or least.metric == ACCURACY:
+        return None
+    number = None if estimate is None else stated_number(estimate, least.metric)
+    found = None if number is None else StatedEstimate(**number.model_dump(include=set(StatedEstimate.model_fields)))
+    return MetricGoal(metric=least.metric, least=least.share, number=found)
 
 
 def _worst(estimate: AccuracyEstimate) -> list[NumberRow]:

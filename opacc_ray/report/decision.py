@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from scipy.stats import norm
 
-from opacc_ray.audit.goals import look_for_goal
+from opacc_ray.audit.goals import look_for_goal, read_target
 from opacc_ray.audit.next_step import command_of, step_without_result
 from opacc_ray.errors import DataError, LabelError, counted
 from opacc_ray.estimators.intervals import clipped, level_of_each
@@ -24,17 +24,18 @@ from opacc_ray.report.report_documents import (
     RunReport,
     Verdict,
 )
-from opacc_ray.report.stated_numbers import CONFIDENCE, parts_name
-from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceEstimate, SliceTable
+from opacc_ray.report.stated_numbers import CONFIDENCE, parts_name, stated_number
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceEstimate, SliceTable, StatedEstimate
 from opacc_ray.runs.identity import Population
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.series import runs_of
 from opacc_ray.slices import BY_PREDICTION, BY_TRUTH
+from opacc_ray.spec.goal import Least
 
 MOST_FINDINGS = 5
 
 
-def decided(run: Run, rounds: Sequence[LabelledRound], report: RunReport, goal: float | None) -> RunReport:
+def decided(run: Run, rounds: Sequence[LabelledRound], report: RunReport, goal: Least | None) -> RunReport:
     """Return a report with its verdict, checks, findings, next step and the audit before."""
     verdict = _verdict(run, report.estimate, goal)
     report = report.model_copy(update={"verdict": verdict, "previous": _previous(run)})
@@ -46,23 +47,25 @@ def decided(run: Run, rounds: Sequence[LabelledRound], report: RunReport, goal: 
 # -- verdict and next step -------------------------------------------------------------------------------
 
 
-def _verdict(run: Run, estimate: AccuracyEstimate | None, goal: float | None) -> Verdict | None:
+def _verdict(run: Run, estimate: AccuracyEstimate | None, goal: Least | None) -> Verdict | None:
     """Return whether the goal is met; if that is open, how many labels decide it."""
     if estimate is None or goal is None:
         return None
-    met = meets(estimate, goal)
+    own = stated_number(estimate, goal.metric)
+    assert own is not None
+    met = meets(own, goal.share)
+    found = Verdict(goal=goal.share, metric=goal.metric, met=met)
     if met is not None:
-        return Verdict(goal=goal, met=met)
-    distance = abs(clipped(estimate) - goal)
-    half_width = max(_floor(distance), 0.5 / estimate.pool_size)
+        return found
+    half_width = max(_floor(abs(clipped(own) - goal.share)), 0.5 / estimate.pool_size)
     try:
-        ahead = look_for_goal(run, half_width, level=estimate.level)
+        ahead = look_for_goal(run, half_width, read_target(goal.metric), level=estimate.level)
     except LabelError:  # no round is complete
-        return Verdict(goal=goal, met=None)
-    return Verdict(goal=goal, met=None, labels_to_go=max(ahead.labels_to_go, 1), half_width=half_width)
+        return found
+    return found.model_copy(update={"labels_to_go": max(ahead.labels_to_go, 1), "half_width": half_width})
 
 
-def meets(estimate: AccuracyEstimate, goal: float) -> bool | None:
+def meets(estimate: StatedEstimate, goal: float) -> bool | None:
     """Return whether an interval is above a goal, or below it; None if it contains the goal."""
     return True if estimate.low >= goal else False if estimate.high < goal else None
 
@@ -94,7 +97,8 @@ def _next_step(run: Run, rounds: Sequence[LabelledRound], report: RunReport) -> 
         more = counted(sentences.rounded(verdict.labels_to_go or 1), "more label")
         half_width = verdict.half_width or 0.01
         why = f"Draw and label about {more}; stop once the interval is ±{100 * half_width:g} points."
-        return NextStep(why=why, command=command_of(run, "next", "--until", f"{half_width:g}"))
+        until = f"{half_width:g}" if verdict.metric == ACCURACY else f"'{verdict.metric} ±{half_width:g}'"
+        return NextStep(why=why, command=command_of(run, "next", "--until", until))
     if verdict.met:
         why = "Nothing is left to do. Audit again when the pool or the model changes; compare over time with:"
         return NextStep(why=why, command=f"opacc history {run.spec.name} --output {run.spec.output}")

@@ -17,6 +17,7 @@ from markupsafe import Markup
 from opacc_ray.audit.label_budget import LabelBudget, WidthCourse
 from opacc_ray.errors import counted
 from opacc_ray.estimators.intervals import clipped
+from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.lake.store_uris import open_store, split
 from opacc_ray.report.facts import digits_for, ends, intervals_of, is_share, percent, stated, thousands
 from opacc_ray.report.rendering import style
@@ -83,11 +84,16 @@ def figures_of(report: RunReport) -> dict[str, Markup]:
     return {name: both_widths(draw, COLUMN if name == "intervals" else WIDE) for name, draw in made.items()}
 
 
+def goal_of_accuracy(report: RunReport) -> float | None:
+    """Return the least accuracy of the goal; None without one, and if it is about another number."""
+    return report.verdict.goal if report.verdict and report.verdict.metric == ACCURACY else None
+
+
 def intervals(report: RunReport, width: float) -> Markup:
     """Draw the interval of an audit above the other ones."""
     estimate = report.estimate
     assert estimate is not None
-    digits, goal = digits_for(estimate.low, estimate.high), report.verdict.goal if report.verdict else None
+    digits, goal = digits_for(estimate.low, estimate.high), goal_of_accuracy(report)
     rows = []
     for item in intervals_of(estimate):
         name, note = f"{item.name[:1].upper()}{item.name[1:]}", ends(item.low, item.high, report.measure, digits)

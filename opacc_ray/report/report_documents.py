@@ -8,6 +8,7 @@ from opacc_ray.audit.characterization_documents import Characterization
 from opacc_ray.audit.label_budget import WidthCourse
 from opacc_ray.audit.prior_knowledge import HistorySource
 from opacc_ray.documents import Document, Part
+from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, RoundCounts, SliceTable
 from opacc_ray.runs.run_documents import RunHeader
 
@@ -126,7 +127,8 @@ class DrawnBy(Part):
 class Verdict(Part):
     """Whether the model meets the goal of the spec."""
 
-    goal: float = Field(gt=0, lt=1, description="least accuracy, or mean score, that the model must have")
+    goal: float = Field(gt=0, lt=1, description="least accuracy, mean score or other metric that the model must have")
+    metric: str = Field(default=ACCURACY, description="the number that the goal is about, such as recall@defect")
     met: bool | None = Field(description="whether the interval is above the goal, or below it; null: it contains it")
     labels_to_go: int | None = Field(
         default=None, description="more labels that decide, as forecast; null: decided, or no forecast is possible"

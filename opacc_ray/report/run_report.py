@@ -41,6 +41,7 @@ from opacc_ray.runs.identity import versions
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers import find_method
 from opacc_ray.selection import Selection
+from opacc_ray.spec.goal import Least
 
 PAGE, DOCUMENT, SUMMARY = "report.html", "report.json", "report.md"
 
@@ -60,7 +61,7 @@ def gather(
     level: float = 0.95,
     conflict: str | None = None,
     score: Score | None = None,
-    goal: float | None = None,
+    goal: float | Mapping[str, float] | None = None,
 ) -> tuple[RunReport, Pictures]:
     """Return the numbers of a report and the pictures of its gallery; nothing is written.
 
@@ -70,7 +71,7 @@ def gather(
     ----------
     level : confidence level of the intervals
     conflict, score : rule for labels that differ; score of a regression; None: those of the run
-    goal : least accuracy, or mean score, that the model must have; None: that of the spec
+    goal : least accuracy, or mean score, that the model must have, or ``{metric: least value}``; None: that of the spec
 
     Raises
     ------
@@ -83,9 +84,12 @@ def gather(
     rounds = read_rounds(run, conflict=conflict, score=score)
     missing = sum(len(item.missing) for item in rounds)
     known = having_labels(rounds)
-    stated = None
+    stated, least = None, run.spec.least if goal is None else Least.of(goal)
     if known:
-        fresh = accuracy.estimate(run, keep=False, level=level, partial=True, conflict=conflict, score=score)
+        wanted = [*run.spec.numbers, *([least.metric] if least else [])]
+        fresh = accuracy.estimate(
+            run, keep=False, level=level, partial=True, conflict=conflict, score=score, metrics=wanted
+        )
         stated = _with_asked(run, fresh)
     predictions = read_predictions(run)
     tables, edges = list[SliceTable](), np.empty(0)
@@ -122,7 +126,7 @@ def gather(
         header=run.header,
         made_with=versions()["opacc_ray"],
     )
-    return decided(run, rounds, report, run.spec.goal if goal is None else goal), pictures
+    return decided(run, rounds, report, least), pictures
 
 
 def _with_asked(run: Run, stated: AccuracyEstimate) -> AccuracyEstimate:
@@ -261,7 +265,7 @@ def make_report(
     level: float = 0.95,
     conflict: str | None = None,
     score: Score | None = None,
-    goal: float | None = None,
+    goal: float | Mapping[str, float] | None = None,
 ) -> tuple[WrittenReport, RunReport]:
     """Write the page, the document and the summary of a run; return their URIs, and the report.
 

@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from opacc_ray.audit.prior_knowledge import HistorySource
 from opacc_ray.errors import counted
 from opacc_ray.estimators.intervals import clipped
+from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.labels.labelled_rounds import LabelledRound
 from opacc_ray.report.facts import digits_for, is_share, level_text, number, percent, sentence, thousands
 from opacc_ray.report.facts import stated as texts_of
 from opacc_ray.report.report_documents import Reliability, RunReport
+from opacc_ray.report.stated_numbers import metric_name, stated_number
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, ChangedObjects
 
 
@@ -95,7 +97,11 @@ def verdict(report: RunReport) -> tuple[str, str]:
     found, estimate = report.verdict, report.estimate
     if found is None or estimate is None:
         return "", ""
-    goal, own = number(found.goal, report.measure).replace(".0 ", " "), texts_of(estimate, report.measure)
+    is_accuracy = found.metric == ACCURACY
+    measure = report.measure if is_accuracy else found.metric
+    goal = number(found.goal, measure).replace(".0 ", " ")
+    own = texts_of(stated_number(estimate, found.metric) or estimate, measure)
+    goal += "" if is_accuracy else f" {metric_name(found.metric)}"
     if found.met is None:
         more = ""
         if found.labels_to_go:

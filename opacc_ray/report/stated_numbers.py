@@ -259,3 +259,10 @@ def slice_lines(table: SliceTable, measure: str) -> list[Line]:
 def whole_pool(estimate: AccuracyEstimate, metric: str) -> Value | None:
     """Return a metric of the whole pool; None if it is not stated."""
     return estimate if metric == ACCURACY else estimate.metrics.get(metric)
+
+
+def stated_number(estimate: AccuracyEstimate, metric: str) -> StatedEstimate | None:
+    """Return a number of the whole pool; with two classes, a metric may leave out the class. None: it is not stated."""
+    if metric == ACCURACY:
+        return estimate
+    return next((own for name, own in estimate.metrics.items() if metric in (name, name.partition("@")[0])), None)

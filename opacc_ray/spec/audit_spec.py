@@ -10,8 +10,10 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from opacc_ray.documents import Section
 from opacc_ray.errors import SpecError
+from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.lake.formats import FEATURE_COLUMNS, has_rows
 from opacc_ray.samplers import find_method
+from opacc_ray.spec.goal import Goal, Least
 from opacc_ray.spec.model_spec import (
     WAYS,
     ModelSpec,
@@ -110,12 +112,10 @@ class Spec(Section):
         description="numbers to state in addition to the accuracy, such as macro_f1 or {recall: stop_sign}; the first "
         "one steers the draw of neyman, unless sample.serve names others",
     )
-    goal: Annotated[float, BeforeValidator(share_of)] | None = Field(
+    goal: Goal | None = Field(
         default=None,
-        gt=0,
-        lt=1,
-        description="least accuracy, or mean score, that the model must have, such as 85 %; the report states whether "
-        "it is met",
+        description="least accuracy, or mean score, that the model must have, such as 85 %, or the least value of "
+        "another metric, such as {recall@defect: 90 %}; the report states whether it is met",
     )
     output: str = Field(description="place for runs: s3://bucket/prefix, or a folder that all workers can write")
 
@@ -137,7 +137,7 @@ class Spec(Section):
         self._check_task()
         self._check_features()
         self._check_shown()
-        check_metrics(self.metrics, self.model)
+        check_metrics(self.numbers, self.model)
         check_served(self.served, self.model, self.slice_names)
         return self
 
@@ -147,11 +147,23 @@ class Spec(Section):
         return self.pool.slice_names
 
     @property
+    def least(self) -> Least | None:
+        """The goal, and the number that it is about."""
+        return None if self.goal is None else Least.of(self.goal)
+
+    @property
+    def numbers(self) -> list[str]:
+        """Metrics to state in addition to the accuracy: those of the spec, and that of its goal."""
+        least = self.least
+        goal = [] if least is None or least.metric == ACCURACY else [least.metric]
+        return list(dict.fromkeys([*self.metrics, *goal]))
+
+    @property
     def served(self) -> list[str]:
         """Numbers that the draw of neyman serves, by the names of their classes; empty: its default."""
         named = self.sample.parameters.get("serve")
         if named is None:
-            return [] if self.model.counts else self.metrics[:1]
+            return [] if self.model.counts else self.numbers[:1]
         return list(named)
 
     def drawn_with(self, method: str, parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,9 +14,11 @@ from opacc_ray.fleet.fleet_documents import (
     AuditSummary,
     FleetSummary,
     HistoryPoint,
+    MetricGoal,
     WaitingRun,
 )
 from opacc_ray.fleet.summary_page import page
+from opacc_ray.runs.estimate_documents import StatedEstimate
 
 
 def point(value: float, half_width: float = 0.02, day: int = 1) -> HistoryPoint:
@@ -30,6 +32,12 @@ def point(value: float, half_width: float = 0.02, day: int = 1) -> HistoryPoint:
 def check(value: float | None, limit: float = 0.9, *, raised: bool = False) -> AlertCheck:
     bounds = {"value": value, "low": value, "high": value}
     return AlertCheck(kind="min_accuracy", limit=limit, level=0.99, raised=raised, reason=None, **bounds)
+
+
+def recall(value: float) -> MetricGoal:
+    bounds = {"value": value, "standard_error": 0.01, "low": value - 0.02, "high": value + 0.02, "level": 0.95}
+    number = StatedEstimate(**bounds, interval="two totals", n=50, design_based=True, reason=None)
+    return MetricGoal(metric="recall@defect", least=0.9, number=number)
 
 
 def audit(name: str = "a", **fields: Any) -> AuditSummary:
@@ -57,6 +65,8 @@ WAITING = WaitingRun(run="s3://a/r-9", round=2, missing=40, since="2026-11-20T00
         ({"history": [point(0.95)], "goal": 0.9}, "met"),
         ({"history": [point(0.91)], "goal": 0.9}, "open"),
         ({"history": [point(0.85)], "goal": 0.9}, "missed"),
+        ({"history": [point(0.95)], "metric_goal": recall(0.6)}, "missed"),
+        ({"history": [point(0.85)], "metric_goal": recall(0.95)}, "met"),
         ({"history": [point(0.95)], "alerts": [check(0.95)]}, "met"),
         ({"history": [point(0.95)], "alerts": [check(None)]}, "open"),
         ({"history": [point(0.85)], "alerts": [check(0.85, raised=True)], "waiting": [WAITING]}, "alert"),
@@ -65,6 +75,11 @@ WAITING = WaitingRun(run="s3://a/r-9", round=2, missing=40, since="2026-11-20T00
 )
 def test_the_state_of_an_audit_is_what_is_most_urgent(fields: dict[str, Any], state: str) -> None:
     assert state_of(audit(**fields)) == state
+
+
+def test_a_cell_states_the_number_of_its_goal() -> None:
+    [cell] = console(fleet([audit(history=[point(0.95)], metric_goal=recall(0.6))]))["cells"]
+    assert (cell["value"], cell["interval"]) == ("60.0 %", "58.0 to 62.0 recall of defect")
 
 
 def test_the_limit_of_an_alert_comes_before_the_goal_of_the_spec() -> None:

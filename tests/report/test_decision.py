@@ -22,6 +22,7 @@ from opacc_ray.runs.estimate_documents import ChangedObjects, LabelNoise
 from opacc_ray.runs.identity import header_of
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
+from opacc_ray.spec.goal import Least
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +73,41 @@ def test_a_goal_below_above_and_inside_of_the_interval(run: Run) -> None:
     assert f"about {sentences.rounded(ahead.labels_to_go)} more labels decide." in detail
 
 
+def test_a_goal_may_be_about_another_number(run: Run) -> None:
+    name = (run.spec.model.classes or [])[0]
+    asked = gather(run, goal={f"recall@{name}": 0.5})[0]
+    assert asked.estimate is not None
+    own = asked.estimate.metrics[f"recall@{name}"]
+    ends = {True: own.low - 0.01, False: own.high + 0.005, None: (own.low + own.high) / 2}
+    for met, share in ends.items():
+        if not 0 < share < 1:
+            continue
+        report = gather(run, goal={f"recall@{name}": share})[0]
+        assert report.verdict is not None
+        assert (report.verdict.metric, report.verdict.met) == (f"recall@{name}", met)
+        assert sentences.verdict(report)[0].endswith(f" % recall of {name}")
+    assert report.next is not None
+    assert f"'recall@{name} ±" in report.next.command
+    spec = parse_spec(run.spec.model_dump(mode="json") | {"goal": {f"recall@{name}": "50 %"}}, "spec")
+    assert spec.least == (0.5, f"recall@{name}")
+    assert spec.numbers == spec.served == [f"recall@{name}"]  # stated, and steers the draw
+    assert spec.identity() == run.spec.identity()
+
+
+@pytest.mark.parametrize(
+    ("text", "least"),
+    [("0.9", (0.9, "accuracy")), ("recall@a b 90 %", (0.9, "recall@a b")), ("macro_f1 .8", (0.8, "macro_f1"))],
+)
+def test_a_goal_is_read_from_a_text(text: str, least: tuple[float, str]) -> None:
+    assert Least.parse(text) == least
+
+
+@pytest.mark.parametrize("text", ["recall", "f1@a 1.5", "brier 0.2", "nonsense 0.5", "0"])
+def test_a_text_that_is_no_goal_is_refused(text: str) -> None:
+    with pytest.raises(SpecError):
+        Least.parse(text)
+
+
 def test_page_summary_and_model_card_say_the_same(run: Run) -> None:
     report, pictures = gather(run, goal=0.5)
     heading, detail = sentences.verdict(report)
@@ -95,7 +131,18 @@ def test_a_goal_of_the_spec_is_no_part_of_the_audit_s_identity(run: Run, tmp_pat
     assert Run.create(run.uri, run.header).spec.goal is None
 
 
-@pytest.mark.parametrize(("goal", "reason"), [(85, "write 0.85 or 85 %"), (0, "greater than 0"), ("x", "number")])
+@pytest.mark.parametrize(
+    ("goal", "reason"),
+    [
+        (85, "write 0.85 or 85 %"),
+        (0, "greater than 0"),
+        ("x", "number"),
+        ({"macro_f1": 0.9, "macro_recall": 0.9}, "it names 2 numbers; give one"),
+        ({"brier": 0.1}, "brier is best at 0"),
+        ({"recall@nobody": 0.9}, "has the class"),
+        ({"macro_f1": 90}, "write 0.9 or 90 %"),
+    ],
+)
 def test_a_goal_is_a_share(run: Run, goal: Any, reason: str) -> None:
     with pytest.raises(SpecError, match=reason):
         parse_spec(run.spec.model_dump(mode="json") | {"goal": goal}, "spec")

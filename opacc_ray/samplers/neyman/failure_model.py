@@ -94,7 +94,7 @@ _DIRECTIONS = {"direction": Coefficient(0.0, 2.7)}
 _SLOPES = {SLOPES: Coefficient(0.0, 1.0)}
 _PRIOR = {"prior": Coefficient(0.8, 0.8)}
 _HISTORY = {"history": Coefficient(1.0, 0.4)}
-_JUDGES = {JUDGE: Coefficient(1.2, 0.8), JUDGED: Coefficient(0.0, 1.0)}
+_JUDGES = {JUDGE: Coefficient(1.6, 1.0), JUDGED: Coefficient(0.0, 1.0)}
 EXPERTS = (
     Expert(0.05, {}),
     Expert(0.05, _RANK),
