@@ -44,10 +44,10 @@ def grey(value: int, size: tuple[int, int] = (30, 20)) -> bytes:
 
 
 def run_to_label(home: str, num: int, classes: list[str] | None = None, budget: int | None = None, **model: Any) -> Run:
-    """A run whose round is the whole pool, or ``budget`` of it: ``num`` pictures, the grey of number i is i."""
-    keys = [f"{i:03d}.png" for i in range(num)]
+    """A run whose round is the whole pool, or ``budget`` of it: ``num`` pictures, the grey of number i is i mod 256."""
+    keys = [f"{i:0{max(3, len(str(num - 1)))}d}.png" for i in range(num)]
     store = open_store(join(home, "pool"))
-    store.write_many((key, grey(i)) for i, key in enumerate(keys))
+    store.write_many((key, grey(i % 256)) for i, key in enumerate(keys))
     content = {
         "name": "audit",
         "pool": {"uri": join(home, "pool"), "format": "images"},

@@ -234,7 +234,7 @@ def report(run: "Run", score: str | None, goal: str | None, mlflow: bool, wandb:
     from opacc_ray.report import trackers
     from opacc_ray.report.facts import facts, warned
     from opacc_ray.report.run_report import make_report
-    from opacc_ray.spec.goal import Least
+    from opacc_ray.spec.steps import Least
 
     least = None if goal is None else Least.parse(goal)
     options["goal"] = least and {least.metric: least.share}

@@ -30,7 +30,7 @@ from opacc_ray.runs.identity import Population
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.series import runs_of
 from opacc_ray.slices import BY_PREDICTION, BY_TRUTH
-from opacc_ray.spec.goal import Least
+from opacc_ray.spec.steps import Least
 
 MOST_FINDINGS = 5
 

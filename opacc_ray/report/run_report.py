@@ -41,7 +41,7 @@ from opacc_ray.runs.identity import versions
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers import find_method
 from opacc_ray.selection import Selection
-from opacc_ray.spec.goal import Least
+from opacc_ray.spec.steps import Least
 
 PAGE, DOCUMENT, SUMMARY = "report.html", "report.json", "report.md"
 

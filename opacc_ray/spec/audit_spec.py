@@ -13,7 +13,6 @@ from opacc_ray.errors import SpecError
 from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.lake.formats import FEATURE_COLUMNS, has_rows
 from opacc_ray.samplers import find_method
-from opacc_ray.spec.goal import Goal, Least
 from opacc_ray.spec.model_spec import (
     WAYS,
     ModelSpec,
@@ -24,8 +23,8 @@ from opacc_ray.spec.model_spec import (
     served_texts,
 )
 from opacc_ray.spec.pool_spec import GIVEN, PoolSpec, ReferenceSpec, time_text
-from opacc_ray.spec.steps import PLACEMENT, ExtractSpec, LabelsSpec, ManifestSpec, SampleSpec, ScoreSpec
-from opacc_ray.spec.validation import FunctionName, read_yaml, share_of, validated
+from opacc_ray.spec.steps import PLACEMENT, ExtractSpec, Goal, LabelsSpec, Least, ManifestSpec, SampleSpec, ScoreSpec
+from opacc_ray.spec.validation import FunctionName, read_yaml, validated
 
 SURPRISE = ("dsa", "lsa")
 """Features that compare an example with reference traces."""

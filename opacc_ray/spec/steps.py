@@ -1,15 +1,19 @@
-"""The steps of an audit: ``extract``, ``sample``, ``manifest``, ``labels`` and ``score``."""
+"""The steps of an audit: ``extract``, ``sample``, ``manifest``, ``labels``, ``score`` and ``goal``."""
 
 import re
-from typing import Annotated, Any, Literal, Self, TypeVar
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from opacc_ray.documents import Section, first_problem
 from opacc_ray.errors import SpecError, shortened
+from opacc_ray.estimators.metrics import ACCURACY, parse_metric
+from opacc_ray.estimators.scores import SCORES
 from opacc_ray.neurons.criteria import Criterion
 from opacc_ray.samplers import parse_parameters
 from opacc_ray.spec.model_spec import ModelSpec, served_texts
+from opacc_ray.spec.validation import share_of
 
 Feature = Literal["hidden", "output", "prediction", "confidence", "dsa", "lsa", "coverage"]
 
@@ -323,3 +327,53 @@ class ScoreSpec(Section):
             raise SpecError("score.exact is only supported for multilabel; remove it")
         if task == "multilabel" and (self.error_scale or self.within):
             raise SpecError("score.error_scale and score.within are only supported for regressions; remove them")
+
+
+# -- goal ------------------------------------------------------------------------------------------------------
+
+Share = Annotated[float, Field(gt=0, lt=1)]
+
+
+class Least(NamedTuple):
+    """What a model must reach, and the number that it is about."""
+
+    share: float
+    metric: str = ACCURACY
+
+    @classmethod
+    def of(cls, goal: "float | Mapping[str, float]") -> "Least":
+        """Return a goal as a spec has it: a share, or a metric with one."""
+        if not isinstance(goal, Mapping):
+            return cls(goal)
+        [(metric, share)] = goal.items()
+        return cls(share, metric)
+
+    @classmethod
+    def parse(cls, text: str) -> "Least":
+        """Read ``0.9``, ``90 %`` or ``recall@defect 0.9``; raises SpecError for anything else."""
+        found = re.fullmatch(r"\s*(?:(\S.*?)\s+)?(\d*\.?\d+\s*%?)\s*", str(text))
+        try:
+            share = float(share_of(found[2] if "%" in found[2] else float(found[2]))) if found else 0.0
+            name = found[1] if found else None
+            if not 0 < share < 1:
+                raise ValueError("give a share between 0 and 1, such as 0.9 or 'recall@defect 0.9'")
+            return cls.of(share if name is None else _goal_of({name: share}))
+        except ValueError as error:
+            raise SpecError(f"goal {text!r}: {error}") from None
+
+
+def _goal_of(value: Any) -> Any:
+    """Return a goal as it is kept: a share, or a metric with one; raises ValueError."""
+    if not isinstance(value, dict):
+        return share_of(value)
+    if len(value) != 1:
+        raise ValueError(f"it names {len(value)} numbers; give one, such as {{recall@defect: 90 %}}")
+    [(name, share)] = value.items()
+    metric = parse_metric(str(name))
+    if metric.name in SCORES:
+        raise ValueError(f"{name} is best at 0, and a goal is the least value of a number; choose another one")
+    return share_of(share) if metric.name == ACCURACY else {str(metric): share_of(share)}
+
+
+Goal = Annotated[Share | dict[str, Share], BeforeValidator(_goal_of)]
+"""The value of ``goal``."""

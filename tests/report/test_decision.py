@@ -22,7 +22,7 @@ from opacc_ray.runs.estimate_documents import ChangedObjects, LabelNoise
 from opacc_ray.runs.identity import header_of
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
-from opacc_ray.spec.goal import Least
+from opacc_ray.spec.steps import Least
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,174 @@
+"""``PYTHONPATH=tests python -m two_browsers [LABELS]``: two people label many pictures at once, in a browser each.
+
+Both use the keys of `opacc label`. They reload the page, go on in a second tab and come back, and the server is killed
+and started again. In the end every label is what its picture shows, and each is saved once. It prints the times from a
+key to the next picture, and how busy the machine was.
+"""
+
+import multiprocessing
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from labelled_pages import CLASSES, run_to_label
+from logged import label_files
+from playwright.sync_api import Error, sync_playwright
+from real_browser import launched
+
+from opacc_ray.labels.labelled_rounds import read_rounds
+from opacc_ray.labels.page.serve import TOKEN
+from opacc_ray.runs.run import Run
+
+SECRET, KILLS = "two-browsers-one-token", 3
+RELOAD_EVERY, TAB_EVERY, IN_TAB = 150, 400, 15
+"""Labels between reloads and between second tabs, and labels given in one of these."""
+
+SHOWN = "#work:not([hidden]) #stage[aria-busy=false]"
+GREY = """() => {
+  const canvas = new OffscreenCanvas(1, 1), context = canvas.getContext("2d")
+  context.drawImage(document.querySelector("#picture"), 0, 0, 1, 1)
+  return context.getImageData(0, 0, 1, 1).data[0]
+}"""
+
+
+def main() -> None:
+    num = int(sys.argv[1]) if len(sys.argv) > 1 else 3000
+    with tempfile.TemporaryDirectory() as home:
+        run = run_to_label(home, num, CLASSES)
+        port = free_port()
+        server = start(run, port)
+        address = f"http://127.0.0.1:{port}/{SECRET}/"
+        times: Any = multiprocessing.get_context("spawn").Queue()
+        people = [
+            multiprocessing.get_context("spawn").Process(target=label, args=(address, name, times))
+            for name in ("ann", "bob")
+        ]
+        begun = time.monotonic()
+        for person in people:
+            person.start()
+        for kill in range(1, KILLS + 1):
+            while saved(run) < num * kill // (KILLS + 1) and any(person.is_alive() for person in people):
+                time.sleep(1)
+            server.kill()
+            server.wait()
+            time.sleep(1)
+            server = start(run, port)
+        found = sorted(seconds for _ in people for seconds in times.get())
+        for person in people:
+            person.join()
+        took = time.monotonic() - begun
+        server.send_signal(signal.SIGINT)
+        server.wait(60)
+        check(run, num)
+    median, worst = found[len(found) // 2], found[int(0.95 * len(found))]
+    print(
+        f"{num} labels by two browsers in {took:.0f} s, none lost, none twice; {KILLS} kills of the server; "
+        f"from a key to the next picture: median {1000 * median:.0f} ms, 95 % within {1000 * worst:.0f} ms; "
+        f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+    )
+
+
+def free_port() -> int:
+    with socket.socket() as opened:
+        opened.bind(("127.0.0.1", 0))
+        return int(opened.getsockname()[1])
+
+
+def start(run: Run, port: int) -> "subprocess.Popen[str]":
+    """Start the server, and wait until it announces its address."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
+    command = [sys.executable, "-m", "opacc_ray", "label", run.uri, "--port", str(port)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment | {TOKEN: SECRET})
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    assert re.search(r"http://\S+/", line), line + process.stderr.read()
+    return process
+
+
+def saved(run: Run) -> int:
+    return len(label_files(Run.open(run.uri), 1))
+
+
+def check(run: Run, num: int) -> None:
+    """Every example has one label, which is that of its grey, and no answer was saved twice."""
+    [only] = read_rounds(Run.open(run.uri))
+    labels = dict(zip(only.known.ids, only.truth, strict=True))
+    width = max(3, len(str(num - 1)))
+    expected = {f"{i:0{width}d}.png": CLASSES[i % 256 % 3] for i in range(num)}
+    assert labels == expected, f"{len(labels)} of {num} labels, or another one than the picture shows"
+    assert saved(run) == num, f"{saved(run)} answers for {num} labels"
+
+
+def label(address: str, name: str, times: Any) -> None:
+    """Label until nothing is left; put the seconds from each key to the next picture."""
+    found = list[float]()
+    with sync_playwright() as playwright:
+        browser = launched(playwright.chromium)
+        context = browser.new_context(reduced_motion="reduce")
+        page = opened(context, address, name)
+        while answer(page, found):
+            if len(found) % RELOAD_EVERY == 0:
+                reload(page)
+            if len(found) % TAB_EVERY == 0:
+                tab = opened(context, address, name)
+                for _ in range(IN_TAB):
+                    answer(tab, found)
+                tab.close()
+        browser.close()
+    times.put(found)
+
+
+def opened(context: Any, address: str, name: str) -> Any:
+    page = context.new_page()
+    page.goto(address)
+    page.wait_for_selector(f"#namefield:focus, {SHOWN}, #end:not([hidden])")
+    if page.locator("#namefield").is_visible():
+        page.keyboard.type(name)
+        page.keyboard.press("Enter")
+    return page
+
+
+def reload(page: Any) -> None:
+    """Load the page again; while the server is away, try until it is back."""
+    while True:
+        try:
+            page.reload()
+            page.wait_for_selector(f"{SHOWN}, #end:not([hidden])")
+            return
+        except Error:
+            time.sleep(0.5)
+
+
+def answer(page: Any, found: list[float]) -> bool:
+    """Answer what is shown by what is seen; False at the end. What another tab has answered meanwhile is kept."""
+    page.wait_for_selector(f"{SHOWN}, #end:not([hidden])")
+    if page.locator("#end").is_visible():
+        return False
+    number = page.get_attribute("#stage", "data-number")
+    key = str(1 + page.evaluate(GREY) % 3)
+    after = f"{SHOWN}:not([data-number='{number}'])"
+    begun, tries = time.perf_counter(), 0
+    while True:
+        page.keyboard.press(key)
+        tries += 1
+        try:
+            page.wait_for_selector(f"{after}, #end:not([hidden]), #message.wrong", timeout=5000)
+        except Error:
+            continue
+        if page.locator("#message.wrong").is_visible():
+            time.sleep(0.3)
+            continue
+        if tries == 1:
+            found.append(time.perf_counter() - begun)
+        return True
+
+
+if __name__ == "__main__":
+    main()
