@@ -263,8 +263,8 @@ def estimate(document: AccuracyEstimate) -> list[Line]:
         lines.append(stated_fact("mean cost", document.mean_cost, "mean cost"))
     for name, found in document.metrics.items():
         lines += metric_lines(name, found, document.reason)
-    if document.judges and (judges := judge_table(document)):
-        lines.append(judges)
+    if document.judges:
+        lines.append(judge_table(document.judges))
     for table in document.by_slice:
         lines += slice_lines(table, measure)
     lines += facts(*(("note", text) for text in document.notes))

@@ -133,7 +133,7 @@ def _numbers(report: RunReport) -> dict[str, Any]:
     return {
         "metrics": metric_table(estimate) if estimate else None,
         "if_predicted": _if_predicted(estimate) if estimate else [],
-        "judges": judge_table(estimate) if estimate else None,
+        "judges": judge_table(estimate.judges) if estimate and estimate.judges else None,
         "slices": [_part_section(report, table, f"slices-{place}") for place, table in enumerate(part_tables(report))],
         "expected": expected_figure(report) if estimate is None else None,
         "most_parts": MOST_PARTS,
@@ -317,8 +317,7 @@ def _result(report: RunReport, estimate: AccuracyEstimate) -> list[str]:
     metrics = metric_table(estimate)
     if metrics:
         lines += [*markdown_table(metrics), "", *(f"{escaped(text)}\n" for text in _if_predicted(estimate))]
-    judges = judge_table(estimate)
-    lines += [*markdown_table(judges), ""] if judges else []
+    lines += [*markdown_table(judge_table(estimate.judges)), ""] if estimate.judges else []
     for table in part_tables(report):
         rows, more = slice_table(table, report.measure, SUMMARY_ROWS)
         what = "classes" if table.by in (BY_PREDICTION, BY_TRUTH) else "slices"

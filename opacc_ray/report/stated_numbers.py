@@ -1,6 +1,7 @@
 """Metrics, classes and slices as people read them: names, sentences and tables. Every rendering shows the same rows."""
 
 import math
+from collections.abc import Mapping
 
 from opacc_ray.errors import counted
 from opacc_ray.estimators.intervals import Value, clipped
@@ -186,10 +187,8 @@ def metric_table(estimate: AccuracyEstimate) -> Table | None:
     return Table(columns, rows)
 
 
-def judge_table(estimate: AccuracyEstimate) -> Table | None:
-    """Return what each judge is worth by the labels; None without judges."""
-    if not estimate.judges:
-        return None
+def judge_table(judges: Mapping[str, StatedJudge]) -> Table:
+    """Return what each judge is worth by the labels."""
     columns = (
         Column("judge"),
         Column("judged", "n", optional=True, title="examples of the pool that it has judged"),
@@ -200,7 +199,7 @@ def judge_table(estimate: AccuracyEstimate) -> Table | None:
     )
     rows = [
         (name, thousands(own.judged), thousands(own.labels), *(_judge_cell(own, key) for key in _OF_JUDGES))
-        for name, own in estimate.judges.items()
+        for name, own in judges.items()
     ]
     return Table(columns, rows)
 
