@@ -231,6 +231,19 @@ def test_predictions_by_id_are_answers(home: Path, tmp_path: Path) -> None:
         opacc.regress(own, home / "suite")
 
 
+def test_a_suite_is_made_by_the_command_and_from_python(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = told(capsys, "suite", run.uri, str(tmp_path / "one"), "--size", "12", "--coverage", "tknc:2")
+    assert code == 0
+    assert "examples  12 of 40 labelled, " in out
+    assert " requirements of tknc:2; 100 % of the " in out
+    assert out.splitlines()[-1].startswith("next: opacc regress ")
+    made = opacc.Audit.open(run.uri).suite(tmp_path / "two", size=12, coverage="tknc:2")
+    other = read_suite(str(tmp_path / "one")).document
+    assert (made.examples, made.coverage) == (other.examples, other.coverage)
+
+
 # -- what it no longer covers --------------------------------------------------------------------------------
 
 
