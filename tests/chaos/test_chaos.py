@@ -36,6 +36,11 @@ def test_a_pool_behind_another_door_is_read_in_spite_of_faults(door: str) -> Non
 
 
 @pytest.mark.processes
+def test_a_command_survives_the_loss_of_any_part_of_its_own_ray() -> None:
+    assert run("chaos.lost_processes", "1", "0").count('"same": true') == 6
+
+
+@pytest.mark.processes
 def test_actor_pool_grows_and_shrinks_with_the_cluster() -> None:
     said = run("chaos.growth")
     assert "the cluster has room for 2 actors; 1 more start" in said
