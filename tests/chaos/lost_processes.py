@@ -1,7 +1,7 @@
 """``PYTHONPATH=tests python -m chaos.lost_processes TIMES SEED [KIND…]``: kill parts of a command's own Ray.
 
-Each command extracts 30 shards of S3 and must end by itself with the bytes of an undisturbed one. A process is killed at
-a random moment, or the S3 server stops for 100 seconds. One line of JSON is printed for each command.
+Each command extracts 30 shards of S3 and must end by itself with the bytes of an undisturbed one. A process is killed
+at a random moment, or the S3 server stops for 100 seconds. One line of JSON is printed for each command.
 """
 
 import json
