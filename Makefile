@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 test test-fast test-cpus test-lowest: export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-cpus test-lowest lint style types format bench bench-gpu results docs docs-pages pictures docs-site fuzz chaos edits lock wheel wheel-check sbom clean
+.PHONY: help setup demo test test-fast test-cpus test-lowest lint style types format bench bench-gpu results docs docs-pages pictures docs-site fuzz chaos browsers edits lock wheel wheel-check sbom clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ /' | while read -r name text; do printf '  %-12s %s\n' "$$name" "$$text"; done
@@ -120,6 +120,9 @@ fuzz: $(READY)  ## try mutated specs, files, runs and filters: make fuzz MUTANTS
 chaos: $(READY)  ## disturb audits, and people at work on one run, at random moments: make chaos RUNS=100 HISTORIES=2000
 	@PYTHONPATH=tests $(BIN)/python -m chaos $(or $(RUNS),100) $(or $(SEED),0)
 	@PYTHONPATH=tests $(BIN)/python -m histories $(or $(HISTORIES),200)
+
+browsers: $(READY)  ## two people label in a browser each, with reloads, two tabs and a killed server: make browsers LABELS=3000
+	@PYTHONPATH=tests $(BIN)/python -m two_browsers $(or $(LABELS),300)
 
 edits: $(READY)  ## edit a signed run consistently and verify it: make edits EDITS=2000
 	@PYTHONPATH=tests $(BIN)/python -m consistent_edits $(or $(EDITS),2000)

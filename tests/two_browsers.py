@@ -14,6 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,24 +47,17 @@ def main() -> None:
         port = free_port()
         server = start(run, port)
         address = f"http://127.0.0.1:{port}/{SECRET}/"
-        times: Any = multiprocessing.get_context("spawn").Queue()
-        people = [
-            multiprocessing.get_context("spawn").Process(target=label, args=(address, name, times))
-            for name in ("ann", "bob")
-        ]
         begun = time.monotonic()
-        for person in people:
-            person.start()
-        for kill in range(1, KILLS + 1):
-            while saved(run) < num * kill // (KILLS + 1) and any(person.is_alive() for person in people):
+        with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as people:
+            labelling = [people.submit(label, address, name) for name in ("ann", "bob")]
+            for kill in range(1, KILLS + 1):
+                while saved(run) < num * kill // (KILLS + 1) and not any(person.done() for person in labelling):
+                    time.sleep(0.5)
+                server.kill()
+                server.wait()
                 time.sleep(1)
-            server.kill()
-            server.wait()
-            time.sleep(1)
-            server = start(run, port)
-        found = sorted(seconds for _ in people for seconds in times.get())
-        for person in people:
-            person.join()
+                server = start(run, port)
+            found = sorted(seconds for person in labelling for seconds in person.result())
         took = time.monotonic() - begun
         server.send_signal(signal.SIGINT)
         server.wait(60)
@@ -85,7 +80,9 @@ def start(run: Run, port: int) -> "subprocess.Popen[str]":
     """Start the server, and wait until it announces its address."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
     command = [sys.executable, "-m", "opacc_ray", "label", run.uri, "--port", str(port)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment | {TOKEN: SECRET})
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment | {TOKEN: SECRET}
+    )
     assert process.stderr is not None
     line = process.stderr.readline()
     assert re.search(r"http://\S+/", line), line + process.stderr.read()
@@ -106,29 +103,35 @@ def check(run: Run, num: int) -> None:
     assert saved(run) == num, f"{saved(run)} answers for {num} labels"
 
 
-def label(address: str, name: str, times: Any) -> None:
-    """Label until nothing is left; put the seconds from each key to the next picture."""
+def label(address: str, name: str) -> list[float]:
+    """Label until nothing is left; return the seconds from each key to the next picture."""
     found = list[float]()
     with sync_playwright() as playwright:
         browser = launched(playwright.chromium)
         context = browser.new_context(reduced_motion="reduce")
-        page = opened(context, address, name)
+        page, done = opened(context, address, name), 0
         while answer(page, found):
-            if len(found) % RELOAD_EVERY == 0:
+            done += 1
+            if done % RELOAD_EVERY == 0:
                 reload(page)
-            if len(found) % TAB_EVERY == 0:
+            if done % TAB_EVERY == 0:
                 tab = opened(context, address, name)
                 for _ in range(IN_TAB):
                     answer(tab, found)
                 tab.close()
         browser.close()
-    times.put(found)
+    return found
 
 
 def opened(context: Any, address: str, name: str) -> Any:
     page = context.new_page()
-    page.goto(address)
-    page.wait_for_selector(f"#namefield:focus, {SHOWN}, #end:not([hidden])")
+    while True:
+        try:
+            page.goto(address)
+            page.wait_for_selector(f"#namefield:focus, {SHOWN}, #end:not([hidden])")
+            break
+        except Error:  # the server is away
+            time.sleep(0.5)
     if page.locator("#namefield").is_visible():
         page.keyboard.type(name)
         page.keyboard.press("Enter")
@@ -155,19 +158,14 @@ def answer(page: Any, found: list[float]) -> bool:
     key = str(1 + page.evaluate(GREY) % 3)
     after = f"{SHOWN}:not([data-number='{number}'])"
     begun, tries = time.perf_counter(), 0
-    while True:
-        page.keyboard.press(key)
+    while page.get_attribute("#stage", "data-number") == number and not page.locator("#end").is_visible():
+        page.keyboard.press("Enter" if page.locator("#ask").is_visible() else key)
         tries += 1
-        try:
-            page.wait_for_selector(f"{after}, #end:not([hidden]), #message.wrong", timeout=5000)
-        except Error:
-            continue
-        if page.locator("#message.wrong").is_visible():
-            time.sleep(0.3)
-            continue
-        if tries == 1:
-            found.append(time.perf_counter() - begun)
-        return True
+        with suppress(Error):  # a timeout: the answer was lost with the server
+            page.wait_for_selector(f"{after}, #end:not([hidden])", timeout=5000 if tries == 1 else 1000)
+    if tries == 1:
+        found.append(time.perf_counter() - begun)
+    return True
 
 
 if __name__ == "__main__":
