@@ -11,6 +11,10 @@ part and of the rest: what is tested is the accuracy on the other examples of th
 split at random, and each half is a sample of the same design. Fewer tests make up for the labels that propose
 only where there are many thousands of candidates.
 
+A later round can look where the first ones found most: :attr:`Discovery.suspects` has the slices and classes with the
+least p-values that are not confirmed, for ``serve`` of `neyman`. All labels then test all candidates, as before: the
+number of tests does not change, and the rounds are weighted by their designs.
+
 Every part has a p-value for "the accuracy is not lower than in the rest": Fisher's exact one for simple random samples,
 else from intervals for unequal probabilities (:mod:`opacc_ray.estimators.against_rest`). A part with fewer than five
 labels that test it has p = 1. Benjamini and Hochberg's q-values are computed in each family. With two families they are
@@ -40,6 +44,9 @@ from opacc_ray.slices import Slicing
 
 MOST_PROPOSED = 20
 """Most proposals that are tested."""
+
+MOST_SUSPECTS, FEWEST_SUSPECTS = 8, 2
+"""Slices and classes where the second round looks; each later one looks at half as many, down to the fewest."""
 
 MOST_SHOWN = 20
 """Parts in the table, unless more are confirmed."""
@@ -87,11 +94,13 @@ class Discovery:
 
     ``proposing`` counts the labels that proposed, 0 if none did, and ``testing`` those that tested what is not a slice
     of the pool. ``slices`` has slicings of the first of these parts, by name, as ``Pool(slices=…)`` accepts them: the
-    next round can look there.
+    next round can look there. ``suspects`` is one slicing of the slices and classes with the least p-values that are
+    not confirmed; its last slice is the rest of the pool.
     """
 
     parts: tuple[WorsePart, ...]
     slices: dict[str, Slicing]
+    suspects: Slicing
     proposing: int
     testing: int
     fdr: float
@@ -171,7 +180,20 @@ def discover(sample: Sample, classes: Sequence[str], view: View, asked: Asked) -
     found = [own for own, _ in rows if not own.is_slice][: asked.most]
     slicings = {own.name: Slicing((own.name, "rest"), (~own.holds()).astype(np.int32)) for own in found}
     labels = sum(map(len, test.sample.selections[test.first :]))
-    return Discovery(tuple(part for _, part in rows), slicings, before, labels, asked.fdr, asked.level)
+    most = max(MOST_SUSPECTS >> (len(sample.selections) - 1), FEWEST_SUSPECTS)
+    suspects = _suspects(view.size, rows, most)
+    return Discovery(tuple(part for _, part in rows), slicings, suspects, before, labels, asked.fdr, asked.level)
+
+
+def _suspects(size: int, rows: Sequence[tuple[Candidate, WorsePart]], most: int) -> Slicing:
+    """Return the slices and classes that look worst; what two of them share belongs to the first."""
+    ranked = sorted(rows, key=lambda row: (row[1].p_value, -row[1].difference))
+    named = [own for own, part in ranked if len(own.conditions) == 1 and not part.confirmed]
+    found = [own for own in named if own.conditions[0].kind is not Kind.TAIL][:most]
+    codes = np.full(size, len(found), dtype=np.int32)
+    for place, own in reversed(list(enumerate(found))):
+        codes[own.holds()] = place
+    return Slicing((*(own.name for own in found), "rest"), codes)
 
 
 def _check(asked: Asked, rounds: int) -> None:

@@ -37,6 +37,9 @@ from opacc_ray.slices import MOST, Slicing
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
+SUSPECTS = "suspects"
+"""Start of the names of slicings that repeat candidates, to draw more labels there: they are not tested again."""
+
 TAILS = (10, 25)
 """Percent of the pool in the tails of a number."""
 
@@ -116,6 +119,8 @@ class Candidate(NamedTuple):
 def conditions_of(view: View, classes: list[str] | None) -> Iterator[Condition]:
     """Yield all conditions that the slices and the features of a pool give; ``classes`` names the predicted ones."""
     for name in view.map(_slices_of)[0]:
+        if name.startswith(SUSPECTS):
+            continue
         yield from _named(view.slicing(name), name, f"{name} = ", Kind.SLICE)
     if classes is not None:
         yield from _classes(view, classes)

@@ -323,3 +323,26 @@ def test_the_family_of_slices_has_half_of_the_bound() -> None:
     assert len(own) == 6
     q = q_values([part.p_value for part in own])
     assert [part.q_value for part in own] == pytest.approx([min(2 * value, 1.0) for value in q])
+
+
+def test_a_later_round_looks_at_the_suspects_and_does_not_test_them_twice() -> None:
+    rng = np.random.default_rng(5)
+    camera = rng.integers(0, 20, SIZE)
+    outcome = (rng.random(SIZE) >= 0.15 + 0.3 * (camera == 7)).astype(float)
+    columns = {"ids": [str(k) for k in range(SIZE)], "confidence": np.full(SIZE, 0.85)}
+    pool = opacc.Pool(**columns, slices={"camera": camera})
+    first = opacc.select(pool, "neyman", 100, seed=1, serve=["camera"])
+    found = opacc.discover(first, outcome[first.index], pool=pool)
+    ranked = [own.name for own in sorted(found.parts, key=lambda own: (own.p_value, -own.difference))]
+    assert found.suspects.names == (*[name for name in ranked if "camera" in name][:8], "rest")
+    for place, name in enumerate(found.suspects.names[:-1]):
+        assert np.array_equal(found.suspects.codes == place, camera == int(name.removeprefix("camera = ")))
+    again = opacc.Pool(**columns, slices={"camera": camera, "suspects": found.suspects})
+    second = opacc.select(again, "neyman", 120, seed=2, previous=[(first, outcome[first.index])], serve=["suspects"])
+    inside = [int((found.suspects.codes[second.index] == place).sum()) for place in range(8)]
+    assert sum(inside) >= 90  # a simple random sample would have 48
+    both = opacc.discover([first, second], [outcome[own.index] for own in (first, second)], pool=again)
+    assert not any("suspects" in own.name for own in both.parts)
+    assert [own.name for own in both.confirmed] == ["camera = 7"]
+    assert len(both.suspects.names) == 5  # four, and the rest
+    assert "camera = 7" not in both.suspects.names
