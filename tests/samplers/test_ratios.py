@@ -135,3 +135,15 @@ def test_examples_without_counts_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("name,tp\nx,1\n")
     with pytest.raises(LabelError, match="has no column id; it has name, tp"):
         opacc.estimate_ratio(chosen, tmp_path / "a.csv", "tp / tp")
+
+
+@pytest.mark.parametrize("method", ["srs", "neyman"])
+def test_examples_that_are_alike_in_a_cluster_are_covered_because_examples_are_drawn(method: str) -> None:
+    rng = np.random.default_rng(8)
+    right = np.repeat(rng.random(20) < 0.8, 50).astype(float)  # 20 videos of 50 frames, each right or wrong as a whole
+    pool = opacc.Pool(confidence=np.clip(0.75 + 0.1 * rng.normal(size=1000), 0.05, 0.95))
+    found = []
+    for seed in range(100):
+        chosen = opacc.select(pool, method, 60, seed)
+        found.append(opacc.estimate(chosen, right[chosen.index], pool=pool))
+    assert np.mean([one.low <= right.mean() <= one.high for one in found]) >= 0.92
