@@ -179,3 +179,11 @@ def test_one_clear_sentence_for_each_thing_that_cannot_be() -> None:
 def test_a_confidence_that_is_not_finite_is_refused(value: float) -> None:
     with pytest.raises(DataError, match=f"a confidence is {value}; it must be in \\[0, 1\\]"):
         measure(Grouped(view_of(Pool(prediction=[0, 1], confidence=[0.5, value])), 2), Regions())
+
+
+def test_equal_examples_are_all_near_their_centroid_and_a_class_without_any_has_no_reach() -> None:
+    data = Grouped(view_of(Pool(hidden=np.ones((4, 2)), prediction=[0, 0, 0, 0])), 2)
+    assert np.array_equal(find_clusters(data).reach, [0, np.nan], equal_nan=True)
+    found = measure(data, Regions()).cp
+    assert found is not None
+    assert found[0] == 1
