@@ -35,6 +35,7 @@ def by_hand(c: int, rows: np.ndarray | slice = slice(None)) -> dict[str, float]:
         "balanced_accuracy": (recall + specificity) / 2,
         "jaccard": tp / (tp + fp + fn),
         "mcc": (tp * tn - fp * fn) / root,
+        "kappa": 2 * (tp * tn - fp * fn) / ((tp + fp) * (fp + tn) + (tp + fn) * (fn + tn)),
         "prevalence": true.mean(),
     }
 
