@@ -63,14 +63,6 @@ def constant_bounds(values: Sequence[Any], kind: Any) -> Bounds:
     return Bounds(column, column, null | ~there, ~null | ~there, may_be_nan=not there.all())
 
 
-def lacking_bounds(kind: Any, num_parts: int) -> Bounds:
-    """Return the bounds of a column that a file lacks, so that it is null."""
-    import pyarrow as pa
-
-    nothing = pa.nulls(num_parts, kind)
-    return Bounds(nothing, nothing, np.ones(num_parts, dtype=bool), np.zeros(num_parts, dtype=bool))
-
-
 def _array(values: Sequence[Any], kind: Any) -> Any:
     import pyarrow as pa
 

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, shortened
-from opacc_ray.lake.bounds import Statistics, bounds_of, constant_bounds, lacking_bounds, statistics_of
+from opacc_ray.lake.bounds import Statistics, bounds_of, constant_bounds, statistics_of
 from opacc_ray.lake.examples import Constants, Found, Piece
 from opacc_ray.lake.filter_parser import Condition, columns_of
 from opacc_ray.lake.filters import check_filter, may_keep
-from opacc_ray.lake.logical_schema import FIELD_ID, Layout, chain_of, common_type, numbered, place, plain
+from opacc_ray.lake.logical_schema import FIELD_ID, Layout, chain_of, common_type, default_of, numbered, place, plain
 from opacc_ray.lake.parquet_io import leaves_of, metadata_of, unless_valid
 from opacc_ray.lake.store import Entry, Store
 
@@ -191,13 +191,16 @@ def pieces_of(
 
 def _groups_kept(condition: Condition, file: FileFooter, layout: Layout) -> NDArray[np.bool_]:
     """Return which row groups of a file may have rows that the filter keeps."""
+    import pyarrow as pa
+
     bounds, constants, size = {}, dict(file.constants), len(file.rows)
     filtered = set(columns_of(condition))
     for column in layout if size else ():
-        kind, constant = column.wanted.type, constants.get(column.name)
+        kind = column.wanted.type
         if column.name in file.statistics:
             bounds[column.name] = bounds_of(file.statistics[column.name], column)
         elif column.name in filtered and not column.path:
-            given = constant is not None
-            bounds[column.name] = constant_bounds([constant] * size, kind) if given else lacking_bounds(kind, size)
+            value = constants.get(column.name, default_of(column.wanted))
+            value = pa.scalar(None, kind) if value is None else value
+            bounds[column.name] = constant_bounds([value] * size, kind)
     return may_keep(condition, {name: own for name, own in bounds.items() if own is not None}, size)

@@ -2,7 +2,8 @@
 
 A table format knows its own schema. Plain files have a common one: each column has the type that holds the values of
 all files exactly, or as floating-point numbers if some file has those. Columns are found in a file by number or
-physical name if the table gives them, else by name. Each batch is converted to the common schema.
+physical name if the table gives them, else by name. Each batch is converted to the common schema. A column that a file
+lacks is null, or has the default of its table.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +16,7 @@ from opacc_ray.lake.parquet_io import is_list, numbers, to_numpy
 
 FIELD_ID = b"PARQUET:field_id"
 PHYSICAL_NAME = b"delta.columnMapping.physicalName"
+_DEFAULT = b"default"
 
 _UNITS = ("s", "ms", "us", "ns")
 
@@ -24,8 +26,8 @@ class Placed(NamedTuple):
 
     name: str  # as the spec has it
     wanted: Any  # its field by the table
-    path: tuple[str, ...] = ()  # in the file; empty: the file lacks it
-    own: Any = None  # its field by the file
+    path: tuple[str, ...] = ()  # in the file, or of the struct that lacks it; empty: the file lacks it
+    own: Any = None  # its field by the file, or that of the struct
 
 
 Layout = tuple[Placed, ...]
@@ -36,11 +38,12 @@ def place(name: str, chain: Sequence[Any], schema: Any) -> Placed:
     """Find a column in a file's schema by its fields in the table, from the top level down to itself."""
     path, own = [], None
     for wanted in chain:
-        own = _found(wanted, schema) if own is None or _is_struct(own.type) else None
-        if own is None:
-            return Placed(name, chain[-1])
-        path.append(own.name)
-        schema = own.type
+        found = _found(wanted, schema) if own is None or _is_struct(own.type) else None
+        if found is None:
+            is_default = wanted is chain[-1] and own is not None and default_of(wanted) is not None
+            return Placed(name, wanted, tuple(path), own) if is_default else Placed(name, chain[-1])
+        path.append(found.name)
+        own, schema = found, found.type
     return Placed(name, chain[-1], tuple(path), own)
 
 
@@ -64,10 +67,32 @@ def column_along(batch: Any, path: Sequence[str]) -> Any:
     return column
 
 
-def nulls(num_rows: int, kind: Any) -> Any:
-    """Return nulls of a type, which may be an extension type."""
+def with_default(field: Any, value: Any) -> Any:
+    """Return a field with the Arrow scalar that it is in files that lack it."""
     import pyarrow as pa
 
+    batch = pa.RecordBatch.from_arrays([pa.repeat(value, 1)], ["value"])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return field.with_metadata({**(field.metadata or {}), _DEFAULT: sink.getvalue().to_pybytes()})
+
+
+def default_of(field: Any) -> Any:
+    """Return the Arrow scalar that a field is in files that lack it; None for null."""
+    import pyarrow as pa
+
+    data = (field.metadata or {}).get(_DEFAULT)
+    return None if data is None else pa.ipc.open_stream(pa.py_buffer(data)).read_next_batch().column(0)[0]
+
+
+def lacking(num_rows: int, wanted: Any) -> Any:
+    """Return a field of files that lack it: its default, or nulls of its type, which may be an extension type."""
+    import pyarrow as pa
+
+    value, kind = default_of(wanted), wanted.type
+    if value is not None:
+        return pa.repeat(value, num_rows)
     if isinstance(kind, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(kind, pa.nulls(num_rows, kind.storage_type))
     return pa.nulls(num_rows, kind)
@@ -197,6 +222,7 @@ def keeps_order(own: Any, wanted: Any) -> bool:
 def conformed(column: Any, own: Any, wanted: Any) -> Any:
     """Convert an Arrow array of a file's field to the type of the table's field; raises pyarrow.ArrowInvalid."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     types, kind = pa.types, wanted.type
     if column.type == kind and not (types.is_nested(kind) and wanted.metadata):
@@ -207,6 +233,8 @@ def conformed(column: Any, own: Any, wanted: Any) -> Any:
         return column.storage.cast(kind)
     if _is_struct(kind) and _is_struct(column.type):
         return _conformed_struct(column, own, kind)
+    if _is_struct(column.type) and (default := default_of(wanted)) is not None:  # of a field that the struct lacks
+        return pc.if_else(column.is_valid(), default, pa.scalar(None, kind))
     if types.is_list(kind) and is_list(column.type) and _is_struct(kind.value_type):
         return _conformed_list(column, own, kind)
     if is_text(kind) and not is_text(column.type):
@@ -224,8 +252,7 @@ def _conformed_struct(column: Any, own: Any, kind: Any) -> Any:
     parts = []
     for wanted in kind:
         there = _found(wanted, own.type)
-        lacking = nulls(len(column), wanted.type)
-        parts.append(lacking if there is None else conformed(inner[there.name], there, wanted))
+        parts.append(lacking(len(column), wanted) if there is None else conformed(inner[there.name], there, wanted))
     return pa.StructArray.from_arrays(parts, fields=[*kind], mask=column.is_null())
 
 

@@ -4,15 +4,14 @@ import datetime
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from iceberg_deletes import as_version_3
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.schema import Schema
 from pyiceberg.transforms import DayTransform, IdentityTransform
-from pyiceberg.types import DoubleType, NestedField, StringType
+from pyiceberg.types import DoubleType, StringType
 from pyiceberg.utils.config import Config
 from tables import parquet, read_pool, refusal
 
@@ -223,11 +222,21 @@ def test_hidden_partitions_and_bounds_pass_over_files(make: Callable[..., tuple[
     assert "is empty: pool.filter 'id > 9' excludes all of its files" in said
 
 
-def test_an_initial_default_is_the_value_in_files_without_the_column() -> None:
-    tier = NestedField(1, "tier", StringType(), required=False, initial_default="gold")
-    table = SimpleNamespace(specs=lambda: {0: SimpleNamespace(fields=[])})  # pyiceberg writes no tables that have them
-    found = iceberg._constants(table, Schema(tier), SimpleNamespace(spec_id=0))
-    assert found == (("tier", pa.scalar("gold")),)
+def test_an_initial_default_is_the_value_in_files_without_the_column_and_in_no_other(
+    make: Callable[..., tuple[Any, Store]],
+) -> None:
+    table, store = make(rows(0, 4))
+    with table.update_schema() as update:
+        update.add_column("tier", StringType())
+    table.append(rows(4, 8).append_column("tier", pa.array(["gold", "silver", None, "iron"])))
+    as_version_3(table, {"tier": "gold"})
+    assert values(store, "tier") == ["gold"] * 5 + ["silver", None, "iron"]
+    assert ids(store, X._replace(filter="tier = 'gold'")) == [0, 1, 2, 3, 4]
+    assert ids(store, X._replace(filter="tier = 'silver'")) == [5]
+    assert ids(store, X._replace(filter="tier is null")) == [6]
+    assert ids(store, X._replace(filter="not tier = 'gold'")) == [5, 7]
+    plan = plan_shards(store, "iceberg", 100, rules=X._replace(filter="tier like 'i%'"))
+    assert [len(shard.pieces) for shard in plan.shards] == [1]
 
 
 def test_branches_and_tags_have_names(make: Callable[..., tuple[Any, Store]]) -> None:

@@ -15,10 +15,11 @@ import lance
 import pyarrow as pa
 import pytest
 from delta_logs import mapped, write_mapped
-from iceberg_deletes import delete_places, delete_values
+from iceberg_deletes import as_version_3, delete_by_vectors, delete_places, delete_values
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import StaticTable
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
-from pyiceberg.types import DoubleType, LongType, NestedField, StringType, StructType
+from pyiceberg.types import DateType, DoubleType, LongType, NestedField, StringType, StructType
 from tables import parquet
 
 from opacc_ray.lake.examples import Columns, Rules
@@ -254,6 +255,32 @@ def _deleted_by_value(table: Any) -> pa.Table:
     return pa.concat_tables([whole.filter(pa.array(kept)), of_iceberg(3, 6).cast(whole.schema)])
 
 
+def _deleted_by_vectors(table: Any) -> Table:
+    first, second = _file_of(table, 3), _file_of(table, 25)
+    delete_places(table, second, [1])  # which its deletion vector has, too
+    table.append(of_iceberg(40))
+    delete_by_vectors(table, {first: [0, 3, *range(5, 15)], second: [1, 19]})
+    return _of_version_3(table, {})
+
+
+def _defaulted(table: Any) -> Table:
+    with table.update_schema() as update:
+        update.add_column("tier", StringType())
+        update.add_column("first", DateType())
+        update.add_column(("meta", "lens"), LongType())
+    more = of_iceberg(40).append_column("tier", pa.array(["gold", "silver", None, "gold"] * 5))
+    lens = [{**row, "lens": 7} if row else None for row in more["meta"].to_pylist()]
+    more = more.append_column("first", pa.nulls(20, pa.date32()))
+    table.append(more.set_column(7, "meta", pa.array(lens, pa.struct([*META, ("lens", pa.int64())]))))
+    return _of_version_3(table, {"tier": "silver", "first": "2026-01-05", "meta.lens": 50})
+
+
+def _of_version_3(table: Any, defaults: dict[str, Any]) -> Table:
+    place = as_version_3(table, defaults)
+    wanted = StaticTable.from_metadata(place).scan().to_arrow()
+    return Table("iceberg", table.location().removeprefix("file://"), wanted)
+
+
 def _branched(table: Any) -> Table:
     location, rules = table.location().removeprefix("file://"), Rules(version="audit")
     table.manage_snapshots().create_branch(table.current_snapshot().snapshot_id, "audit").commit()
@@ -437,6 +464,8 @@ VARIANTS: dict[str, Callable[[Path], Table]] = {
     "iceberg partitions that change": iceberg(_repartitioned),
     "iceberg position deletes": iceberg(_deleted_by_place),
     "iceberg equality deletes": iceberg(_deleted_by_value),
+    "iceberg deletion vectors": iceberg(_deleted_by_vectors),
+    "iceberg initial defaults": iceberg(_defaulted),
     "iceberg branch": iceberg(_branched),
     "iceberg tag": iceberg(_tagged),
     "parquet of drifted types": drifted,

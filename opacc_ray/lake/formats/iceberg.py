@@ -23,6 +23,7 @@ from opacc_ray.lake.filter_parser import parse_filter
 from opacc_ray.lake.formats import FEATURE_COLUMNS, ROW_COLUMNS, Traits, parquet
 from opacc_ray.lake.iceberg_deletes import deleted_rows
 from opacc_ray.lake.iceberg_filter import iceberg_filter
+from opacc_ray.lake.logical_schema import with_default
 from opacc_ray.lake.parquet_io import unless_valid
 from opacc_ray.lake.store import Store
 from opacc_ray.lake.store_uris import catalog_table, split
@@ -45,8 +46,6 @@ _METADATA = re.compile(r"metadata/v?(\d+)(-[^/]*)?\.metadata\.json")
 
 def find(store: Store, rules: Rules, what: str) -> Found:
     """Return the data files of a snapshot that may have rows which the filter keeps."""
-    from pyiceberg.io.pyarrow import schema_to_pyarrow
-
     table = _open(store, rules, what)
     snapshot = _snapshot(table, store, rules, what)
     version = f"snapshot {snapshot.snapshot_id}"
@@ -69,7 +68,7 @@ def find(store: Store, rules: Rules, what: str) -> Found:
         tuple(sorted(entries[file.file_path] for file in files)),
         constants={entries[file.file_path].key: _constants(table, schema, file) for file in files},
         version=version,
-        schema=schema_to_pyarrow(schema),
+        schema=_arrow_schema(schema),
         imported=_names(table.name_mapping() or ()),
         data_as_of=datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC),
     )
@@ -184,25 +183,34 @@ def _names(mapping: Any, prefix: str = "") -> dict[str, int]:
     return found
 
 
-def _constants(table: Any, schema: Any, file: Any) -> Constants:
-    """Return the values of a file's identity partitions, and the initial defaults of columns that it may lack.
-
-    Other columns, such as of days, are in the file.
-    """
+def _arrow_schema(schema: Any) -> Any:
+    """Return a schema of pyiceberg as one of Arrow, whose fields have their numbers and initial defaults."""
     import pyarrow as pa
     from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-    columns = {column.field_id: column for column in schema.fields}
-    found = {column.name: column.initial_default for column in schema.fields if column.initial_default is not None}
+    def fields_of(columns: Any, fields: Any) -> list[Any]:
+        return [field_of(column, field) for column, field in zip(columns, fields, strict=True)]
+
+    def field_of(column: Any, field: Any) -> Any:
+        if pa.types.is_struct(field.type):
+            field = field.with_type(pa.struct(fields_of(column.field_type.fields, field.type)))
+        if column.initial_default is None:
+            return field
+        return with_default(field, pa.scalar(column.initial_default, field.type))
+
+    return pa.schema(fields_of(schema.fields, schema_to_pyarrow(schema)))
+
+
+def _constants(table: Any, schema: Any, file: Any) -> Constants:
+    """Return the values of a file's identity partitions; other columns, such as of days, are in the file."""
+    import pyarrow as pa
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+    columns, found = {column.field_id: column for column in schema.fields}, []
     for place, field in enumerate(table.specs()[file.spec_id].fields):
         column = columns.get(field.source_id)
         if column is not None and str(field.transform) == "identity":
-            found[column.name] = file.partition[place]
-    kinds = {column.name: column.field_type for column in schema.fields}
-    return tuple((name, pa.scalar(value, _arrow_type(kinds[name], schema_to_pyarrow))) for name, value in found.items())
-
-
-def _arrow_type(kind: Any, convert: Any) -> Any:
-    import pyarrow as pa
-
-    return pa.string() if str(kind) == "string" else convert(kind)
+            is_text = str(column.field_type) == "string"
+            kind = pa.string() if is_text else schema_to_pyarrow(column.field_type)
+            found.append((column.name, pa.scalar(file.partition[place], kind)))
+    return tuple(found)

@@ -28,7 +28,7 @@ from opacc_ray.lake.filters import may_keep, rows_kept
 from opacc_ray.lake.formats import ROW_COLUMNS, Traits
 from opacc_ray.lake.hive_folders import partitions_of
 from opacc_ray.lake.listing import find_files
-from opacc_ray.lake.logical_schema import Placed, column_along, conformed, nulls
+from opacc_ray.lake.logical_schema import Placed, column_along, conformed, lacking
 from opacc_ray.lake.parquet_io import metadata_of, read_group, taken
 from opacc_ray.lake.store import ObjectFile, Store
 
@@ -157,7 +157,7 @@ def _column(batch: Any, column: Placed, constant: Any, source: str) -> Any:
     try:
         if column.path:
             return conformed(column_along(batch, column.path), column.own, column.wanted)
-        return nulls(len(batch), kind) if constant is None else pa.repeat(constant.cast(kind), len(batch))
+        return lacking(len(batch), column.wanted) if constant is None else pa.repeat(constant.cast(kind), len(batch))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         own = column.own.type if column.path else constant.type
         raise DataError(
