@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opacc_ray.lake.columns import id_texts, is_binary, is_text, split_name
-from opacc_ray.lake.parquet_io import is_list, numbers, to_numpy
+from opacc_ray.lake.parquet_io import is_list, numbers, texts, to_numpy
 
 FIELD_ID = b"PARQUET:field_id"
 PHYSICAL_NAME = b"delta.columnMapping.physicalName"
@@ -104,6 +104,8 @@ def plain(kind: Any) -> Any:
 
     if _is_struct(kind):
         return pa.struct([pa.field(own.name, plain(own.type), own.nullable) for own in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(plain(kind.key_type), plain(kind.item_type))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         make = pa.list_ if pa.types.is_list(kind) else pa.large_list
         return make(pa.field(kind.value_field.name, plain(kind.value_type), kind.value_field.nullable))
@@ -152,6 +154,11 @@ def common_type(first: Any, second: Any) -> Any:
     if any(types.is_dictionary(kind) for kind in (first, second)):
         return common_type(*(kind.value_type if types.is_dictionary(kind) else kind for kind in (first, second)))
     both = (first, second)
+    if any(map(is_text, both)):
+        return pa.string() if all(map(_has_text, both)) else None
+    if all(map(types.is_map, both)):
+        parts = (common_type(*own) for own in zip(*((kind.key_type, kind.item_type) for kind in both), strict=True))
+        return None if None in (found := tuple(parts)) else pa.map_(*found)
     if all(map(is_list, both)):
         inner = common_type(first.value_type, second.value_type)
         sizes = {kind.list_size if types.is_fixed_size_list(kind) else -1 for kind in both}
@@ -174,7 +181,7 @@ def common_type(first: Any, second: Any) -> Any:
     if all(types.is_time(kind) for kind in both):
         unit = _finer(*both)
         return pa.time64(unit) if unit in ("us", "ns") else pa.time32(unit)
-    return pa.string() if all(map(_has_text, both)) else None
+    return None
 
 
 def _common_struct(first: Any, second: Any) -> Any:
@@ -225,7 +232,7 @@ def conformed(column: Any, own: Any, wanted: Any) -> Any:
     import pyarrow.compute as pc
 
     types, kind = pa.types, wanted.type
-    if column.type == kind and not (types.is_nested(kind) and wanted.metadata):
+    if column.type == kind and not _has_fields(kind):
         return column
     if isinstance(kind, pa.UuidType) and is_binary(column.type):
         return pa.ExtensionArray.from_storage(kind, column.cast(pa.binary(16)))
@@ -235,11 +242,10 @@ def conformed(column: Any, own: Any, wanted: Any) -> Any:
         return _conformed_struct(column, own, kind)
     if _is_struct(column.type) and (default := default_of(wanted)) is not None:  # of a field that the struct lacks
         return pc.if_else(column.is_valid(), default, pa.scalar(None, kind))
-    if types.is_list(kind) and is_list(column.type) and _is_struct(kind.value_type):
+    if types.is_map(kind) or (types.is_list(kind) and _has_fields(kind.value_type)):
         return _conformed_list(column, own, kind)
     if is_text(kind) and not is_text(column.type):
-        found = id_texts(column)
-        column = column if found is None else found
+        column = _as_text(column)
     are_times = types.is_timestamp(kind) and types.is_timestamp(column.type)
     is_coarser = are_times and _finer(kind, column.type) != kind.unit
     return column.cast(kind, safe=not (types.is_floating(kind) or is_coarser))
@@ -257,13 +263,44 @@ def _conformed_struct(column: Any, own: Any, kind: Any) -> Any:
 
 
 def _conformed_list(column: Any, own: Any, kind: Any) -> Any:
+    """Convert lists, or maps, which are lists of entries; raises pyarrow.ArrowNotImplementedError for other types."""
     import pyarrow as pa
 
-    plain = column if pa.types.is_list(column.type) else column.cast(pa.list_(column.type.value_field))
+    inner = own.type.field(0)
+    plain = column if pa.types.is_list(column.type) else column.cast(pa.list_(inner))
     first, last = plain.offsets[0].as_py(), plain.offsets[-1].as_py()
-    values = conformed(plain.values.slice(first, last - first), own.type.value_field, kind.value_field)
+    values = conformed(plain.values.slice(first, last - first), inner, kind.field(0))
     offsets = plain.offsets if first == 0 else numbers(to_numpy(plain.offsets) - np.int32(first))
-    return pa.ListArray.from_arrays(offsets, values, type=kind, mask=plain.is_null() if plain.null_count else None)
+    mask = plain.is_null() if plain.null_count else None
+    if pa.types.is_map(kind):
+        return pa.MapArray.from_arrays(offsets, *values.flatten(), type=kind, mask=mask)
+    return pa.ListArray.from_arrays(offsets, values, type=kind, mask=mask)
+
+
+def _as_text(column: Any) -> Any:
+    """Convert a column to texts as DuckDB has them, but times and decimals as those of ids; bytes are UTF-8."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_floating(kind):
+        double = column if pa.types.is_float64(kind) else _doubles(column)
+        return texts([None if value is None else repr(value) for value in double.to_pylist()])
+    found = None if is_binary(kind) else id_texts(column)
+    return column if found is None else found
+
+
+def _doubles(column: Any) -> Any:
+    """Return floating-point numbers with the shortest digits that are the same in their own type."""
+    import pyarrow as pa
+
+    return column.cast(pa.float32()).cast(pa.string()).cast(pa.float64())
+
+
+def _has_fields(kind: Any) -> bool:
+    """Return whether a type has fields with names, at any depth."""
+    import pyarrow as pa
+
+    return _is_struct(kind) or pa.types.is_map(kind) or (is_list(kind) and _has_fields(kind.value_type))
 
 
 def _is_struct(kind: Any) -> bool:
@@ -284,8 +321,8 @@ def _has_text(kind: Any) -> bool:
     import pyarrow as pa
 
     types = pa.types
-    has_one = types.is_integer(kind) or types.is_decimal(kind) or types.is_temporal(kind) or types.is_boolean(kind)
-    return bool(has_one or is_text(kind))
+    is_plain = types.is_boolean(kind) or types.is_temporal(kind) or isinstance(kind, pa.UuidType)
+    return bool(is_plain or _is_number(kind) or is_text(kind) or is_binary(kind))
 
 
 def _finer(first: Any, second: Any) -> str:

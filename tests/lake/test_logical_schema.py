@@ -149,9 +149,16 @@ def test_a_value_that_the_common_type_cannot_hold_is_named(folder: Store) -> Non
         (pa.null(), pa.bool_(), pa.bool_()),
         (pa.bool_(), pa.int64(), pa.int64()),
         (pa.bool_(), pa.string(), pa.string()),
-        (pa.string(), pa.float64(), None),
+        (pa.string(), pa.float64(), pa.string()),
+        (pa.string(), pa.binary(), pa.string()),
+        (pa.uuid(), pa.large_string(), pa.string()),
+        (pa.binary(), pa.int64(), None),
+        (pa.date32(), pa.float64(), None),
+        (pa.string(), pa.list_(pa.string()), None),
+        (pa.map_(pa.string(), pa.int8()), pa.map_(pa.large_string(), pa.int64()), pa.map_(pa.string(), pa.int64())),
+        (pa.map_(pa.string(), pa.int8()), pa.map_(pa.int8(), pa.bool_()), pa.map_(pa.string(), pa.int8())),
+        (pa.map_(pa.string(), pa.int8()), pa.map_(pa.string(), pa.date32()), None),
         (pa.list_(pa.int64()), pa.int64(), None),
-        (pa.string(), pa.binary(), None),
     ],
 )
 def test_two_types_have_a_common_one(first: pa.DataType, second: pa.DataType, common: pa.DataType | None) -> None:

@@ -27,6 +27,7 @@ from opacc_ray.lake.pools import plan_shards, read_rows
 from opacc_ray.lake.store_uris import open_store
 
 META = pa.struct([("camera", pa.string()), ("n", pa.int64())])
+POINT = pa.struct([("a", pa.int64()), ("b", pa.string())])
 NOON = datetime.datetime(2026, 1, 5, 12)
 
 
@@ -125,6 +126,19 @@ def delta_mapped(folder: Path) -> Table:
     return delta_of(folder)
 
 
+def delta_swapped(folder: Path) -> Table:
+    """Two columns of a struct in lists whose names in files are each the other's."""
+    names = {"a": "b", "b": "a"}
+    fields = [mapped(name, "long", number) for number, name in enumerate(names, 2)]
+    for field in fields:
+        field["metadata"]["delta.columnMapping.physicalName"] = names[field["name"]]
+    kind = {"type": "array", "containsNull": True, "elementType": {"type": "struct", "fields": fields}}
+    files = {"1.parquet": pa.table({"col-1": [[{"a": 1, "b": 2}], None, [], [{"a": 3, "b": None}]]})}
+    write_mapped(folder, [mapped("points", kind, 1)], files)
+    wanted = [[{"a": 2, "b": 1}], None, [], [{"a": None, "b": 3}]]
+    return Table("delta", str(folder), pa.table({"points": wanted}))
+
+
 def delta_by_number(folder: Path) -> Table:
     def renamed(table: pa.Table, tag: str) -> pa.Table:
         def own(field: pa.Field) -> pa.Field:
@@ -207,6 +221,23 @@ def _added(table: Any) -> None:
         update.add_column(("meta", "lens"), StringType())
         update.move_first("price")
         update.delete_column("kind")
+
+
+def _maps(folder: Path) -> Table:
+    points = pa.array([[("p", {"a": 1, "b": "t"})], None, [("q", None)]], pa.map_(pa.string(), POINT))
+    nested = pa.array([[[{"a": 1, "b": "t"}], []], [None], None], pa.list_(pa.list_(POINT)))
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
+    catalog.create_namespace("db")
+    given = pa.table({"id": [1, 2, 3], "points": points, "nested": nested})
+    table = catalog.create_table("db.pool", schema=given.schema)
+    table.append(given)
+    for place in (("points", "value"), ("nested", "element", "element")):
+        with table.update_schema() as update:
+            update.rename_column((*place, "a"), "was_a")
+        with table.update_schema() as update:
+            update.add_column((*place, "a"), LongType())
+    wanted = table.refresh().scan().to_arrow()
+    return Table("iceberg", table.location().removeprefix("file://"), wanted)
 
 
 def _promoted(table: Any) -> None:
@@ -343,9 +374,22 @@ def drifted_numbers(folder: Path) -> Table:
 
 def numbers_and_texts(folder: Path) -> Table:
     values = {"1": pa.array([7, 8], pa.int64()), "2": pa.array(["9", "ten"]), "3": pa.array([NOON.date(), None])}
-    values["4"] = pa.array([True, False])
+    values |= {"4": pa.array([True, False]), "5": pa.array([2.0, 1e16]), "6": pa.array([0.1, 1e10], pa.float32())}
     for name, column in values.items():
         (folder / f"{name}.parquet").write_bytes(parquet(pa.table({"id": [f"{name}a", f"{name}b"], "value": column})))
+    return by_duckdb(folder)
+
+
+def drifted_maps(folder: Path) -> Table:
+    old, new = pa.struct([("n", pa.int32())]), pa.struct([("n", pa.int64()), ("unit", pa.string())])
+    files = [
+        pa.array([[("a", {"n": 1}), ("b", None)], [], None], pa.map_(pa.string(), old)),
+        pa.array([None, [("a", {"n": 2**40, "unit": "mm"})], []], pa.map_(pa.large_string(), new)),
+    ]
+    for number, column in enumerate(files):
+        (folder / f"{number}.parquet").write_bytes(
+            parquet(pa.table({"id": [f"{number}{i}" for i in "abc"], "m": column}))
+        )
     return by_duckdb(folder)
 
 
@@ -450,6 +494,7 @@ VARIANTS: dict[str, Callable[[Path], Table]] = {
     "delta added and absent columns": delta_evolved,
     "delta older version": delta_older,
     "delta column mapping by name": delta_mapped,
+    "delta column mapping with swapped names": delta_swapped,
     "delta column mapping by number": delta_by_number,
     "delta deletion vectors": delta_vectors,
     "delta deletion vectors and column mapping": delta_vectors_and_mapping,
@@ -460,6 +505,7 @@ VARIANTS: dict[str, Callable[[Path], Table]] = {
     "iceberg upsert": iceberg(lambda table: table.upsert(of_iceberg(30, 50), join_cols=["id"]) and None),
     "iceberg renamed and reused names": iceberg(_renamed),
     "iceberg added, moved and dropped": iceberg(_added),
+    "iceberg renamed in maps and lists": _maps,
     "iceberg promoted": iceberg(_promoted),
     "iceberg partitions that change": iceberg(_repartitioned),
     "iceberg position deletes": iceberg(_deleted_by_place),
@@ -471,6 +517,7 @@ VARIANTS: dict[str, Callable[[Path], Table]] = {
     "parquet of drifted types": drifted,
     "parquet of drifted numbers": drifted_numbers,
     "parquet of numbers and texts": numbers_and_texts,
+    "parquet of drifted maps": drifted_maps,
     "parquet by pandas": by_pandas,
     "parquet by polars": by_polars,
     "hive by duckdb": hive_by_duckdb,
