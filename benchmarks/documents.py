@@ -285,6 +285,14 @@ vector is right if it is predicted as the class of its source example and its mo
 network, trained on sharp and on blurred images, plays the annotator of the suite. It *confirms* an image if it sees
 the class of the source example. The accuracy on the suite is that of the LeNet-5 by the annotator's labels.""",
     ),
+    "listing": Document(
+        "Planning pools of many objects",
+        ("listing.py",),
+        """\
+Planning a pool of images, of Parquet files, and of both below one prefix, from an S3 server in memory on the same
+machine. *Server*: a bare loop over the same requests, pages of 1,000 objects one after another and the ends of 16 files
+at a time, which parses nothing. *Of CPU* are seconds of the process that plans, start-up of libraries included.""",
+    ),
     "fashion": Document(
         "A job on 10,000 images",
         ("fashion_job.py",),

@@ -21,6 +21,7 @@ import documents
 import driver_memory
 import fashion_job
 import intervals_coverage
+import listing
 import many_models
 import misled
 import number_tables
@@ -339,3 +340,12 @@ def test_driver_has_every_method_of_its_command() -> None:
         expected += [[f"{size:,}", str(width), method] for method in methods]
     assert [row[:3] for row in table[1:]] == expected
     assert all(int(row[4]) < 600 for row in table[1:])
+
+
+def test_plans_of_many_objects_take_little_beyond_the_server() -> None:
+    (table,) = tables("listing")
+    assert tuple(table[0]) == listing.COLUMNS
+    assert first_column(table) == [*listing.POOLS]
+    numbers = [[float(cell.replace(",", "")) for cell in row[1:]] for row in table[1:]]
+    assert [row[0] for row in numbers] == [200_000, 5_000, 205_000]
+    assert all(row[-3] <= 10 and row[-1] <= 400 for row in numbers)

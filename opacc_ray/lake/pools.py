@@ -8,6 +8,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Collection, Iterator, Sequence
+from json.encoder import encode_basestring_ascii as quoted
 
 from opacc_ray.errors import DataError
 from opacc_ray.lake.examples import BadItem, Batch, Example, Items, Limits, Piece, Plan, Rules, Shard
@@ -126,5 +127,5 @@ def _digest_of(plan: Plan) -> str:
 
 def digest_of(entries: Sequence[Entry]) -> str:
     """Return the digest of a pool's listing."""
-    lines = [json.dumps([entry.key, entry.size, entry.tag]) for entry in entries]
+    lines = [f"[{quoted(entry.key)}, {entry.size}, {quoted(entry.tag)}]" for entry in entries]  # as json.dumps, faster
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
