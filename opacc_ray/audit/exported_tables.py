@@ -22,7 +22,7 @@ from opacc_ray.audit.table_columns import LABELS, SELECTIONS, TABLES, dictionary
 from opacc_ray.documents import Document
 from opacc_ray.errors import DataError, SpecError, StorageError, shortened
 from opacc_ray.labels.labelled_rounds import LabelledRound, read_rounds
-from opacc_ray.lake.parquet_io import encode, read_bytes
+from opacc_ray.lake.parquet_io import encode, read_bytes, read_footer
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.lake.table_logs import storage_options
 from opacc_ray.runs.commit_log import digest_of
@@ -34,6 +34,9 @@ ESTIMATES_FOLDER, LOG = "estimates", "_delta_log/"
 
 _OPTIONS = {"compression": "zstd", "write_page_checksum": True}
 """Options of the Parquet files."""
+
+_OWNER = b"opacc.run"
+"""Key in the files of a run's tables: the digest of its log's first entry, which a moved run keeps, and its URI."""
 
 DICTIONARY, VIEWS = "dictionary.csv", "views.sql"
 
@@ -55,19 +58,21 @@ def export_tables(run: Run, uri: str, *, features: bool = True, delta: bool = Fa
     With ``features``, also write these, which are as large as in the run. With ``delta``, the table of estimates is a
     Delta table.
 
-    Raises DataError if the features are incomplete, or the estimates there are of the other kind; LabelError if labels
-    are in conflict; StorageError if the place is not writable.
+    Raises DataError if the features are incomplete, the estimates there are of the other kind, or another run of the
+    same name was exported there; LabelError if labels are in conflict; StorageError if the place is not writable.
     """
-    target = open_store(uri)
+    target, own = open_store(uri), digest_of(run.commits[0].to_bytes())
     rows = dict.fromkeys(TABLES, 0)
     _check_kind(target, delta)
+    _check_run(target, run, own)
     for name, key, table in _tables(run, features):
+        table = table.replace_schema_metadata({**(table.schema.metadata or {}), _OWNER: f"{own} {run.uri}"})
         target.write(f"{name}/run={run.name}/{key}", encode(table, **_OPTIONS))
         rows[name] += len(table)
     stated = list(stated_rows(run))
     rows["estimates"] = sum(len(item.rows) for item in stated)
     if delta:
-        _append(target.store(ESTIMATES_FOLDER), run, stated)
+        _append(target.store(ESTIMATES_FOLDER), f"opacc-{own}", stated)
     for item in () if delta else stated:
         key = f"{ESTIMATES_FOLDER}/run={run.name}/{item.id}.parquet"
         target.write(key, encode(item.rows.drop_columns(["run"]), **_OPTIONS))
@@ -94,16 +99,27 @@ def _check_kind(target: Store, delta: bool) -> None:
         raise DataError(f"{target.uri}/{ESTIMATES_FOLDER} is {kind}; {fix}, or export to another place")
 
 
-def _append(store: Store, run: Run, stated: Sequence[StatedRows]) -> None:
+def _check_run(target: Store, run: Run, own: str) -> None:
+    """Raise DataError if the tables there are those of another run of the same name, which would be overwritten."""
+    for name in ("selections", "labels", "features"):
+        for entry in target.list(f"{name}/run={run.name}/")[:1]:
+            metadata = read_footer(target, entry.key, size=entry.size).metadata.metadata or {}
+            owner, _, uri = metadata.get(_OWNER, b"").decode().partition(" ")
+            if owner and owner != own:
+                raise DataError(
+                    f"{target.uri} has the tables of another run of the name {run.name}, {uri}; export to another place"
+                )
+
+
+def _append(store: Store, app: str, stated: Sequence[StatedRows]) -> None:
     """Append the estimates that a Delta table lacks, in one commit of the table.
 
-    The commit has the last number of the run's log that it appends, as a transaction of the run. Of two commands that
-    append at once, one fails.
+    The commit has the last number of the run's log that it appends, as a transaction of the run, ``app``. Of two
+    commands that append at once, one fails.
     """
     import pyarrow as pa
 
     deltalake, options = _deltalake(), storage_options(store)
-    app = f"opacc-{digest_of(run.commits[0].to_bytes())}"
     there = deltalake.DeltaTable.is_deltatable(store.uri, storage_options=options)
     table = deltalake.DeltaTable(store.uri, storage_options=options) if there else None
     before = (table and table.transaction_version(app)) or 0

@@ -20,6 +20,7 @@ from opacc_ray.audit.number_rows import number_rows
 from opacc_ray.audit.table_columns import TABLES
 from opacc_ray.cli.main import main
 from opacc_ray.demo.s3_server import LocalS3
+from opacc_ray.errors import DataError
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
 
@@ -126,6 +127,22 @@ def test_estimates_are_a_history_of_all_runs(run: Run, tmp_path: Path) -> None:
         ("other", 1, 10, "srs"),
     ]
     assert query(f"SELECT count(DISTINCT run) FROM {table(home, 'features')}") == [(2,)]
+
+
+def test_another_run_of_the_same_name_is_refused(run: Run, tmp_path: Path) -> None:
+    home = tmp_path / "lake"
+    export_tables(run, str(home), features=False)
+    write_pool(str(tmp_path / "elsewhere"))
+    other, _ = write_features(str(tmp_path / "elsewhere"))
+    verbs.select(other, "srs", 10, {})
+    assert other.name == run.name
+    with pytest.raises(DataError, match=rf"another run of the name audit, {run.uri}; export to another place"):
+        export_tables(other, str(home))
+    assert query(f"SELECT count(*) FROM {table(home, 'selections')}") == [(30,)]
+    moved = Path(run.uri).rename(tmp_path / "moved-audit")
+    (tmp_path / "moved").mkdir()
+    again = Run.open(str(moved.rename(tmp_path / "moved" / run.name)))
+    assert export_tables(again, str(home), features=False).rows["selections"] == 30
 
 
 def test_all_numbers_of_an_estimate_are_rows(run: Run, tmp_path: Path) -> None:

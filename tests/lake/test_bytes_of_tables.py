@@ -45,6 +45,11 @@ def rows(start: int, stop: int, columns: int = 12) -> pa.Table:
     return pa.table({"id": number, "hour": hours, "time": times, "conf": rng.random(len(number)), **named})
 
 
+@pytest.fixture(scope="module")
+def many(s3: LocalS3, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return ""
+
+
 class Read(NamedTuple):
     """What came from the server."""
 
@@ -72,7 +77,8 @@ def of_dataset(door: CountingProxy, s3: LocalS3, files: Sequence[str], condition
         access_key=s3.access_key, secret_key=s3.secret_key, endpoint_override=door.endpoint, region="us-east-1"
     )
     door.reset()
-    table = dataset.dataset([file.removeprefix("s3://") for file in files], filesystem=system).to_table(
+    keys, hive = [file.removeprefix("s3://") for file in files], dataset.partitioning(flavor="hive")
+    table = dataset.dataset(keys, filesystem=system, partitioning=hive).to_table(
         columns=["id", "conf"], filter=condition
     )
     return Read(door.total(r"\.parquet$"), sorted(table["id"].to_pylist()))
@@ -87,6 +93,21 @@ def many_files(uri: str) -> str:
     written = ((f"{start:05}.parquet", parquet(rows(start, start + GROUP))) for start in range(0, 200 * GROUP, GROUP))
     open_store(uri).write_many(written)
     return "parquet"
+
+
+def five_thousand_files(uri: str) -> str:
+    """In 50 folders of an hour each; the batch of a file is in its statistics alone."""
+    folders = ((hour, batch) for hour in range(50) for batch in range(100))
+    written = (
+        (f"hour={hour}/{batch:02}.parquet", parquet(batched(hour, batch), compression="none")) for hour, batch in folders
+    )
+    open_store(uri).write_many(written)
+    return "parquet"
+
+
+def batched(hour: int, batch: int) -> pa.Table:
+    number = np.arange(20) + 20 * (100 * hour + batch)
+    return pa.table({"id": number, "batch": np.full(20, batch), "conf": number / 1e5, "image": [b"x" * 8000] * 20})
 
 
 def delta(uri: str) -> str:
@@ -106,6 +127,7 @@ def hidden(uri: str) -> str:
     return "iceberg"
 
 
+FOLDER = dataset.field("hour") == 7
 HOUR = dataset.field("hour") == 77
 TIME = dataset.field("time") >= NOON + datetime.timedelta(hours=98)
 
@@ -139,6 +161,22 @@ def test_a_filter_reads_no_more_than_pyarrow_does(
     found, wanted = of_pool(door, kind, store.uri, text), of_dataset(door, s3, files, condition)
     assert found.ids == wanted.ids
     assert kept is None or len(found.ids) == kept * GROUP
+    assert 0 < found.num_bytes <= 1.5 * wanted.num_bytes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "condition"),
+    [("hour = 7 and batch < 50", FOLDER & (dataset.field("batch") < 50)), ("batch = 7", dataset.field("batch") == 7)],
+)
+def test_a_filter_on_5000_files_reads_no_more_than_pyarrow_does(
+    text: str, condition: Any, many: str, s3: LocalS3, door: CountingProxy
+) -> None:
+    store = open_store(many)
+    files = [store.uri_of(entry.key) for entry in store.list()]
+    found, wanted = of_pool(door, "parquet", many, text), of_dataset(door, s3, files, condition)
+    assert found.ids == wanted.ids
+    assert len(found.ids) == 5000 * 20 // 100
     assert 0 < found.num_bytes <= 1.5 * wanted.num_bytes
 
 
