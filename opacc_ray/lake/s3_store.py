@@ -328,7 +328,7 @@ def client_for(signature: str | None = None, access: Access | None = None, table
         value = os.environ.get(name, "")
         if value and not value.startswith(("http://", "https://")):
             raise ValueError(f"Invalid endpoint: {name} is {redacted(value)!r}; write https://host:port")
-    settings = tuple(sorted(item for item in os.environ.items() if item[0].startswith(_SETTINGS)))
+    settings = tuple((name, os.environ[name]) for name in sorted(os.environ) if name.startswith(_SETTINGS))
     with _client_lock:
         return _new_client(os.getpid(), signature, settings, access, table)
 
