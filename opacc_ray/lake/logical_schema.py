@@ -36,7 +36,8 @@ Layout = tuple[Placed, ...]
 
 def place(name: str, chain: Sequence[Any], schema: Any) -> Placed:
     """Find a column in a file's schema by its fields in the table, from the top level down to itself."""
-    path, own = [], None
+    path: list[str] = []
+    own: Any = None
     for wanted in chain:
         found = _found(wanted, schema) if own is None or _is_struct(own.type) else None
         if found is None:
