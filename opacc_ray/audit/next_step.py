@@ -5,9 +5,11 @@ from shlex import quote
 from typing import NamedTuple
 
 from opacc_ray.errors import counted
+from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.labelled_rounds import LabelledRound
 from opacc_ray.runs.run import Run
+from opacc_ray.runs.run_documents import Goal
 
 
 class Step(NamedTuple):
@@ -32,6 +34,35 @@ def step_without_result(run: Run, rounds: Sequence[LabelledRound]) -> Step | Non
     if not any(item.labelled.any() for item in rounds):
         return Step('All answers are "can\'t tell". Draw more examples.', command_of(run, "next"))
     return None
+
+
+def step_after_labels(run: Run, *, missing: int, stated: bool = False) -> list[str]:
+    """Return the command to run next and its arguments, without the run.
+
+    ``missing`` counts the labels that are missing; ``stated`` says whether an estimate uses all that are there.
+    """
+    if missing:
+        return ["label"] if has_page(run) else ["labels import", "FILE"]
+    goal = open_goal(run)
+    if goal is not None:
+        return ["next", *until_options(goal.half_width, goal.metric, goal.by)]
+    return ["report" if stated else "estimate"]
+
+
+def open_goal(run: Run) -> Goal | None:
+    """Return the newest goal of `opacc next --until` if it was not reached."""
+    goals = [goal for number in run.rounds() if (goal := run.read_goal(number)) is not None]
+    return goals[-1] if goals and not goals[-1].reached else None
+
+
+def until_options(half_width: float, metric: str = ACCURACY, by: str | None = None) -> list[str]:
+    """Return the options that state a goal, for a shell."""
+    width = f"±{half_width:g}"
+    return [
+        "--until",
+        width if metric == ACCURACY else quote(f"{metric} {width}"),
+        *(["--by", quote(by)] if by else []),
+    ]
 
 
 def has_page(run: Run) -> bool:

@@ -1,22 +1,26 @@
 """`opacc audit`: the labelling page that it opens, and what it answers at the end."""
 
 import logging
+import os
 import sys
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
+from shlex import quote
 
 import click
 
 from opacc_ray.audit.guided import missing_labels
-from opacc_ray.audit.next_step import has_page, labelling_command
+from opacc_ray.audit.next_step import has_page, labelling_command, until_options
 from opacc_ray.cli.command import Answer
 from opacc_ray.cli.terminal import NEXT
 from opacc_ray.errors import LabelsAwaited, counted
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.report import sentences
 from opacc_ray.report.facts import Fact, facts
 from opacc_ray.report.report_documents import RunReport, WrittenReport
 from opacc_ray.runs.run import Run
+from opacc_ray.spec.predictions_table import is_table
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +54,16 @@ def show(address: str) -> None:
         webbrowser.open(address)
 
 
-def audited(run: Run, written: WrittenReport, report: RunReport, spec: str) -> Answer:
+def same_command(run: Run, spec: str, until: tuple[str, float] | None, by: str | None) -> str:
+    """Return the command that goes on with an audit; of a file of predictions, with the spec that was written."""
+    if is_table(spec):
+        spec = open_store(run.spec.output).uri_of(f"{run.spec.name}.yaml").removeprefix("file://")
+        spec = os.path.relpath(spec) if os.path.exists(spec) else spec
+    goal = until_options(until[1], until[0], by) if until else []
+    return " ".join(["opacc audit", quote(spec), *goal])
+
+
+def audited(run: Run, written: WrittenReport, report: RunReport, again: str) -> Answer:
     """Return the result of an audit and its report; labels that are missing end it with the code of waiting."""
     heading, detail = sentences.verdict(report)
     lines = facts(("verdict", f"{heading}: {detail}" if heading else None))
@@ -58,6 +71,6 @@ def audited(run: Run, written: WrittenReport, report: RunReport, spec: str) -> A
     missing = missing_labels(run)
     if missing:
         waits = LabelsAwaited(f"{run.name} waits for {counted(missing, 'label')}; then run the same command again")
-        command = f"opacc audit {spec}" if has_page(run) else labelling_command(run)
+        command = again if has_page(run) else labelling_command(run)
         return Answer(written, [*lines, Fact(NEXT, command)], waits)
     return Answer(written, [*lines, *([Fact(NEXT, report.next.command)] if report.next else [])])

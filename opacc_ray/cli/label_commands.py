@@ -155,7 +155,7 @@ def import_file(
         check_kind(data, file, tool)
     run = Run.open(uri, track)
     imported = import_labels(run, file, data, numbers_are_classes=numbers_are_classes or None, **options)
-    return Answer(imported, label_texts.imported(imported, run.uri, track))
+    return Answer(imported, label_texts.imported(imported, run))
 
 
 def _read(file: str, most: int) -> bytes:

@@ -4,8 +4,9 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 
+from opacc_ray.audit.next_step import step_after_labels
 from opacc_ray.cli.command import short_name
-from opacc_ray.cli.texts import changed, next_step, step_after_labels
+from opacc_ray.cli.texts import changed, next_step
 from opacc_ray.errors import counted
 from opacc_ray.labels.label_documents import (
     AnsweredRound,
@@ -22,12 +23,14 @@ from opacc_ray.labels.label_documents import (
 from opacc_ray.labels.label_rows import few, quoted
 from opacc_ray.report.facts import Column, Fact, Line, Table, facts, round_table, warned
 from opacc_ray.runs.estimate_documents import RoundCounts
+from opacc_ray.runs.run import Run
 
 
-def imported(document: ImportedLabels, run: str, track: str | None) -> list[Line]:
+def imported(document: ImportedLabels, run: Run) -> list[Line]:
     """Describe an imported file, the rounds after it, and the command to run next."""
     counts = {name: getattr(document, name) for name in RoundCounts.model_fields}
     rounds = document.rounds or [TrackRound(track=None, **counts)]
+    step = step_after_labels(run, missing=sum(item.missing for item in rounds))
     votes = [f"{_who(item.annotator)} {item.labels} ({item.file})" for item in document.votes]
     several = len({item.annotator for item in document.votes}) > 1 or document.num_overruled
     given_up = [
@@ -48,7 +51,7 @@ def imported(document: ImportedLabels, run: str, track: str | None) -> list[Line
         Fact("answers", _for(document.answers).lstrip(",: "), detail=True),
         *([Fact("labels by", few(votes, most=10), detail=True)] if several else []),
         *_overruled(document.overruled, document.num_overruled),
-        step_after_labels(run, track, missing=sum(item.missing for item in rounds)),
+        next_step(step[0], run.uri, *step[1:], track=run.track),
     ]
 
 

@@ -86,6 +86,7 @@ def estimate(
 ) -> cli.Answer:
     """Report the accuracy with a confidence interval, and the metrics of the spec."""
     from opacc_ray.audit import accuracy
+    from opacc_ray.audit.next_step import step_after_labels
     from opacc_ray.cli import texts
     from opacc_ray.labels.cost_table import load_costs
 
@@ -95,7 +96,7 @@ def estimate(
     if as_of is not None:
         run, options["keep"] = run.as_of(as_of), False
     stated = accuracy.estimate(run, costs=prices, assist=assist, score=worth, **options)
-    return cli.Answer(stated, texts.estimate(stated))
+    return cli.Answer(stated, texts.estimate(stated, step_after_labels(run, missing=stated.missing, stated=True)))
 
 
 @cli.command("compare")

@@ -94,7 +94,8 @@ def audit(
     written, report = make_report(run)
     if not no_browser:
         guided_answers.show(written.files[0])
-    return guided_answers.audited(run, written, report, quote(spec))
+    again = guided_answers.same_command(run, spec, until, by)
+    return guided_answers.audited(run, written, report, again)
 
 
 def _extracted(spec: str, *, trial: bool, **options: Any) -> "Run":
@@ -160,12 +161,13 @@ def plan(spec: str, actors: int | None, batches: int) -> cli.Answer:
 @cli.track_option
 def status(run: "Run") -> cli.Answer:
     """Show the rounds of a run, its estimate, and what it waits for."""
-    from opacc_ray.audit.next_step import has_page
+    from opacc_ray.audit.next_step import has_page, open_goal
     from opacc_ray.audit.status import status as state_of
-    from opacc_ray.cli import texts
+    from opacc_ray.cli import run_answers, texts
 
     state = state_of(run)
-    return cli.Answer(state, texts.status(state, with_page=has_page(run)))
+    then = run_answers.step_once_labelled(run, state) if open_goal(run) else None
+    return cli.Answer(state, texts.status(state, with_page=has_page(run), then=then))
 
 
 @cli.command("select")

@@ -1,5 +1,7 @@
 """The facts that commands print about rounds, goals, results and comparisons."""
 
+from collections.abc import Sequence
+
 from opacc_ray.audit.checks import SpecChecks
 from opacc_ray.audit.judge_budget import Way
 from opacc_ray.audit.label_budget import LabelBudget
@@ -36,18 +38,11 @@ def next_step(command: str, run: str, *rest: str, track: str | None = None) -> F
     return Fact(NEXT, " ".join(["opacc", command, short_name(run), *rest, *options]))
 
 
-def step_after_labels(run: str, track: str | None, *, missing: int) -> Fact:
-    """Return the step of a run whose labels are missing or complete."""
-    if missing:
-        return next_step("labels import", run, "FILE", track=track)
-    return next_step("estimate", run, track=track)
-
-
 # -- rounds ----------------------------------------------------------------------------------------------
 
 
-def drawn(document: DrawnRound, *, with_page: bool) -> list[Line]:
-    """Describe a round that waits for labels; the labelling page is for pools of examples that it can show."""
+def drawn(document: DrawnRound, *, with_page: bool, step: Fact | None = None) -> list[Line]:
+    """Describe a round; without ``step`` it waits for labels, on the labelling page if that can show the examples."""
     lines = facts(
         ("run", document.run),
         ("track", document.track),
@@ -69,6 +64,8 @@ def drawn(document: DrawnRound, *, with_page: bool) -> list[Line]:
         lines += facts(("goal", f"{number_of(goal)}{asked}; {now}{_in_slice(goal)}"), ("expected", more))
         lines.append(_detail("random", f"about {counted(goal.srs_labels, 'label')} by simple random sampling"))
         lines += _notes(goal)
+    if step is not None:
+        return [*lines, step]
     if with_page:
         return [*lines, next_step("label", document.run, track=document.track)]
     file, what = _file_to_fill_in(document)
@@ -185,8 +182,8 @@ def _in_slice(goal: GoalProgress) -> str:
 # -- states ----------------------------------------------------------------------------------------------
 
 
-def status(document: RunStatus, *, with_page: bool) -> list[Line]:
-    """Describe what is done and what the run waits for."""
+def status(document: RunStatus, *, with_page: bool, then: Fact | None = None) -> list[Line]:
+    """Describe what is done and what the run waits for; ``then`` is the step once its labels are complete."""
     examples = None
     if document.examples is not None:
         excluded = f", {thousands(document.excluded or 0)} excluded" if document.excluded else ""
@@ -204,6 +201,7 @@ def status(document: RunStatus, *, with_page: bool) -> list[Line]:
     if document.shards.done < document.shards.total or not any(item.rounds for item in tracks):
         return [*lines, Fact(NEXT, "opacc run SPEC.yaml")]
     steps = [_step_of(document.run, item, with_page=with_page) for item in tracks if item.rounds]
+    steps = [then, *steps] if then is not None else steps
     steps.append(next_step("report", document.run, track=document.track))
     return [*lines, *[step for step in steps if step][:1]]
 
@@ -216,7 +214,7 @@ def _step_of(run: str, document: TrackStatus, *, with_page: bool) -> Fact | None
     if document.waits_for == "nothing but `opacc estimate`":
         return next_step("estimate", run, track=document.track)
     if missing and document.waits_for == counted(missing, "label"):
-        step = ("label", run) if with_page and not labelled else ("labels import", run, "FILE")
+        step = ("label", run) if with_page else ("labels import", run, "FILE")
         return next_step(*step, track=document.track)
     if not missing and not labelled:
         return next_step("next", run, track=document.track)
@@ -237,7 +235,7 @@ def _along(document: TrackStatus) -> list[Line]:
 # -- results ---------------------------------------------------------------------------------------------
 
 
-def estimate(document: AccuracyEstimate) -> list[Line]:
+def estimate(document: AccuracyEstimate, step: Sequence[str] = ()) -> list[Line]:
     """State the accuracy, what the labels are worth, and what limits the result."""
     measure, digits = document.measure, digits_for(document.low, document.high)
 
@@ -269,9 +267,8 @@ def estimate(document: AccuracyEstimate) -> list[Line]:
         lines += slice_lines(table, measure)
     lines += facts(*(("note", text) for text in document.notes))
     lines += basis_facts(document, document.reason, document.n) + warned(document.warnings)
-    if document.missing:
-        return [*lines, step_after_labels(document.run, document.track, missing=document.missing)]
-    return [*lines, next_step("report", document.run, track=document.track)]
+    step = step or (["labels import", "FILE"] if document.missing else ["report"])
+    return [*lines, next_step(step[0], document.run, *step[1:], track=document.track)]
 
 
 def _sample(document: AccuracyEstimate) -> str:

@@ -12,6 +12,7 @@ from reported_run import label, write_run
 from opacc_ray import Audit
 from opacc_ray.audit import verbs
 from opacc_ray.audit.guided import label_until, missing_labels
+from opacc_ray.cli.guided_answers import same_command
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.report.report_documents import RunReport
@@ -158,3 +159,57 @@ def test_status_ends_with_the_command_to_type(tmp_path: Path, capsys: pytest.Cap
     assert last_line() == f"next: opacc estimate {run.uri}"
     assert main(["estimate", run.uri]) == 0
     assert last_line() == f"next: opacc report {run.uri}"
+
+
+def test_a_run_with_an_open_goal_ends_with_the_command_for_the_next_round(
+    table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def last_line(*command: str) -> str:
+        assert main(list(command)) == 0
+        out = capsys.readouterr().out
+        assert ("copy " in out) == ("next: opacc labels import" in out)
+        return re.sub(r"\S*/(answers-[0-9a-f]{8})(?= |$)", r"\1", out.splitlines()[-1])
+
+    def answer(number: int) -> str:
+        file = tmp_path / f"labels{number}.csv"
+        ids = Run.open(run).read_selection(number).ids
+        file.write_text("id,label\n" + "".join(f"{id},{truth(id)}\n" for id in ids))
+        return last_line("labels", "import", run, str(file))
+
+    command = ["run", str(table), "--budget", "40", "--output", str(table.parent / "audits")]
+    assert last_line(*command).endswith(" labels-1.csv")
+    run = str(
+        next(path for path in (table.parent / "audits").iterdir() if path.is_dir() and path.name[:8] == "answers-")
+    )
+    assert answer(1) == f"next: opacc estimate {Path(run).name}"
+    assert (
+        last_line(*command) == f"next: opacc estimate {Path(run).name}"
+    )  # the labels are there: no file is to be filled in
+    assert last_line("estimate", run) == f"next: opacc report {Path(run).name}"
+    assert last_line(*command) == f"next: opacc report {Path(run).name}"
+    assert last_line("next", run, "--until", "±0.03").startswith(
+        f"next: opacc labels import {Path(run).name} labels-2.csv"
+    )
+    goal = f"next: opacc next {Path(run).name} --until ±0.03"
+    assert answer(2) == goal
+    for again in (["estimate", run], ["status", run], command):
+        assert last_line(*again) == goal
+
+
+def test_an_audit_repeats_its_goal_and_names_the_spec_of_a_csv(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(table.parent)
+    audit = Audit.run(spec_of(table), labels=lambda _: {})
+    run = Run.open(audit.uri)
+    assert same_command(run, "my spec.yaml", ("accuracy", 0.04), None) == "opacc audit 'my spec.yaml' --until ±0.04"
+    command = same_command(run, "s.yaml", ("f1@yes", 0.04), "camera")
+    assert command == "opacc audit s.yaml --until 'f1@yes ±0.04' --by camera"
+    (table.parent / "audits" / "guided.yaml").write_text("")
+    assert same_command(run, "answers.csv", ("accuracy", 0.05), None) == "opacc audit audits/guided.yaml --until ±0.05"
+    assert same_command(run, "s.yaml", None, None) == "opacc audit s.yaml"
+
+
+def test_status_keeps_the_page_after_the_first_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = write_run(tmp_path)
+    label(run, verbs.select(run, "srs", 30, {}).ids[:1])
+    assert main(["status", run.uri]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"next: opacc label {run.uri}"
