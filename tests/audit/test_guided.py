@@ -181,16 +181,13 @@ def test_a_run_with_an_open_goal_ends_with_the_command_for_the_next_round(
     run = str(
         next(path for path in (table.parent / "audits").iterdir() if path.is_dir() and path.name[:8] == "answers-")
     )
-    assert answer(1) == f"next: opacc estimate {Path(run).name}"
-    assert (
-        last_line(*command) == f"next: opacc estimate {Path(run).name}"
-    )  # the labels are there: no file is to be filled in
-    assert last_line("estimate", run) == f"next: opacc report {Path(run).name}"
-    assert last_line(*command) == f"next: opacc report {Path(run).name}"
-    assert last_line("next", run, "--until", "±0.03").startswith(
-        f"next: opacc labels import {Path(run).name} labels-2.csv"
-    )
-    goal = f"next: opacc next {Path(run).name} --until ±0.03"
+    name = Path(run).name
+    assert answer(1) == f"next: opacc estimate {name}"
+    assert last_line(*command) == f"next: opacc estimate {name}"  # no file is to be filled in
+    assert last_line("estimate", run) == f"next: opacc report {name}"
+    assert last_line(*command) == f"next: opacc report {name}"
+    assert last_line("next", run, "--until", "±0.03").startswith(f"next: opacc labels import {name} labels-2.csv")
+    goal = f"next: opacc next {name} --until ±0.03"
     assert answer(2) == goal
     for again in (["estimate", run], ["status", run], command):
         assert last_line(*again) == goal
