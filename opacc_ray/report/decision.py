@@ -90,10 +90,10 @@ def _next_step(run: Run, rounds: Sequence[LabelledRound], report: RunReport) -> 
         )
     goal = open_goal(run) if verdict is None else None
     if goal is not None:
-        until = until_options(goal.half_width, goal.metric, goal.by)
+        options = until_options(goal.half_width, goal.metric, goal.by)
         return NextStep(
             why="Draw and label more: the goal of `opacc next --until` is not reached.",
-            command=command_of(run, "next", *until),
+            command=command_of(run, "next", *options),
         )
     if verdict is None:
         return NextStep(
