@@ -9,7 +9,6 @@ from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.labelled_rounds import LabelledRound
 from opacc_ray.runs.run import Run
-from opacc_ray.runs.run_documents import Goal
 
 
 class Step(NamedTuple):
@@ -43,16 +42,10 @@ def step_after_labels(run: Run, *, missing: int, stated: bool = False) -> list[s
     """
     if missing:
         return ["label"] if has_page(run) else ["labels import", "FILE"]
-    goal = open_goal(run)
+    goal = run.open_goal()
     if goal is not None:
         return ["next", *until_options(goal.half_width, goal.metric, goal.by)]
     return ["report" if stated else "estimate"]
-
-
-def open_goal(run: Run) -> Goal | None:
-    """Return the newest goal of `opacc next --until` if it was not reached."""
-    goals = [goal for number in run.rounds() if (goal := run.read_goal(number)) is not None]
-    return goals[-1] if goals and not goals[-1].reached else None
 
 
 def until_options(half_width: float, metric: str = ACCURACY, by: str | None = None) -> list[str]:

@@ -86,7 +86,6 @@ def estimate(
 ) -> cli.Answer:
     """Report the accuracy with a confidence interval, and the metrics of the spec."""
     from opacc_ray.audit import accuracy
-    from opacc_ray.audit.next_step import step_after_labels
     from opacc_ray.cli import texts
     from opacc_ray.labels.cost_table import load_costs
 
@@ -96,7 +95,16 @@ def estimate(
     if as_of is not None:
         run, options["keep"] = run.as_of(as_of), False
     stated = accuracy.estimate(run, costs=prices, assist=assist, score=worth, **options)
-    return cli.Answer(stated, texts.estimate(stated, step_after_labels(run, missing=stated.missing, stated=True)))
+    return cli.Answer(stated, texts.estimate(stated, _step(run, stated.missing)))
+
+
+def _step(run: "Run", missing: int) -> list[str]:
+    """Return the command to run after an estimate, without the run."""
+    if not missing and run.open_goal() is None:
+        return ["report"]
+    from opacc_ray.audit.next_step import step_after_labels
+
+    return step_after_labels(run, missing=missing, stated=True)
 
 
 @cli.command("compare")

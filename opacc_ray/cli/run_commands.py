@@ -161,12 +161,12 @@ def plan(spec: str, actors: int | None, batches: int) -> cli.Answer:
 @cli.track_option
 def status(run: "Run") -> cli.Answer:
     """Show the rounds of a run, its estimate, and what it waits for."""
-    from opacc_ray.audit.next_step import has_page, open_goal
+    from opacc_ray.audit.next_step import has_page
     from opacc_ray.audit.status import status as state_of
     from opacc_ray.cli import run_answers, texts
 
     state = state_of(run)
-    then = run_answers.step_once_labelled(run, state) if open_goal(run) else None
+    then = run_answers.step_once_labelled(run, state) if run.open_goal() else None
     return cli.Answer(state, texts.status(state, with_page=has_page(run), then=then))
 
 

@@ -235,8 +235,8 @@ def _along(document: TrackStatus) -> list[Line]:
 # -- results ---------------------------------------------------------------------------------------------
 
 
-def estimate(document: AccuracyEstimate, step: Sequence[str] = ()) -> list[Line]:
-    """State the accuracy, what the labels are worth, and what limits the result."""
+def estimate(document: AccuracyEstimate, step: Sequence[str] = ("report",)) -> list[Line]:
+    """State the accuracy, what the labels are worth, what limits the result, and the command to run next."""
     measure, digits = document.measure, digits_for(document.low, document.high)
 
     def between(low: float, high: float) -> str:
@@ -267,7 +267,6 @@ def estimate(document: AccuracyEstimate, step: Sequence[str] = ()) -> list[Line]
         lines += slice_lines(table, measure)
     lines += facts(*(("note", text) for text in document.notes))
     lines += basis_facts(document, document.reason, document.n) + warned(document.warnings)
-    step = step or (["labels import", "FILE"] if document.missing else ["report"])
     return [*lines, next_step(step[0], document.run, *step[1:], track=document.track)]
 
 

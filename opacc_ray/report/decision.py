@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from scipy.stats import norm
 
 from opacc_ray.audit.goals import look_for_goal, read_target
-from opacc_ray.audit.next_step import command_of, open_goal, step_without_result, until_options
+from opacc_ray.audit.next_step import command_of, step_without_result, until_options
 from opacc_ray.errors import DataError, LabelError, counted
 from opacc_ray.estimators.intervals import clipped, level_of_each
 from opacc_ray.estimators.metrics import ACCURACY, FEWEST
@@ -88,7 +88,7 @@ def _next_step(run: Run, rounds: Sequence[LabelledRound], report: RunReport) -> 
             why="Find out where annotators differ, and correct these labels.",
             command=command_of(run, "labels agreement"),
         )
-    goal = open_goal(run) if verdict is None else None
+    goal = run.open_goal() if verdict is None else None
     if goal is not None:
         options = until_options(goal.half_width, goal.metric, goal.by)
         return NextStep(

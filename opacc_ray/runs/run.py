@@ -327,8 +327,17 @@ class Run:
 
     def reached_goal(self) -> Goal | None:
         """Return the newest goal of `opacc next --until` if it was reached, so that sampling stopped at it."""
+        goal = self._newest_goal()
+        return goal if goal is not None and goal.reached else None
+
+    def open_goal(self) -> Goal | None:
+        """Return the newest goal of `opacc next --until` if it was not reached."""
+        goal = self._newest_goal()
+        return None if goal is None or goal.reached else goal
+
+    def _newest_goal(self) -> Goal | None:
         goals = [goal for number in self.rounds() if (goal := self.read_goal(number)) is not None]
-        return goals[-1] if goals and goals[-1].reached else None
+        return goals[-1] if goals else None
 
     def write_goal(self, goal: Goal) -> None:
         """Log an answer of `opacc next --until` with the last round that it covers."""
