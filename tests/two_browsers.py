@@ -48,19 +48,21 @@ def main() -> None:
         server = start(run, port)
         address = f"http://127.0.0.1:{port}/{SECRET}/"
         begun = time.monotonic()
-        with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as people:
-            labelling = [people.submit(label, address, name) for name in ("ann", "bob")]
-            for kill in range(1, KILLS + 1):
-                while saved(run) < num * kill // (KILLS + 1) and not any(person.done() for person in labelling):
-                    time.sleep(0.5)
-                server.kill()
-                server.wait()
-                time.sleep(1)
-                server = start(run, port)
-            found = sorted(seconds for person in labelling for seconds in person.result())
-        took = time.monotonic() - begun
-        server.send_signal(signal.SIGINT)
-        server.wait(60)
+        try:
+            with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as people:
+                labelling = [people.submit(label, address, name) for name in ("ann", "bob")]
+                for kill in range(1, KILLS + 1):
+                    while saved(run) < num * kill // (KILLS + 1) and not any(person.done() for person in labelling):
+                        time.sleep(0.5)
+                    server.kill()
+                    server.wait()
+                    time.sleep(1)
+                    server = start(run, port)
+                found = sorted(seconds for person in labelling for seconds in person.result())
+            took = time.monotonic() - begun
+        finally:
+            server.send_signal(signal.SIGINT)
+            server.wait(60)
         check(run, num)
     median, worst = found[len(found) // 2], found[int(0.95 * len(found))]
     print(

@@ -199,7 +199,9 @@ def watch_text(found: "WatchedAudit") -> "list[Line]":
     for item in found.windows[-1:]:
         guesses = ", ".join(f"{percent(value)} ({name})" for name, value in item.without_labels.items())
         lines += facts(("if", guesses and f"confidence means in {item.run} what it meant in the reference: {guesses}"))
-    noticed = "a further drop by 5 points would not be noticed in 520 windows of that many labels"
+    noticed = None
+    if found.windows:
+        noticed = "a drop by 5 points would not be noticed in 520 such windows; label more of the reference"
     if found.delay is not None:
         noticed = f"a further drop by 5 points would be noticed after {counted(found.delay, 'window')}"
     kind = "exactly" if found.exact else "as far as the intervals of its windows hold"

@@ -79,12 +79,13 @@ def load_spec_or_table(
     Raises SpecError if an option is given for a YAML file, or there is no budget for a file of predictions.
     """
     if not is_table(uri):
+        spec = load_spec(uri)
         given = {"budget": budget, "method": method, "output": output, "name": name}
         given |= {"slices": slices, "show": show, "answer": answer, "judges": judges}
         option = next((key for key, value in given.items() if value is not None), None)
         if option is not None:
             raise SpecError(f"--{option} is only for a file of predictions; set it in the spec {uri} instead")
-        return load_spec(uri)
+        return spec
     if budget is None:
         raise SpecError(
             f"--budget is missing: the number of labels; `opacc budget {uri} --until ±0.03` shows how many are needed"
@@ -169,7 +170,8 @@ def spec_of_predictions(
     named = {name.strip() for text in (show, answer, judges) if text for name in text.split(",")}
     named |= {name.strip() for name in re.split(r"[,*]", slices or "")}
     table = table._replace(unused=[name for name in table.unused if name not in named])
-    read = (f"{key} = {name if isinstance(name, str) else ' and '.join(name)}" for key, name in table.columns.items())
+    columns = content["pool"]["columns"] | ({"shown": content["manifest"]["show"]} if show is not None else {})
+    read = (f"{key} = {name if isinstance(name, str) else ' and '.join(name)}" for key, name in columns.items())
     log.info("columns: %s", ", ".join(read))
     if table.classes is not None:
         content["model"] = {"classes": table.classes}
@@ -244,7 +246,8 @@ def _match(names: Sequence[str], needs: Sequence[str]) -> tuple[dict[str, Any], 
         elif found:
             problems.append(f"the columns {_listed(found)} may all be the {key}; rename all but one")
         elif key in needs:
-            problems.append(f"no column of {key}s: name one {', '.join(usual[:_SHOWN])} or similar")
+            judged = "; or give --answer COLUMN if people judge answers" if key == "prediction" else ""
+            problems.append(f"no column of {key}s: name one {', '.join(usual[:_SHOWN])} or similar{judged}")
     lacking = [name for name in needs if name not in USUAL_NAMES]
     if lacking:
         problems.append(f"the method needs {' and '.join(lacking)}: write a spec, or choose another method")

@@ -37,6 +37,11 @@ def read_yaml(path: str | Path, what: str = "spec") -> Any:
             text = file.read(MAX_TEXT + 1)
     except FileNotFoundError:
         raise SpecError(f"there is no {what} at {shortened(str(path))}; give the path of a YAML file") from None
+    except IsADirectoryError:
+        raise SpecError(
+            f"{shortened(str(path))} is a folder, not a {what}; to audit what is in it, name it as pool.uri in a spec "
+            "(opacc spec --template > spec.yaml)"
+        ) from None
     except UnicodeDecodeError as error:
         raise SpecError(f"{place} is not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8") from None
     except (OSError, ValueError) as error:

@@ -269,10 +269,19 @@ def test_a_budget_of_a_file_may_be_drawn_but_has_no_options_of_a_run(
     assert "--method and --track need a run; remove them" in log
 
 
-def test_options_of_a_file_of_predictions_are_refused_for_a_spec(capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, log = asked(capsys, "run", "spec.yaml", "--budget", "40")
+def test_options_of_a_file_of_predictions_are_refused_for_a_spec(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    write(folder, "answers.csv", "id,pred,prob\n1,0,0.9\n2,1,0.8\n")
+    assert asked(capsys, "run", "answers.csv", "--budget", "1")[0] == 0
+    code, _, log = asked(capsys, "run", "audits/answers.yaml", "--budget", "40")
     assert code == 2
-    assert "--budget is only for a file of predictions; set it in the spec spec.yaml instead" in log
+    assert "--budget is only for a file of predictions; set it in the spec audits/answers.yaml instead" in log
+    code, _, log = asked(capsys, "run", "answers.txt", "--budget", "40")
+    assert (code, "there is no spec at answers.txt" in log) == (2, True)
+    code, _, log = asked(capsys, "run", "audits", "--budget", "40")
+    assert code == 2
+    assert "audits is a folder, not a spec; to audit what is in it, name it as pool.uri in a spec" in log
     code, _, log = asked(capsys, "run", "answers.csv")
     assert code == 2
     assert "--budget is missing: the number of labels; `opacc budget answers.csv --until ±0.03` shows how many" in log

@@ -37,7 +37,7 @@ TRAIN = {"reference": {"uri": "s3://lake/train"}}
         ({"pool": {"format": "images"}}, "key 'pool.uri' is missing"),
         (
             {"pool": {"uri": "x", "format": "zip"}},
-            "pool.format: .*'images', 'lance', 'npy'.* \\(value \"zip\"\\)",
+            "pool.format: .*'images', .*'lance', .*'npy'.* \\(value \"zip\"\\)",
         ),
         ({"extract": {"actors": 0}}, r"extract.actors: give at least 1, or auto \(value 0\)"),
         ({"extract": {"actors": {"min": 3, "max": 2}}}, "extract.actors: max is 2 and min 3; give a max of at least"),

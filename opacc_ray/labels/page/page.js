@@ -346,7 +346,8 @@ function unsure() {
 
 const view = { scale: 1, x: 0, y: 0, fit: 1, width: 1, height: 1, whole: false };
 
-function load(number) {
+// Show the picture of an example; one that fails once is asked for again, and as long as the server is away.
+function load(number, again = false) {
   const picture = $("picture");
   state.seen = false;
   view.whole = false;
@@ -370,14 +371,22 @@ function load(number) {
   picture.onerror = async () => {
     if (view.whole) { view.whole = false; picture.src = `image/${number}`; return; }
     clearTimeout(slow);
-    $("wait").hidden = true;
-    $("broken").hidden = false;
-    $("broken").textContent = "This picture cannot be shown.";
-    enable();
+    let ok = false, reason = "";
     try {
       const found = await fetch(`image/${number}`);
-      if (!found.ok && state.number === number) $("broken").textContent = await found.text();
-    } catch { /* the message above stays */ }
+      ok = found.ok;
+      reason = ok ? "This picture cannot be shown." : await found.text();
+    } catch {
+      $("wait").hidden = false;
+      setTimeout(() => { if (state.number === number && !state.seen) load(number); }, 1000);
+      return;
+    }
+    if (state.number !== number) return;
+    if (ok && !again) { load(number, true); return; }
+    $("wait").hidden = true;
+    $("broken").hidden = false;
+    $("broken").textContent = reason;
+    enable();
   };
   picture.src = `image/${number}`;
 }

@@ -322,6 +322,22 @@ def test_a_stopped_server_loses_nothing_and_is_reported(browser: Any, tmp_path: 
     assert read_rounds(run)[0].labelled.sum() == 1
 
 
+def test_a_picture_is_asked_for_until_the_server_is_back(browser: Any, tmp_path: Path) -> None:
+    run = run_to_label(str(tmp_path), 3, CLASSES)
+    with served_here(run) as address:
+        ann = Person(browser, address, None)
+        away = [True] * 4
+        ann.page.route("**/image/*", lambda route: route.abort() if away and away.pop() else route.continue_())
+        ann.page.wait_for_selector("#namefield:focus")
+        ann.keys(*"ann", "Enter")
+        ann.page.wait_for_selector("#wait:not([hidden])")
+        ann.keys("?")  # nothing is answered for a picture that may come
+        ann.answer("1")
+    [only] = read_rounds(run)
+    assert not away
+    assert (only.unsure, only.labelled.sum()) == ((), 1)
+
+
 def test_a_picture_that_cannot_be_shown_is_left_out_or_passed_by(browser: Any, tmp_path: Path) -> None:
     run = run_to_label(str(tmp_path), 2, CLASSES)
     first = run.read_selection(1).ids[0]
