@@ -103,7 +103,7 @@ class LocalRay:
         text = os.pread(self._log.fileno(), 1 << 20, 0).decode(errors="replace").strip()
         if "Traceback" not in text:  # it was killed
             raise _lost("process")
-        raise ClusterError(f"no local Ray could be started: {text.splitlines()[-1]}")
+        raise ClusterError(f"no local Ray could be started: {text.splitlines()[-1]}; on a busy machine, run it again")
 
     def lost(self) -> str:
         """Return which process of Ray has ended, so that no work is done any more; empty if none has."""

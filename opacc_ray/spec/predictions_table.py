@@ -313,7 +313,7 @@ def _confidences(table: Any, columns: Mapping[str, str], problems: list[str]) ->
     column = _column(table, columns, "confidence", problems)
     if column is None:
         return None
-    place = f"the confidence {columns['confidence']} holds"
+    place = f"the column {columns['confidence']} of confidences holds"
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         example = column[0].as_py() if len(column) else ""
         remedy = "write 0.93 for 93 %" if "%" in str(example) else "give a number from 0 to 1"
