@@ -30,7 +30,8 @@ def imported(document: ImportedLabels, run: Run) -> list[Line]:
     """Describe an imported file, the rounds after it, and the command to run next."""
     counts = {name: getattr(document, name) for name in RoundCounts.model_fields}
     rounds = document.rounds or [TrackRound(track=None, **counts)]
-    step = step_after_labels(run, missing=sum(item.missing for item in rounds))
+    missing = sum(item.missing for item in rounds)  # whoever imports one file will import the next one
+    step = ["labels import", "FILE"] if missing else step_after_labels(run, missing=0)
     votes = [f"{_who(item.annotator)} {item.labels} ({item.file})" for item in document.votes]
     several = len({item.annotator for item in document.votes}) > 1 or document.num_overruled
     given_up = [

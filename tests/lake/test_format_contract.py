@@ -22,7 +22,7 @@ from opacc_ray.lake.examples import BadItem, Columns, Example, Plan, Rules, Shar
 from opacc_ray.lake.formats import FEATURE_COLUMNS, FORMATS, OPTIONAL_KEYS, find_format, place_of
 from opacc_ray.lake.pools import newest_version, plan_shards, read_examples, read_rows
 from opacc_ray.lake.store_uris import Store, open_store
-from opacc_ray.spec import PoolSpec
+from opacc_ray.spec import PoolSpec, parse_spec
 from opacc_ray.spec.pool_spec import ColumnsSpec
 
 SIZE = 24
@@ -348,8 +348,14 @@ def test_a_spec_takes_the_optional_keys_of_the_format_and_no_others(name: str, k
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if find_format(name).TRAITS.needs])
 def test_a_spec_without_a_column_that_the_format_needs_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=r"columns names no \w+ and no \w+.*; add .*: a column's name"):
-        PoolSpec(uri="x", format=name)
+    content = {
+        "name": "a",
+        "pool": {"uri": "x", "format": name},
+        "sample": {"method": "srs", "budget": 1},
+        "output": "o",
+    }
+    with pytest.raises(SpecError, match=r"columns names no \w+ and no \w+.*; add .*: a column's name"):
+        parse_spec(content, "spec.yaml")
 
 
 def test_every_format_has_an_example_here() -> None:
