@@ -33,7 +33,7 @@ BLOCK_SIZE = 100  # repetitions per block: the unit of parallel work and of resu
 
 DECISIVE = (
     *("datasets", "designs", "estimators", "neurons", "parts", "samplers", "study"),
-    *("history.py", "pool.py", "selection.py", "slices.py"),
+    *("history.py", "judges.py", "pool.py", "selection.py", "slices.py"),
 )
 """The packages and modules whose code decides the result of a repetition."""
 

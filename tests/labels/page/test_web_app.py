@@ -94,7 +94,7 @@ def test_the_page_gets_neither_ids_nor_predictions(site: Site) -> None:
     assert (told["run"], told["task"], told["classes"]) == ("audit", "classification", CLASSES)
     assert set(told) == {
         *("run", "task", "classes", "annotator", "several", "numbers", "pictures", "long"),
-        *("question", "guide", "about", "unit", "range", "inbox"),
+        *("question", "guide", "about", "unit", "range", "counts", "inbox"),
     }
     status, state = site.post("next", annotator="nobody yet")
     assert status == 200
