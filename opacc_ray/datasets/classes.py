@@ -88,9 +88,9 @@ def checked_classes(prediction: Any, num_classes: int) -> NDArray[np.int64]:
     return whole
 
 
-def blocks(num_rows: int) -> Iterator[slice]:
-    """Return slices of consecutive rows, ROWS at a time."""
-    return (slice(start, min(start + ROWS, num_rows)) for start in range(0, num_rows, ROWS))
+def blocks(num_rows: int, at_once: int = ROWS) -> Iterator[slice]:
+    """Return slices of consecutive rows, ``at_once`` of them each."""
+    return (slice(start, min(start + at_once, num_rows)) for start in range(0, num_rows, at_once))
 
 
 def width_of(data: Grouped) -> int:

@@ -21,7 +21,7 @@ from opacc_ray.extract.inputs import load_transform, transformed
 from opacc_ray.extract.shards import Columns
 from opacc_ray.extract.torch_model import Model
 from opacc_ray.lake.examples import Example, Shard
-from opacc_ray.lake.pools import read_chosen
+from opacc_ray.lake.pools import read_in_order
 from opacc_ray.spec import PoolSpec, Spec, open_pool, rules_of, see_modules
 
 SAME = 1e-3
@@ -135,14 +135,7 @@ class CutNetwork:
     def record(self, wanted: Wanted) -> Recorded:
         """Run some examples, in the order of their ids; raises DataError if one cannot be read now."""
         source = wanted.source
-        found: dict[str, Example] = {}
-        for item in read_chosen(open_pool(source), source.format, wanted.shard, set(wanted.ids), rules_of(source)):
-            if isinstance(item, Example):
-                found[item.id] = item
-        lost = [name for name in wanted.ids if name not in found]
-        if lost:
-            raise DataError(f"example {lost[0]!r} of {source.uri} cannot be read now; restore it")
-        examples = [found[name] for name in wanted.ids]
+        examples = read_in_order(open_pool(source), source.format, wanted.shard, wanted.ids, rules_of(source))
         outputs, maps, first = [], [], None
         shape: tuple[int, ...] = ()
         for own in self._batches(examples):

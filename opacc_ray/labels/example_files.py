@@ -25,7 +25,7 @@ from opacc_ray.errors import DataError, StorageError, shortened
 from opacc_ray.labels.label_rows import name_of_copy, quoted
 from opacc_ray.lake.decode import FORMATS
 from opacc_ray.lake.examples import Example, Plan
-from opacc_ray.lake.pools import plan_shards, read_chosen
+from opacc_ray.lake.pools import plan_shards, read_chosen, read_in_order
 from opacc_ray.lake.row_examples import locate
 from opacc_ray.lake.store_uris import Store
 from opacc_ray.runs.run import Run
@@ -125,15 +125,11 @@ class ExampleFiles:
     def arrays(self, ids: Iterable[str]) -> dict[str, NDArray[Any]]:
         """Return examples as extraction decoded them, by id; raises DataError if one cannot be read any more."""
         rules, found, shards = rules_of(self._pool), dict[str, NDArray[Any]](), dict[int, list[str]]()
-        wanted = list(ids)
-        for id in wanted:
+        for id in ids:
             shards.setdefault(self._shard_of(id), []).append(id)
         for shard, own in sorted(shards.items()):
-            read = read_chosen(self._store, self._pool.format, self._plan.shards[shard], set(own), rules)
-            found |= {item.id: item.array for item in read if isinstance(item, Example)}
-        lost = next((id for id in wanted if id not in found), None)
-        if lost is not None:
-            raise DataError(f"{quoted(lost)} of {self._store.uri} cannot be read any more; restore its file")
+            read = read_in_order(self._store, self._pool.format, self._plan.shards[shard], own, rules)
+            found |= {item.id: item.array for item in read}
         return found
 
     def _shard_of(self, id: str) -> int:

@@ -96,6 +96,15 @@ def read_chosen(store: Store, kind: str, shard: Shard, ids: Collection[str], rul
         yield from (item for item in read_examples(store, kind, shard, rules) if item.id in ids)
 
 
+def read_in_order(store: Store, kind: str, shard: Shard, ids: Sequence[str], rules: Rules = DEFAULTS) -> list[Example]:
+    """Return the examples of a shard with these ids, in their order; raises DataError if one cannot be read now."""
+    found = {item.id: item for item in read_chosen(store, kind, shard, set(ids), rules) if isinstance(item, Example)}
+    lost = next((id for id in ids if id not in found), None)
+    if lost is not None:
+        raise DataError(f"example {lost!r} of {store.uri} cannot be read now; restore it")
+    return [found[id] for id in ids]
+
+
 def read_rows(store: Store, kind: str, shard: Shard, rules: Rules = DEFAULTS) -> Iterator[Batch]:
     """Read the rows of a table's shard, with the columns of the rules."""
     batches: Iterator[Batch] = find_format(kind).batches(store, shard, rules)

@@ -2,15 +2,16 @@
 
 import importlib.util
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.cluster import session
+from opacc_ray.datasets.classes import blocks
 from opacc_ray.datasets.head import Array, shares_of
 from opacc_ray.errors import DataError
 from opacc_ray.extract.features import Features
@@ -21,6 +22,9 @@ from opacc_ray.pool import Pool
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import ModelSpec, plan_pool
 
+if TYPE_CHECKING:
+    from opacc_ray.cluster.spread import Ask
+
 MOST_EXAMPLES = 6000
 """Examples whose maps, or images, are read."""
 
@@ -30,19 +34,17 @@ MOST_NUMBERS = 1 << 27
 AT_ONCE = 256
 """Vectors or examples that an actor gets at a time."""
 
-Ask = Callable[[str, list[Any]], list[Any]]
-
 
 class Rest(NamedTuple):
     """The layers of a model after the cut, as a judge of maps (n, m)."""
 
-    ask: Ask
+    ask: "Ask"
     model: ModelSpec
     beside: NDArray[np.float32]  # (1, ...) input that the model runs on while its maps are replaced
 
     def outputs(self, maps: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the outputs, (n, C), as the model returns them."""
-        parts = self.ask("rest", [(own, self.beside) for own in _blocks(maps)])
+        parts = self.ask("rest", [(maps[rows], self.beside) for rows in blocks(len(maps), AT_ONCE)])
         return np.concatenate(parts)
 
     def probabilities(self, hidden: NDArray[np.float32]) -> Array:
@@ -70,7 +72,7 @@ class CutRun(NamedTuple):
 
     def whole(self, arrays: NDArray[Any]) -> Columns:
         """Return output, prediction and confidence of the whole model for arrays (n, ...) like the examples."""
-        parts = self.rest.ask("whole", list(_blocks(arrays)))
+        parts = self.rest.ask("whole", [arrays[rows] for rows in blocks(len(arrays), AT_ONCE)])
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -154,7 +156,3 @@ def choose_examples(
             ids = features.ids(part)
             chosen.append((shard, tuple(ids[row] for row in rows.tolist())))
     return index, chosen
-
-
-def _blocks(rows: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    return (rows[start : start + AT_ONCE] for start in range(0, len(rows), AT_ONCE))

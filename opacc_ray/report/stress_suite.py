@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 
 from opacc_ray.audit import verbs
 from opacc_ray.audit.characterization_documents import StressSuite
+from opacc_ray.datasets.classes import blocks
 from opacc_ray.datasets.generation import Vectors
 from opacc_ray.errors import DataError
 from opacc_ray.labels.formats.csv_file import spreadsheet_safe
+from opacc_ray.lake.decode import encode_png
 from opacc_ray.lake.store_uris import Store
-from opacc_ray.report.rest_of_network import CutRun
+from opacc_ray.report.rest_of_network import AT_ONCE, CutRun
 from opacc_ray.report.vector_pictures import Learned
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
@@ -53,7 +55,7 @@ def decode_suite(
         np.concatenate([getattr(made, name) for made in sets])
         for name in ("hidden", "predicted", "label", "near_centroid", "confidence", "source")
     )
-    arrays = np.concatenate([_arrays(learned, hidden[rows], own.arrays[0]) for rows in _blocks(len(hidden))])
+    arrays = np.concatenate([_arrays(learned, hidden[rows], own.arrays[0]) for rows in blocks(len(hidden), AT_ONCE)])
     kept = np.flatnonzero(own.whole(arrays)["prediction"] == predicted)
     if not len(kept):
         raise DataError(
@@ -109,19 +111,8 @@ def _arrays(learned: Learned, hidden: NDArray[np.float32], like: NDArray[Any]) -
 
 def _files(arrays: NDArray[np.uint8]) -> tuple[str, dict[str, bytes]]:
     """Return arrays (n, ...) as PNG files if their pixels are read back in the same shape, else as one array file."""
-    from PIL import Image
-
     if arrays.ndim == 4 and arrays.shape[-1] == 1:
         sink = io.BytesIO()
         np.save(sink, arrays)
         return "npy", {"images.npy": sink.getvalue()}
-    files = {}
-    for row, array in enumerate(arrays):
-        sink = io.BytesIO()
-        Image.fromarray(array).save(sink, "PNG")
-        files[f"{row:05d}.png"] = sink.getvalue()
-    return "images", files
-
-
-def _blocks(num: int) -> list[slice]:
-    return [slice(start, start + 512) for start in range(0, num, 512)]
+    return "images", {f"{row:05d}.png": encode_png(array) for row, array in enumerate(arrays)}

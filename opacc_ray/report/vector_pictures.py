@@ -11,8 +11,7 @@ from opacc_ray.audit.characterization_documents import GeneratedSet, Pictures
 from opacc_ray.audit.progress import Progress
 from opacc_ray.datasets.generation import Vectors
 from opacc_ray.errors import DataError
-from opacc_ray.lake.examples import Example
-from opacc_ray.lake.pools import read_chosen
+from opacc_ray.lake.pools import read_in_order
 from opacc_ray.lake.store_uris import Store
 from opacc_ray.report.rest_of_network import MOST_EXAMPLES, choose_examples, stored_shards
 from opacc_ray.runs.run import Run
@@ -100,9 +99,7 @@ def read_images(run: Run, seed: int) -> tuple[NDArray[np.float32], list[NDArray[
     index, chosen = choose_examples(features, shards, MOST_EXAMPLES, seed)
     arrays: list[NDArray[Any]] = []
     for shard, ids in chosen:
-        found = read_chosen(store, pool.format, shard, set(ids), rules_of(pool))
-        own = {item.id: item.array for item in found if isinstance(item, Example)}
-        arrays += [own[id] for id in ids]
+        arrays += [item.array for item in read_in_order(store, pool.format, shard, ids, rules_of(pool))]
     return features.rows(["hidden"], index)["hidden"], arrays
 
 
