@@ -86,20 +86,20 @@ class Ratio(NamedTuple):
         """Names of the counts, each once."""
         return tuple(dict.fromkeys(name for _, name in (*self.top, *self.bottom)))
 
-    def sides(self, counts: Mapping[str, Array]) -> tuple[Array, Array]:
-        """Return a and b of each example, (n,), from all counts by name, (n,) each."""
-        top, bottom = (np.sum([k * counts[name] for k, name in side], axis=0) for side in (self.top, self.bottom))
+    def sides(self, counts: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Return a and b from all counts by name: of one example, of many, (n,) each, or of totals."""
+        top, bottom = (sum(k * counts[name] for k, name in side) for side in (self.top, self.bottom))
         return top, bottom
 
     def of_totals(self, totals: Mapping[str, float]) -> float:
         """Return the ratio of totals by name; 0 over 0 is 0."""
-        top, bottom = (sum(k * totals[name] for k, name in side) for side in (self.top, self.bottom))
+        top, bottom = self.sides(totals)
         own = top / bottom if bottom else 0.0
         return 1 - own if self.from_one else own
 
     def of_example(self, counts: Mapping[str, float]) -> float:
         """Return the ratio of one example within [0, 1]; where nothing is counted nothing is wrong: 1."""
-        top, bottom = (sum(k * counts[name] for k, name in side) for side in (self.top, self.bottom))
+        top, bottom = self.sides(counts)
         if top == bottom == 0:
             return 1.0
         own = min(top / bottom, 1.0) if bottom else 1.0
@@ -136,22 +136,20 @@ class Ratio(NamedTuple):
         shares = (design.weights * self._influence(design, counts)) ** 2
         return float(shares.sum() ** 2 / max(float(shares @ shares), 1e-300))
 
-    def effect(self, design: LinearEstimator, counts: Mapping[str, Array]) -> Callable[[Mapping[str, float]], float]:
-        """Return (a - R̂·b)/b̂ as a function of the counts of an example."""
+    def effect(self, design: LinearEstimator, counts: Mapping[str, Array]) -> Callable[[Mapping[str, Any]], Any]:
+        """Return (a - R̂·b)/b̂ as a function of counts by name, of one example or of many."""
         top, bottom = (float(design.mean(side)) for side in self.sides(counts))
-        ratio, whole = top / max(bottom, 1e-300), max(bottom, 1e-300)
+        whole = max(bottom, 1e-300)
 
-        def own(given: Mapping[str, float]) -> float:
-            a, b = (sum(k * given[name] for k, name in side) for side in (self.top, self.bottom))
-            return (a - ratio * b) / whole
+        def own(given: Mapping[str, Any]) -> Any:
+            a, b = self.sides(given)
+            return (a - top / whole * b) / whole
 
         return own
 
     def _influence(self, design: LinearEstimator, counts: Mapping[str, Array]) -> Array:
         """Return (a - R̂·b)/b̂ of each label, (n,): the ratio has the error of the mean of these."""
-        top, bottom = self.sides(counts)
-        whole = max(float(design.mean(bottom)), 1e-300)
-        found: Array = (top - float(design.mean(top)) / whole * bottom) / whole
+        found: Array = self.effect(design, counts)(counts)
         return found
 
 
