@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from opacc_ray.audit.regression import regress
+    from opacc_ray.audit.regress import regress
     from opacc_ray.demo.example import load_example
     from opacc_ray.errors import OpaccError
     from opacc_ray.estimators.accuracy_estimate import Estimate
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from opacc_ray.pool import Pool
     from opacc_ray.report.characterized import characterize
     from opacc_ray.samplers.discovery import Discovery
-    from opacc_ray.samplers.ratios import estimate_ratio
+    from opacc_ray.samplers.estimate_ratio import estimate_ratio
     from opacc_ray.selection import Selection
 
 __version__ = "0.2.0"
@@ -65,10 +65,10 @@ _HOME = {
     "compare": "labelled",
     "discover": "labelled",
     "estimate": "labelled",
-    "estimate_ratio": "samplers.ratios",
+    "estimate_ratio": "samplers.estimate_ratio",
     "load_example": "demo.example",
     "outcomes": "labels.given_labels",
-    "regress": "audit.regression",
+    "regress": "audit.regress",
     "select": "labelled",
 }
 """Module of each public name, relative to this package; it is imported when the name is first used."""

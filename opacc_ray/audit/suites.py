@@ -32,6 +32,7 @@ from opacc_ray.pool import LAYERS, Pool
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.select import select
+from opacc_ray.spec import Spec, parse_spec
 
 DOCUMENT, INPUTS, RANGES = "suite.json", "inputs.npz", "ranges.npz"
 
@@ -122,6 +123,7 @@ class OpenSuite(NamedTuple):
     store: Store
     inputs: list[NDArray[Any]] | None  # decoded examples, in the order of the document
     ranges: Ranges | None
+    spec: Spec  # of the run
 
     @property
     def uri(self) -> str:
@@ -191,7 +193,7 @@ def read_suite(uri: str) -> OpenSuite:
             raise DataError(f"{store.uri_of(name)} was changed since the suite was made; {Suite.remedy}")
     inputs = _decoded(files[INPUTS], len(suite.examples)) if INPUTS in files else None
     ranges = Ranges.decode(files[RANGES], store.uri_of(RANGES)) if RANGES in files else None
-    return OpenSuite(suite, store, inputs, ranges)
+    return OpenSuite(suite, store, inputs, ranges, parse_spec(suite.spec, f"the spec of {store.uri}"))
 
 
 def model_of(name: str, examples: Sequence[SuiteExample], coverage: SuiteCoverage | None) -> SuiteModel:

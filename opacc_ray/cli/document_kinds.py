@@ -17,7 +17,7 @@ from opacc_ray.audit import (
     exported_training,
     label_budget,
     prior_knowledge,
-    regression,
+    regress,
     retention,
     run_log,
     several_models,
@@ -30,7 +30,7 @@ from opacc_ray.cli import explanations
 from opacc_ray.demo import demo_documents
 from opacc_ray.documents import Document
 from opacc_ray.extract import feature_set
-from opacc_ray.fleet import exposition, fleet_documents, watching
+from opacc_ray.fleet import exposition, fleet_documents, watched_audit
 from opacc_ray.fleet.fleet_spec import FleetSpec
 from opacc_ray.labels import label_documents
 from opacc_ray.labels.page import serve

@@ -14,7 +14,7 @@ from opacc_ray.errors import AlertError, DataError, counted, shown
 if TYPE_CHECKING:
     from opacc_ray.fleet.fleet_documents import AccuracyHistory, OpenAlerts
     from opacc_ray.fleet.run_fleet import Written
-    from opacc_ray.fleet.watching import WatchedAudit
+    from opacc_ray.fleet.watched_audit import WatchedAudit
     from opacc_ray.report.facts import Line
 
 
@@ -173,7 +173,7 @@ def history(
 @click.option("--since", metavar="DAY", help="First day of the life: its first labelled run is the reference.")
 def watch(name: str, output: str, tolerance: float, false_alarms: float, by: str | None, since: str | None) -> Answer:
     """Watch an audit: each run is a window, compared with the first labelled run; ends with 8 on an alarm."""
-    from opacc_ray.fleet.watching import watch_audit
+    from opacc_ray.fleet.watched_audit import watch_audit
 
     _refuse_path(name)
     found = watch_audit(name, output, tolerance=tolerance, false_alarms=false_alarms, by=by, since=since)

@@ -8,7 +8,7 @@ import click
 from opacc_ray.cli.command import RUN, Answer, command, on_run, track_option
 
 if TYPE_CHECKING:
-    from opacc_ray.audit.regression import Changed, Regression
+    from opacc_ray.audit.regress import Changed, Regression
     from opacc_ray.audit.suites import Suite, SuiteCoverage
     from opacc_ray.report.facts import Line
     from opacc_ray.runs.run import Run
@@ -55,10 +55,10 @@ def regress(model: str, suite: str, allow: int, accept: bool) -> Answer:
     MODEL is a spec (.yaml), weights for the suite's model (.safetensors, .pt, …), a RUN, or a table of predictions
     (.csv, .parquet). It runs in this process, without Ray.
     """
-    from opacc_ray.audit import regression
+    from opacc_ray.audit.regress import regress as run_on_suite
     from opacc_ray.errors import RegressionError, counted
 
-    found = regression.regress(model, suite, allow=allow, accept=accept)
+    found = run_on_suite(model, suite, allow=allow, accept=accept)
     lines = _result(found, model, suite)
     if found.passed or found.accepted:
         return Answer(found, lines)

@@ -23,7 +23,7 @@ from opacc_ray.audit.stages import Stage
 from opacc_ray.errors import OpaccError, shortened
 from opacc_ray.fleet.fleet_documents import AuditOutcome
 from opacc_ray.fleet.fleet_spec import FleetAudit
-from opacc_ray.fleet.watching import labels_for_next
+from opacc_ray.fleet.watched_audit import labels_for_next
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.base import Report
 from opacc_ray.spec import ActorRange

@@ -25,7 +25,7 @@ from opacc_ray.fleet.fleet_documents import (
 )
 from opacc_ray.fleet.fleet_spec import Fleet, FleetAudit
 from opacc_ray.fleet.queue import Ended, ended
-from opacc_ray.fleet.watching import watch_check, watch_state
+from opacc_ray.fleet.watched_audit import watch_check, watch_state
 from opacc_ray.lake.store_uris import Store, join, open_store
 from opacc_ray.report.run_report import PAGE, make_report
 from opacc_ray.report.stated_numbers import stated_number, worst_slice

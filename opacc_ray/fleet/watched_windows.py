@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from opacc_ray.audit.accuracy import accuracy_of, sample_of
 from opacc_ray.audit.carried_labels import CARRIED
 from opacc_ray.audit.run_numbers import RunNumbers
+from opacc_ray.designs.design import Design
 from opacc_ray.designs.grown import NEW, Grown
 from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
 from opacc_ray.designs.inclusion_probability import InclusionProbability
@@ -19,9 +20,7 @@ from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.design_based import estimate_sample
 from opacc_ray.estimators.metrics import ACCURACY, Metric
 from opacc_ray.estimators.rounds import linear_estimator
-from opacc_ray.estimators.watching import (
-    IntervalAt,
-)
+from opacc_ray.estimators.watching import IntervalAt
 from opacc_ray.fleet.alerts import Evidence
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
 from opacc_ray.runs.identity import Population
@@ -114,13 +113,20 @@ def _window_labels(run: Run) -> WindowLabels | None:
         draws = 1 - outcome
     elif isinstance(design, HansenHurwitz):
         draws = len(outcome) * design.weights * (1 - outcome)
+    return _by_design(design, outcome, draws, rows, design.weights)
+
+
+def _by_design(
+    design: Design, outcome: Array, draws: Array | None, rows: NDArray[np.int64], weight: Array
+) -> WindowLabels:
+    """Return labels (n,) with the interval of their own design."""
 
     def interval_at(level: float) -> tuple[float, float]:
         found = estimate_sample(design, outcome, level)
         return found.low, found.high
 
-    is_simple, found = isinstance(design, SimpleRandom), estimate_sample(design, outcome, LEVEL)
-    return WindowLabels(outcome, found, interval_at, draws, is_simple, rows, design.weights)
+    found, is_simple = estimate_sample(design, outcome, LEVEL), isinstance(design, SimpleRandom)
+    return WindowLabels(outcome, found, interval_at, draws, is_simple, rows, weight)
 
 
 def windows_of(runs: Sequence[Run]) -> tuple[Window, list[Window]]:
@@ -166,14 +172,7 @@ class _SliceLabels:
             return None
         if np.ptp(self._drawn[own]) <= 1e-9:  # a simple random sample of the slice, given its size
             design = SimpleRandom(len(outcome), int(self._sizes[code]), replacement=False)
-
-            def drawn_at(level: float) -> tuple[float, float]:
-                found = estimate_sample(design, outcome, level)
-                return found.low, found.high
-
-            return WindowLabels(
-                outcome, estimate_sample(design, outcome, LEVEL), drawn_at, 1 - outcome, True, index, weight
-            )
+            return _by_design(design, outcome, 1 - outcome, index, weight)
 
         def interval_at(level: float) -> tuple[float, float]:
             found = self._at(level)[name]

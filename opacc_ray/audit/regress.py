@@ -36,7 +36,7 @@ from opacc_ray.neurons.criteria import Criterion
 from opacc_ray.pool import LAYERS
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import HEADER, Run
-from opacc_ray.spec import ModelSpec, Spec, load_spec, parse_spec
+from opacc_ray.spec import ModelSpec, Spec, load_spec
 from opacc_ray.spec.predictions_table import is_table, read_predictions
 
 WEIGHTS = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
@@ -130,13 +130,13 @@ def regress(
         raise SpecError(f"allow={allow}: give a number of examples, 0 or more")
     opened = read_suite(os.fspath(suite))
     answers = _answers(model, opened)
-    found = _compared(opened, answers, allow)
+    found = _compared(opened, answers, allow, accept=accept)
     if accept:
         _accept(opened, answers, found)
-    return found.model_copy(update={"accepted": accept})
+    return found
 
 
-def _compared(opened: OpenSuite, answers: _Answers, allow: int) -> Regression:
+def _compared(opened: OpenSuite, answers: _Answers, allow: int, *, accept: bool) -> Regression:
     suite = opened.document
     pairs = list(zip(suite.examples, answers.texts, strict=True))
     right = [is_right(text, own.label, suite.within) for own, text in pairs]
@@ -167,7 +167,7 @@ def _compared(opened: OpenSuite, answers: _Answers, allow: int) -> Regression:
         requirements=met[1] if met else None,
         pool=pool,
         age=suite.age,
-        accepted=False,
+        accepted=accept,
         warnings=warnings,
     )
 
@@ -226,30 +226,25 @@ def _accept(opened: OpenSuite, answers: _Answers, found: Regression) -> None:
 
 
 def _answers(model: str | os.PathLike[str] | Mapping[str, Any], opened: OpenSuite) -> _Answers:
-    own = _model_of(opened.document.spec, opened.uri)
     if isinstance(model, Mapping):
-        return _Answers("predictions", _read(model, opened, own, "the predictions"), {})
+        return _Answers("predictions", _read(model, opened, "the predictions"), {})
     uri = os.fspath(model)
     if is_table(uri):
-        return _Answers(uri, _read(_table(uri, own), opened, own, uri), {})
+        return _Answers(uri, _read(_table(uri), opened, uri), {})
     if uri.lower().endswith(WEIGHTS):
         return _run_model(uri, _with_weights(opened, uri), opened)
     if uri.lower().endswith((".yaml", ".yml")):
         return _run_model(uri, load_spec(uri), opened)
     if open_store(uri).exists(HEADER):
-        return _of_run(Run.open(uri), opened, own)
+        return _of_run(Run.open(uri), opened)
     raise SpecError(
         f"{uri} is no model: give a spec (.yaml), weights ({', '.join(WEIGHTS)}), a run, or a table with id "
         "and prediction"
     )
 
 
-def _model_of(content: dict[str, Any], uri: str) -> ModelSpec:
-    return parse_spec(content, f"the spec of {uri}").model
-
-
 def _with_weights(opened: OpenSuite, uri: str) -> Spec:
-    spec = parse_spec(opened.document.spec, f"the spec of {opened.uri}")
+    spec = opened.spec
     if spec.model.factory is None:
         raise SpecError(f"{uri}: the model of the suite has no weights to replace; give a spec, a run or a table")
     return spec.model_copy(update={"model": spec.model.model_copy(update={"weights": uri, "sha256": None})})
@@ -267,7 +262,7 @@ def _run_model(name: str, spec: Spec, opened: OpenSuite, run: Run | None = None)
     return _Answers(name, texts, {layer: columns[layer] for layer in LAYERS if layer in columns}, run)
 
 
-def _of_run(run: Run, opened: OpenSuite, own: ModelSpec) -> _Answers:
+def _of_run(run: Run, opened: OpenSuite) -> _Answers:
     """Return the answers of a run: its model on the inputs of the suite, or its stored predictions by id."""
     if opened.inputs is not None and not run.spec.pool.holds_features:
         return _run_model(run.uri, run.spec, opened, run)
@@ -280,7 +275,7 @@ def _of_run(run: Run, opened: OpenSuite, own: ModelSpec) -> _Answers:
 
 
 def _check_classes(name: str, model: ModelSpec, opened: OpenSuite) -> None:
-    own = _model_of(opened.document.spec, opened.uri)
+    own = opened.spec.model
     if (model.task, model.classes) != (own.task, own.classes):
         raise SpecError(
             f"{name} has task {model.task} and classes {model.classes}, and the suite {own.task} and {own.classes}; "
@@ -288,7 +283,7 @@ def _check_classes(name: str, model: ModelSpec, opened: OpenSuite) -> None:
         )
 
 
-def _table(uri: str, model: ModelSpec) -> dict[str, Any]:
+def _table(uri: str) -> dict[str, Any]:
     """Return the predictions of a table by id, as names of classes or numbers."""
     table = read_predictions(uri)
     if "id" not in table.columns:
@@ -299,7 +294,7 @@ def _table(uri: str, model: ModelSpec) -> dict[str, Any]:
     return dict(zip(map(str, ids), said, strict=True))
 
 
-def _read(given: Mapping[str, Any], opened: OpenSuite, model: ModelSpec, source: str) -> list[str]:
+def _read(given: Mapping[str, Any], opened: OpenSuite, source: str) -> list[str]:
     """Return the answers to all examples in canonical form; raises DataError if one is missing or no class."""
     ids = [own.id for own in opened.document.examples]
     missing = [id for id in ids if id not in given]
@@ -308,7 +303,8 @@ def _read(given: Mapping[str, Any], opened: OpenSuite, model: ModelSpec, source:
             f"{source} lacks {counted(len(missing), 'example')} of the {len(ids)} of {opened.uri}, the first "
             f"{missing[0]!r}; give a prediction for each"
         )
-    read, texts = reading_by(model, None), []
+    model, texts = opened.spec.model, []
+    read = reading_by(model, None)
     for id in ids:
         value = given[id]
         is_index = isinstance(value, int | np.integer) and 0 <= value < len(model.classes or ())

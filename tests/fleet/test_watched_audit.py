@@ -17,7 +17,7 @@ from opacc_ray.fleet import console
 from opacc_ray.fleet.alert_states import NOTICE
 from opacc_ray.fleet.fleet_spec import Fleet, parse_fleet
 from opacc_ray.fleet.run_fleet import run_fleet
-from opacc_ray.fleet.watching import watch_audit
+from opacc_ray.fleet.watched_audit import watch_audit
 from opacc_ray.labels import label_actions
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs.run import Run
