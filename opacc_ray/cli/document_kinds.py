@@ -39,7 +39,7 @@ from opacc_ray.lake.store_uris import open_store
 from opacc_ray.report import report_documents
 from opacc_ray.runs import estimate_documents, feature_sets, run_documents
 from opacc_ray.spec import Spec
-from opacc_ray.study import characterization_study
+from opacc_ray.study import characterization_results
 from opacc_ray.study import drift as drift_documents
 from opacc_ray.study import measures as study_documents
 from opacc_ray.study.study_spec import StudySpec

@@ -18,10 +18,9 @@ each with a 95 % bootstrap interval over what is ranked. There the measures are 
 import warnings
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from markupsafe import Markup
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from scipy import stats
@@ -32,15 +31,22 @@ from opacc_ray.datasets.classes import Clusters, Grouped, find_clusters
 from opacc_ray.datasets.covariate_shift import Mixtures, measure_shift
 from opacc_ray.datasets.generation import find_sources, generate
 from opacc_ray.datasets.head import find_head
-from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.spec import load_spec
 from opacc_ray.study.cases import Case, find_cases, read_case
+from opacc_ray.study.characterization_results import (
+    SHARES,
+    CharacterizationResults,
+    CharacterizedCase,
+    Correlation,
+    GeneratedAccuracy,
+    Kind,
+    draw,
+    table_of,
+)
 from opacc_ray.study.seen_cases import FOLDER, Prepared, prepared, see_case
 from opacc_ray.study.study_spec import Cases, CaseSpec
-from opacc_ray.study.table import markdown, plain
-from opacc_ray.svg import Scale, dot, figure, line, path, shortened_to, text
 
 NAME = "characterization"
 """What `--as` calls these experiments."""
@@ -51,12 +57,8 @@ STRENGTHS = (0.25, 0.5, 0.75, 1.0)
 OF_IMAGES = tuple(f"{kind}:{strength:g}" for kind in ("dark", "noise", "occlusion", "blur") for strength in STRENGTHS)
 OF_LABELS = tuple(f"label_shift:{strength:g}" for strength in STRENGTHS)
 
-SHARES, COUNTS, FEWEST, RESAMPLES = (0.0, 0.3, 0.5, 0.7, 1.0), (100, 300, 700, 1000), 5, 1000
-"""Shares near the centroid and numbers of vectors, as in the paper; least number that is ranked; bootstrap samples."""
-
-MEASURES = ("EP", "CP", "BC", "PBC", "shift")
-
-Kind = Literal["pools", "classes", "pairs"]
+COUNTS, FEWEST, RESAMPLES = (100, 300, 700, 1000), 5, 1000
+"""Numbers of vectors, as in the paper; least number that is ranked; bootstrap samples."""
 
 
 class CharacterizationSpec(BaseModel):
@@ -78,52 +80,6 @@ class CharacterizationSpec(BaseModel):
     paper: str = Field(default=NAME, description="name of these experiments")
 
 
-class CharacterizedCase(Part):
-    """A case with its measures by class."""
-
-    case: str = Field(description="its name")
-    base: str = Field(description="name of the case without a drift")
-    drift: str | None = Field(description="KIND:STRENGTH; null: none")
-    size: int = Field(ge=1, description="number of examples")
-    accuracy: float = Field(ge=0, le=1, description="share that the model gets right")
-    measures: dict[str, list[float | None]] = Field(
-        description="EP, CP, BC and shift of each class and PBC of each ordered pair, by label; null: unknown"
-    )
-
-
-class Correlation(Part):
-    """A rank correlation."""
-
-    base: str = Field(description="name of the case without a drift")
-    kind: Kind = Field(description="what is ranked: drifted pools, classes, or pairs of classes")
-    measure: str = Field(description="measure that is compared with failures")
-    rho: float | None = Field(ge=-1, le=1, description="Spearman's; null: fewer than five are ranked, or all are equal")
-    low: float | None = Field(description="lower end of its 95 % bootstrap interval")
-    high: float | None = Field(description="upper end")
-    ranked: int = Field(ge=0, description="how many are ranked")
-
-
-class GeneratedAccuracy(Part):
-    """Accuracy on generated vectors."""
-
-    base: str = Field(description="name of the case that vectors start from")
-    count: int = Field(ge=1, description="number of vectors")
-    accuracy: list[float] = Field(description="by the share near centroids: 0, 30, 50, 70 and 100 %")
-    violations: float = Field(ge=0, le=1, description="share of moves that break a rule of the paper")
-
-
-class CharacterizationResults(Document):
-    """Coverage of cases, what it predicts, and accuracy on generated vectors."""
-
-    format: Literal["opacc-characterization-study/1"] = format_field("opacc-characterization-study/1")
-    command: str | None = Field(description="the command, if it was one")
-    created: str = Field(description="when it ended: ISO 8601, UTC")
-    version: str = Field(description="version of opacc_ray")
-    cases: list[CharacterizedCase] = Field(description="every case, those without a drift first in their group")
-    correlations: list[Correlation] = Field(description="of measures with failures")
-    generated: list[GeneratedAccuracy] = Field(description="accuracy on generated vectors")
-
-
 class _Group(NamedTuple):
     """A case with its drifted copies, and what all are measured by."""
 
@@ -133,6 +89,10 @@ class _Group(NamedTuple):
     by_label: Clusters  # of the reference, or of the base
     by_prediction: Clusters
     reference: Grouped | None  # by label
+
+    def measured(self, case: Case) -> Metrics:
+        """Return the measures of a case by prediction."""
+        return measure(Grouped(case.view, self.num_classes), Regions(), self.by_prediction)
 
 
 def characterize_cases(spec: CharacterizationSpec, command: str | None = None) -> CharacterizationResults:
@@ -157,8 +117,8 @@ def characterize_cases(spec: CharacterizationSpec, command: str | None = None) -
         correlations=correlations,
         generated=generated,
     )
-    store.write("figures/measures.svg", _draw([case for case in cases if case.drift is None]))
-    store.write("table.md", _table(results).encode())
+    store.write("figures/measures.svg", draw([case for case in cases if case.drift is None]))
+    store.write("table.md", table_of(results).encode())
     store.write("results.json", results.to_bytes())
     return results
 
@@ -229,28 +189,25 @@ def _characterized(made: Prepared, case: Case, group: _Group, spec: Characteriza
 
 def _correlations(group: _Group, seed: int) -> list[Correlation]:
     name = group.base.source.name
-    seen = [_scores(case, group) for _, case in group.cases]
+    known = group.measured(group.base)
+    seen = [_scores(case, group, known) for _, case in group.cases]
     drop = np.array([group.base.outcome.mean() - case.outcome.mean() for _, case in group.cases])
     found = [
         _ranked(name, "pools", measure, np.array([own[measure] for own in seen]), drop, seed)
         for measure in (seen[0] if len(seen) > 1 else ())
     ]
     kinds: tuple[tuple[Kind, tuple[dict[str, Values], Values]], ...] = (
-        ("classes", _by_class(group)),
-        ("pairs", _by_pair(group)),
+        ("classes", _by_class(group, known)),
+        ("pairs", _by_pair(group, known)),
     )
     for kind, (scores, failing) in kinds:
         found += [_ranked(name, kind, measure, own, failing, seed) for measure, own in scores.items()]
     return found
 
 
-def _measured(case: Case, group: _Group) -> Metrics:
-    return measure(Grouped(case.view, group.num_classes), Regions(), group.by_prediction)
-
-
-def _scores(case: Case, group: _Group) -> dict[str, float]:
-    """Return each measure of a pool as one number that should grow with the fall of its accuracy."""
-    found, known = _measured(case, group), _measured(group.base, group)
+def _scores(case: Case, group: _Group, known: Metrics) -> dict[str, float]:
+    """Return each measure of a pool as one number that should grow with the fall of its accuracy below ``known``."""
+    found = known if case is group.base else group.measured(case)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a mean of no class
         mean = {key: np.nanmean(getattr(found, key)) - np.nanmean(getattr(known, key)) for key in ("cp", "bc")}
@@ -270,9 +227,9 @@ def _pbc(found: Metrics) -> Values:
     return found.pbc
 
 
-def _by_class(group: _Group) -> tuple[dict[str, Values], Values]:
+def _by_class(group: _Group, found: Metrics) -> tuple[dict[str, Values], Values]:
     """Return measures of predicted classes, and their share of failures, (C,) each."""
-    case, found = group.base, _measured(group.base, group)
+    case = group.base
     said, confidence = case.view.column("prediction"), case.view.column("confidence")
     own = [said == i for i in range(group.num_classes)]
     failing = np.array([1 - case.outcome[rows].mean() if rows.any() else np.nan for rows in own])
@@ -282,9 +239,9 @@ def _by_class(group: _Group) -> tuple[dict[str, Values], Values]:
     return {"EP": found.ep, "CP, falling": -found.cp, "BC": found.bc, "1 - confidence": unsure}, failing
 
 
-def _by_pair(group: _Group) -> tuple[dict[str, Values], Values]:
+def _by_pair(group: _Group, found: Metrics) -> tuple[dict[str, Values], Values]:
     """Return examples near each boundary, and how often the first class is said and the other true."""
-    case, found, num = group.base, _measured(group.base, group), group.num_classes
+    case, num = group.base, group.num_classes
     said, pairs = case.view.column("prediction").astype(np.int64), ~np.eye(num, dtype=bool)
     assert case.truth is not None
     assert found.pbc is not None
@@ -329,117 +286,6 @@ def _generated(group: _Group, seed: int) -> list[GeneratedAccuracy]:
             )
         )
     return found
-
-
-# -- tables and figure -------------------------------------------------------------------------------------
-
-PUBLISHED = {
-    "fashion-lenet5": {100: (8.7, 32.8, 48.4, 63.0, 86.5), 300: (9.6, 32.5, 47.8, 63.9, 86.7),
-                       700: (10.4, 32.4, 47.6, 63.1, 86.2), 1000: (9.9, 32.7, 48.2, 63.2, 86.1)},
-}  # fmt: skip
-"""Table 2 by the name of a case: percent right, for a LeNet on Fashion-MNIST of other weights and its layer."""
-
-
-def _table(results: CharacterizationResults) -> str:
-    title = '# Mani et al., "Coverage Testing of Deep Learning Models using Dataset Characterization", 2019'
-    head = f"{title}\n\nopacc_ray {results.version}."
-    parts = [head, *([f"    {results.command}"] if results.command else [])]
-    shown = [name for name in MEASURES if any(name in case.measures for case in results.cases)]
-    rows = [
-        [
-            plain(case.case),
-            f"{case.size:,}",
-            f"{case.accuracy:.4f}",
-            *(_span(case.measures.get(name)) for name in shown),
-        ]
-        for case in results.cases
-    ]
-    title = "## What the sets cover: median over classes, or pairs (least – largest) (Figs 3 to 5)"
-    parts += [title, markdown(["case", "examples", "accuracy", *shown], rows)]
-    titles: dict[Kind, str] = {
-        "pools": "## Does a measure rank the fall of the accuracy over drifted pools?",
-        "classes": "## Does it rank the failures of predicted classes?",
-        "pairs": "## Does it rank what is taken for what?",
-    }
-    bases = list(dict.fromkeys(case.base for case in results.cases))
-    for kind, title in titles.items():
-        own = {(one.measure, one.base): one for one in results.correlations if one.kind == kind}
-        if own:
-            names = list(dict.fromkeys(measure for measure, _ in own))
-            rows = [[name, *(_rho(own.get((name, base))) for base in bases)] for name in names]
-            parts += [
-                title,
-                "Spearman's rank correlation [95 % bootstrap interval].",
-                markdown(["measure", *map(plain, bases)], rows),
-            ]
-    rows = []
-    for made in results.generated:
-        said = PUBLISHED.get(made.base, {}).get(made.count, [None] * len(SHARES))
-        cells = [
-            f"{100 * a:.1f}" + (f" ({b:.1f})" if b is not None else "")
-            for a, b in zip(made.accuracy, said, strict=True)
-        ]
-        rows.append([plain(made.base), str(made.count), *cells, f"{100 * made.violations:.1f}"])
-    columns = ["case", "vectors", *(f"{100 * share:.0f}-{100 - 100 * share:.0f}" for share in SHARES), "violations"]
-    title = (
-        "## Percent right on generated vectors, by shares near centroid and boundary (Table 2; in brackets: published)"
-    )
-    return "\n\n".join([*parts, title, markdown(columns, rows)]) + "\n"
-
-
-def _span(values: Sequence[float | None] | None) -> str:
-    known = [value for value in values or () if value is not None]
-    return f"{np.median(known):.3f} ({min(known):.3f} – {max(known):.3f})" if known else "–"
-
-
-def _rho(found: Correlation | None) -> str:
-    if found is None or found.rho is None:
-        return "–"
-    return f"{found.rho:.2f} [{found.low:.2f}, {found.high:.2f}]"
-
-
-STYLE = (
-    "text{font:12px sans-serif;fill:#333}.case{font-size:14px;font-weight:bold}.small{font-size:11px}"
-    ".grid{stroke:#ebebeb}.axis{stroke:#999}.box{fill:#cfe3f1;stroke:#0072B2}.mid{stroke:#0072B2;stroke-width:2}"
-    ".one{fill:none;stroke:#D55E00}"
-)
-LEFT, PANEL, ROW, TOP = 170.0, 190.0, 26.0, 56.0
-"""Pixels: names of cases, width of a panel, height of a row, and space above the rows."""
-
-
-def _draw(cases: Sequence[CharacterizedCase]) -> bytes:
-    """Draw box plots: a panel per measure, a row per case, the quartiles over classes as a box, a ring per class."""
-    shown = [name for name in MEASURES if any(name in case.measures for case in cases)]
-    height = TOP + ROW * len(cases) + 34
-    parts = [
-        Markup("<style>{}</style>").format(Markup(STYLE)),
-        Markup('<rect width="100%" height="100%" fill="#fff"/>'),
-    ]
-    parts += [text(8, 20, "What the sets cover, by class", "case")]
-    parts += [text(8, TOP + ROW * (row + 0.65), shortened_to(case.case, 24)) for row, case in enumerate(cases)]
-    for place, name in enumerate(shown):
-        values = [[value for value in case.measures.get(name, []) if value is not None] for case in cases]
-        parts += _panel(name, values, LEFT + place * PANEL)
-    drawn = figure("measures", "measures by class", ", ".join(shown), (LEFT + PANEL * len(shown) + 10, height), parts)
-    return f"{drawn}\n".replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1).encode()
-
-
-def _panel(name: str, values: Sequence[Sequence[float]], left: float) -> list[Markup]:
-    top, bottom = TOP, TOP + ROW * len(values)
-    most = max([1.0, *(value for own in values for value in own)])
-    x = Scale(0, most, left, left + PANEL - 30)
-    marks = (0, most / 2, most)
-    parts = [line(x(mark), top, x(mark), bottom, "grid") for mark in marks]
-    parts += [text(x(mark), bottom + 16, f"{mark:.2g}", "small", "middle") for mark in marks]
-    parts += [text(left, top - 10, name), line(left, bottom, left + PANEL - 30, bottom, "axis")]
-    for row, own in enumerate(values):
-        y = top + ROW * (row + 0.5)
-        if own:
-            low, mid, high = (x(float(end)) for end in np.quantile(own, [0.25, 0.5, 0.75]))
-            corners = [(low, y - 7), (high, y - 7), (high, y + 7), (low, y + 7)]
-            parts += [path(corners, "box", closed=True), line(mid, y - 7, mid, y + 7, "mid")]
-            parts += [dot(x(value), y, 2.5, "one") for value in own]
-    return parts
 
 
 def options_of(content: Mapping[str, Any]) -> dict[str, Any]:
