@@ -24,7 +24,8 @@ pytestmark = pytest.mark.processes
 
 
 @pytest.fixture(autouse=True)
-def apart() -> Iterator[None]:
+def apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.syspath_prepend(Path(__file__).parents[2])  # where a child finds the functions of this module
     with isolated():
         yield
 
