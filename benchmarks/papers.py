@@ -273,7 +273,7 @@ ROWS = (
         failures,
         "44.6 / 30.2 / 22.4 / 11.9; 65.1 / 37.6 / 24.1 / 24.1; 106.1 / 98.3 / 38.1 / 70.8; "
         "85.0 / 16.8 / 14.8 / 24.9; 131.2 / 78.2 / 67.5 / 108.7",
-        "LSA on MNIST: the text's threshold; with the authors' own, `threshold=30243.43`, 22.2 of CN5",
+        "LSA on MNIST: the text's threshold; with the authors' own, `preset=lsa_cn5`, 22.2 of CN5",
     ),
     Row("DeepEST Table III", "deepest", wins, "C has most, 10", "30 repetitions of heavy-tailed errors"),
     Row(

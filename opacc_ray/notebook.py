@@ -27,7 +27,7 @@ from opacc_ray.audit.guided import label_until
 from opacc_ray.audit.label_budget import LabelBudget, label_budget
 from opacc_ray.audit.several_models import ModelComparison, compare
 from opacc_ray.audit.status import RunStatus
-from opacc_ray.audit.suites import Suite, make_suite
+from opacc_ray.audit.suites import REDUCE, Suite, make_suite
 from opacc_ray.cluster import local
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimators.metrics import ACCURACY
@@ -309,15 +309,18 @@ class Audit:
         """
         return make_report(self._run, out, level=level, goal=goal)[0]
 
-    def suite(self, uri: str | os.PathLike[str], *, size: int | None = None, coverage: str = "nc:0.5") -> Suite:
+    def suite(
+        self, uri: str | os.PathLike[str], *, size: int | None = None, coverage: str = "nc:0.5", method: str = REDUCE
+    ) -> Suite:
         """Make a regression suite of the labelled examples at ``uri``, for :func:`opacc_ray.regress`.
 
         Parameters
         ----------
         size : most examples; default: few that meet all requirements of the labelled ones, and are distributed as they
         coverage : criterion of neuron coverage
+        method : which chooses from the labelled examples; one that does not stop by itself needs a size
         """
-        return make_suite(self._run, os.fspath(uri), size=size, criterion=coverage)
+        return make_suite(self._run, os.fspath(uri), size=size, criterion=coverage, method=method)
 
 
 def serve_page(run: Run) -> None:

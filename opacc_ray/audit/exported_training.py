@@ -38,7 +38,7 @@ class ExportedTraining(Document):
 def export_training(run: Run, file: str, *, failures: bool = True) -> ExportedTraining:
     """Write the labelled mispredictions of a track as a CSV file, or with ``failures`` False all its labels.
 
-    The ids are kept in the log of the run, so that :func:`taught_by` finds them. Raises SpecError if ``file`` has
+    The ids are kept in the log of the run, so that :func:`taught_ids` finds them. Raises SpecError if ``file`` has
     another suffix; LabelError if there is no such example, or labels are in conflict.
     """
     if not file.lower().endswith(".csv"):
@@ -63,10 +63,9 @@ def export_training(run: Run, file: str, *, failures: bool = True) -> ExportedTr
     return ExportedTraining(run=run.uri, file=store.uri_of(name), examples=len(rows), failures=wrong)
 
 
-def taught_by(runs: Sequence[Run], ids: Sequence[str]) -> int:
-    """Return how many of some examples were exported as training data from one of the runs, on any track."""
-    taught = {id for run in runs for commit in run.commits for item in commit.documents(Taught) for id in item.ids}
-    return len(taught.intersection(ids))
+def taught_ids(runs: Sequence[Run]) -> set[str]:
+    """Return the ids of examples that were exported as training data from one of the runs, on any track."""
+    return {id for run in runs for commit in run.commits for item in commit.documents(Taught) for id in item.ids}
 
 
 def drawn_after_export(run: Run, others: Sequence[Run]) -> bool:

@@ -2,16 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from difflib import get_close_matches
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from opacc_ray.audit.accuracy import basis_of, sample_of, with_labels
-from opacc_ray.audit.exported_training import drawn_after_export, taught_by
+from opacc_ray.audit.exported_training import drawn_after_export, taught_ids
 from opacc_ray.audit.prior_knowledge import read_history, refuse_twice
 from opacc_ray.audit.run_numbers import checked_metric, class_names
 from opacc_ray.documents import Document, Part
@@ -83,6 +84,14 @@ class ModelComparison(Basis, Document):
         description="whether all rounds were drawn after the export: then learned examples are among the labels as "
         "often as in the pool, and the difference is that on the pool",
     )
+    num_unlearned: int | None = Field(
+        default=None, ge=0, description="examples of the pool that were not exported as training data"
+    )
+    unlearned: StatedEstimate | None = Field(
+        default=None,
+        description="difference on these examples alone, by design; null: there are more than two models, another "
+        "metric is compared, nothing was exported, or not all rounds were drawn after the export",
+    )
     predicted: bool = Field(
         default=False, description="whether all labels predict, for each model, what is not labelled; else by design"
     )
@@ -130,7 +139,15 @@ def compare(
         found, predicted = _compared(run, others, sample_of(known)[0], outcomes, level)
     else:
         found = _compared_by(metric, run, others, known, outcomes, level)
-    uris = [run.uri, *(other.uri for other in others)]
+    uris, taught, fresh = [run.uri, *(other.uri for other in others)], taught_ids([run, *others]), False
+    rest: dict[str, Any] = {}
+    if taught:
+        fresh = drawn_after_export(run, others)
+        num = known[0].known.pool_size - len(feature_store.find_known(run, sorted(taught), "prediction"))
+        rest["num_unlearned"] = num
+        if fresh and num and len(others) == 1 and metric == ACCURACY:
+            own = difference_without(taught, num, known, outcomes, level)
+            rest["unlearned"] = StatedEstimate(**stated(own, rounds))
 
     def statement(index: int) -> StatedEstimate:
         return StatedEstimate(**stated(found.models[index], rounds))
@@ -150,8 +167,9 @@ def compare(
         **basis_of(run, rounds) | measure,
         **pairs[0].model_dump(exclude={"first", "second"}),
         other=others[0].uri,
-        taught=taught_by([run, *others], [id for item in known for id in item.known.ids]),
-        fresh=drawn_after_export(run, others),
+        taught=len(taught.intersection(id for item in known for id in item.known.ids)),
+        fresh=fresh,
+        **rest,
         same_listing=all(run.header.pool.digest == other.header.pool.digest for other in others),
         predicted=predicted,
         first=statement(0),
@@ -159,6 +177,25 @@ def compare(
         models=[ComparedModel(run=uri, accuracy=statement(m), best=found.best[m]) for m, uri in enumerate(uris)],
         differences=pairs,
     )
+
+
+def difference_without(
+    taught: set[str],
+    num: int,
+    known: Sequence[LabelledRound],
+    outcomes: Sequence[NDArray[np.float64]],
+    level: float,
+) -> Estimate:
+    """Estimate the difference of two models on the ``num`` examples of the pool that are not ``taught``, by design.
+
+    If both had equal outcomes on the taught ones, it would be N / num times the difference on the whole pool.
+    """
+    selections = sample_of(known)[0]
+    marks = (np.array([id in taught for id in item.known.ids], dtype=bool) for item in known)
+    equal = [np.where(mark, own[0], own) for mark, own in zip(marks, outcomes, strict=True)]
+    whole, scale = compare_outcomes(selections, equal, level).differences[0].difference, selections[0].pool_size / num
+    value, low, high = (min(max(end * scale, -1.0), 1.0) for end in (whole.value, whole.low, whole.high))
+    return replace(whole, value=value, low=low, high=high, standard_error=whole.standard_error * scale)
 
 
 def difference_by(run: Run, other: Run, known: Sequence[LabelledRound], level: float) -> Estimate:

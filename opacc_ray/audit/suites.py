@@ -4,9 +4,9 @@
     SUITE/inputs.npz    the decoded examples, before the transform; none for a pool of stored features
     SUITE/ranges.npz    ranges of the neurons over the pool; only for a criterion that needs them
 
-The examples are those that DeepReduce selects from the labelled ones (:mod:`opacc_ray.samplers.deepreduce`): few that
-meet every coverage requirement which all of them meet, and more until their outputs are distributed alike. Coverage is
-measured on the hidden and the output layer, as far as the run has them.
+The examples are those that a method selects from the labelled ones. By default it is DeepReduce
+(:mod:`opacc_ray.samplers.deepreduce`): few that meet every coverage requirement which all of them meet, and more until
+their outputs are distributed alike. Coverage is that of the hidden and the output layer, as far as the run has them.
 """
 
 import hashlib
@@ -28,13 +28,16 @@ from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.neurons.criteria import Criterion, Ranges
 from opacc_ray.neurons.sections import equal_count, part_bounds, part_codes, part_counts, relative_entropy
 from opacc_ray.parts.view import View, view_of
-from opacc_ray.pool import LAYERS, Pool
+from opacc_ray.pool import COLUMNS, LAYERS, Pool
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
+from opacc_ray.samplers import parse_parameters
 from opacc_ray.samplers.select import select
 from opacc_ray.spec import Spec, parse_spec
 
 DOCUMENT, INPUTS, RANGES = "suite.json", "inputs.npz", "ranges.npz"
+
+REDUCE = "deepreduce"
 
 SECTIONS = 20
 """Sections of each neuron of the output layer, for its divergence."""
@@ -97,6 +100,7 @@ class Suite(SealedDocument):
     made: str = Field(description="when the suite was made, in ISO 8601")
     labelled: int = Field(ge=1, description="labelled examples of the run, of which the suite has some")
     pool_size: int = Field(ge=1, description="examples of the run's pool")
+    method: str = Field(default=REDUCE, description="method that chose the examples from the labelled ones")
     within: float | None = Field(description="regression: largest error of a right answer; null: answers are classes")
     pool_accuracy: PoolAccuracy | None = Field(description="estimate of the run; null: it had none")
     coverage: SuiteCoverage | None = Field(description="of the run's pool by the suite; null: the run has no layer")
@@ -137,7 +141,9 @@ class _Labelled(NamedTuple):
     examples: list[SuiteExample]
 
 
-def make_suite(run: Run, uri: str, *, size: int | None = None, criterion: str = "nc:0.5") -> Suite:
+def make_suite(
+    run: Run, uri: str, *, size: int | None = None, criterion: str = "nc:0.5", method: str = REDUCE
+) -> Suite:
     """Make a regression suite of the labelled examples of a run's track.
 
     Parameters
@@ -145,9 +151,10 @@ def make_suite(run: Run, uri: str, *, size: int | None = None, criterion: str = 
     uri : folder or prefix of the suite, which holds none yet
     size : most examples; default: as many as DeepReduce takes until it stops by itself, or all labelled ones
     criterion : of neuron coverage, such as nc:0.5, kmnc:10 or tknc:2
+    method : which chooses the examples from the labelled ones; one that does not stop by itself needs a size
 
-    Raises SpecError if there is a suite at ``uri``, or answers of the model are neither right nor wrong; LabelError if
-    no example has a label; DataError if examples cannot be read.
+    Raises SpecError if there is a suite at ``uri``, answers of the model are neither right nor wrong, or the method
+    needs a size or another feature; LabelError if no example has a label; DataError if examples cannot be read.
     """
     store = open_store(uri)
     if store.exists(DOCUMENT):
@@ -157,7 +164,9 @@ def make_suite(run: Run, uri: str, *, size: int | None = None, criterion: str = 
     with feature_store.open_view(run, ("prediction",), LAYERS) as view:
         rows = feature_store.read_rows(run, LAYERS, known.places)
         ranges = ranges_of(view) if rule.needs_ranges and rows else None
-        chosen = _chosen(rows, rule, ranges, len(known.places), size)
+        columns: dict[str, Any] = feature_store.read_rows(run, COLUMNS, known.places)
+        pool = Pool(**rows | columns, coverage=rule.bits(list(rows.values()), ranges) if rows else None)
+        chosen = _chosen(pool, size, method)
         coverage = cover(view, {name: values[chosen] for name, values in rows.items()}, rule, ranges)
     examples = [known.examples[row] for row in chosen]
     contents = _contents(run, examples, ranges)
@@ -167,6 +176,7 @@ def make_suite(run: Run, uri: str, *, size: int | None = None, criterion: str = 
         made=_now(),
         labelled=len(known.places),
         pool_size=run.read_selection(run.rounds()[0]).pool_size,
+        method=method,
         within=within,
         pool_accuracy=_accuracy(run),
         coverage=coverage,
@@ -288,18 +298,18 @@ def _labelled(run: Run, within: float | None) -> _Labelled:
     return _Labelled(np.array(places, dtype=np.int64), list(examples))
 
 
-def _chosen(
-    rows: dict[str, NDArray[np.float32]], rule: Criterion, ranges: Ranges | None, num: int, size: int | None
-) -> NDArray[np.int64]:
-    """Return which labelled examples DeepReduce chooses, in its order; all of them if there is no output layer."""
+def _chosen(labelled: Pool, size: int | None, method: str) -> NDArray[np.int64]:
+    """Return which labelled examples a method chooses, in its order; DeepReduce all of them without outputs."""
+    num, output = labelled.size, labelled.output
     if size is not None and not 1 <= size <= num:
         raise SpecError(f"size {size}: the run has {counted(num, 'labelled example')}; give 1 to {num}, or no size")
-    if "output" not in rows or num == 1 or (rows["output"] == rows["output"][0]).all():
+    if size is None and not parse_parameters(method, {}).stops_itself:
+        raise SpecError(f"method {method} does not stop by itself; give a size from 1 to {num}, or method {REDUCE}")
+    if method == REDUCE and (output is None or num == 1 or (output == output[0]).all()):
         if size is not None:
             raise SpecError("a size needs stored outputs that vary, by which examples are chosen; leave the size out")
         return np.arange(num)
-    pool = Pool(hidden=rows.get("hidden"), output=rows["output"], coverage=rule.bits(list(rows.values()), ranges))
-    return select(view_of(pool), "deepreduce", size or num).index  # it may stop before
+    return select(view_of(labelled), method, size or num).index  # it may stop before
 
 
 def _contents(run: Run, examples: Sequence[SuiteExample], ranges: Ranges | None) -> dict[str, bytes]:

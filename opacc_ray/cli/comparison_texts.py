@@ -24,9 +24,10 @@ def _taught(document: ModelComparison) -> str | None:
         return None
     labels = counted(document.taught, "label was", "labels were")
     if document.fresh:
+        means = "" if document.unlearned else ", and may be smaller on others"
         return (
             f"{labels} exported as training data before they were drawn, as often as by chance: the difference is that "
-            "on this pool, with the examples that a model learned, and may be smaller on others"
+            f"on this pool, with the examples that a model learned{means}"
         )
     return (
         f"{labels} exported as training data, and a model that learned from them looks "
@@ -50,8 +51,18 @@ def _two(document: ModelComparison) -> list[Line]:
         stated_fact(noun(document.measure), document.first, document.measure, short_name(document.run)),
         stated_fact("other", document.second, document.measure, short_name(document.other)),
         _difference("difference", document.difference, document.measure),
+        *_unlearned(document),
         *facts(("unlike", differ), ("better", wins), ("best", best)),
     ]
+
+
+def _unlearned(document: ModelComparison) -> list[Line]:
+    """State the difference on the examples that no model learned."""
+    found, num = document.unlearned, document.num_unlearned
+    if found is None or num is None:
+        return []
+    where = f"on the {thousands(num)} examples not exported as training data"
+    return [Fact("not learned", in_a_line(change(found, document.measure), found.level, where), "result")]
 
 
 def _several(document: ModelComparison) -> list[Line]:

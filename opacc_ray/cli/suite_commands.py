@@ -25,7 +25,14 @@ SHOWN = 20
 @click.option(
     "--coverage", metavar="CRITERION", default="nc:0.5", show_default=True, help="nc:0.5, kmnc:10, nbc, snac or tknc:2."
 )
-def suite(run: "Run", folder: str, size: int | None, coverage: str) -> Answer:
+@click.option(
+    "--method",
+    metavar="METHOD",
+    default="deepreduce",
+    show_default=True,
+    help="Chooses from the labelled examples, such as coverage: near centroids and boundaries.",
+)
+def suite(run: "Run", folder: str, size: int | None, coverage: str, method: str) -> Answer:
     """Make a regression suite of labelled examples, for `opacc regress`.
 
     SUITE is a new folder or prefix. It gets labels, inputs and answers of few examples that cover what the labelled
@@ -33,7 +40,7 @@ def suite(run: "Run", folder: str, size: int | None, coverage: str) -> Answer:
     """
     from opacc_ray.audit.suites import make_suite
 
-    made = make_suite(run, folder, size=size, criterion=coverage)
+    made = make_suite(run, folder, size=size, criterion=coverage, method=method)
     return Answer(made, _made(made, folder))
 
 

@@ -162,12 +162,17 @@ def read_rows(run: Run, names: Sequence[str], index: NDArray[np.int64]) -> dict[
     return there.features.rows([name for name in names if name in there.index.features], index)
 
 
+def find_known(run: Run, ids: Sequence[str], name: str) -> dict[str, Any]:
+    """Return one number by id, of those examples that are in the pool of a run."""
+    return _features_of(run).features.search(ids, name)
+
+
 def find_predictions(run: Run, ids: Sequence[str]) -> list[Any]:
     """Return a run's predictions for some examples, found by id.
 
     Raises DataError if an example is not in the pool; the message names the first.
     """
-    found = _features_of(run).features.search(ids, "prediction")
+    found = find_known(run, ids, "prediction")
     absent = [name for name in dict.fromkeys(ids) if name not in found]
     if absent:
         raise DataError(

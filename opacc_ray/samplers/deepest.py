@@ -26,7 +26,7 @@ are also a sample of this design, and likely failures come earlier.
 
 Deviations. The paper does not define the variance, and the code's takes z_1 as the mean; here it is that of the z_k.
 For LSA the paper activates above mean + variance, but the thresholds behind its Table II for the MNIST subjects are
-lower: give ``threshold`` to reproduce them. In a later round the sample starts afresh, among the unlabelled examples.
+lower: the presets ``lsa_cn5`` and ``lsa_ln5``. In a later round the sample starts afresh, among unlabelled examples.
 
 The tails are heavy: a failure that was unlikely to be drawn counts for up to 1/(1 - r) examples at random. So the 95 %
 interval is wider than that of SRS for the same budget where failures are rare (see estimators/intervals.py). DeepEST is
@@ -61,7 +61,12 @@ class Parameters(MethodParameters):
     weight_probability: float = parameter(0.8, "r: share of draws by weight, below 1")
     rule: str = parameter("released", "whose activity makes a weight: released (as the authors' code) or paper")
 
-    presets: ClassVar[Presets] = {"paper": {"rule": "paper"}, "released": {"rule": "released"}}
+    presets: ClassVar[Presets] = {
+        "paper": {"rule": "paper"},
+        "released": {"rule": "released"},
+        "lsa_cn5": {"auxiliary": "lsa", "threshold": 30243.43},  # Table II, CN5 on MNIST
+        "lsa_ln5": {"auxiliary": "lsa", "threshold": 1034.12},  # Table II, LN5 on MNIST
+    }
 
     def __post_init__(self) -> None:
         auxiliary.check(self.auxiliary)

@@ -3,11 +3,15 @@
 import csv
 import io
 import json
+import re
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
-from written_run import CLASSES, IDS, OTHER, PREDICTION, TRUTH, write_run
+from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, write_run
 
+import opacc_ray as opacc
 from opacc_ray.audit import accuracy, several_models, verbs
 from opacc_ray.audit.exported_training import export_training
 from opacc_ray.cli.main import main
@@ -82,9 +86,38 @@ def test_labels_that_the_old_model_gave_away_are_reported_on_a_draw_of_the_new_o
     found = several_models.compare(Run.open(new.uri), Run.open(old.uri))
     assert (found.taught, found.fresh) == (len(overlap), True)
     assert len(overlap) > 5
+    rest = np.array([name not in {row["id"] for row in rows_of(tmp_path / "t.csv")} for name in fresh.ids])
+    drawn = [IDS.index(name) for name in fresh.ids]
+    gain = (OTHER[drawn] == TRUTH[drawn]).astype(float) - (PREDICTION[drawn] == TRUTH[drawn])
+    assert found.unlearned is not None
+    assert found.num_unlearned == 240
+    assert found.unlearned.value == pytest.approx(gain[rest].sum() * 300 / 80 / 240)
+    assert found.unlearned.low < found.unlearned.value < found.unlearned.high
     assert main(["compare", new.uri, old.uri]) == 0
-    assert "exported as training data before they were drawn" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "exported as training data before they were drawn" in said
+    assert re.search(r"not learned +-\d+\.\d points .* on the 240 examples not exported as training data", said)
     assert not several_models.compare(Run.open(old.uri), Run.open(new.uri)).fresh  # its labels are the exported ones
+
+
+def test_the_interval_of_the_difference_on_examples_not_learned_from_holds_it() -> None:
+    """Learned examples are all right now: the difference on the pool is larger than that on the others."""
+    learned = np.arange(0, 300, 3)
+    better = OTHER.copy()
+    better[learned] = TRUTH[learned]
+    right = np.stack([better == TRUTH, PREDICTION == TRUTH]).astype(float)  # (2, 300)
+    d = right[0] - right[1]
+    truth, held, values = np.delete(d, learned).mean(), 0, []
+    for seed in range(200):
+        drawn = opacc.select(opacc.Pool(confidence=CONFIDENCE, ids=IDS), "srs", 100, seed)
+        rounds = [SimpleNamespace(known=drawn, outcome=None)]
+        taught, outcomes = {IDS[i] for i in learned}, [right[:, drawn.index]]
+        found = several_models.difference_without(taught, 200, rounds, outcomes, 0.95)  # type: ignore[arg-type]
+        held += found.low <= truth <= found.high
+        values.append(found.value)
+    assert held >= 184
+    assert np.mean(values) == pytest.approx(truth, abs=0.015)
+    assert d.mean() > truth + 0.1
 
 
 def test_what_cannot_be_exported_is_one_sentence(run: Run, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from opacc_ray.audit.suites import make_suite, read_suite
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.labels import label_actions
+from opacc_ray.runs.feature_store import read_rows
 from opacc_ray.runs.run import Run
 
 NUM = 60
@@ -128,6 +129,21 @@ def test_the_first_examples_meet_all_that_the_labelled_ones_meet(home: Path, run
     labelled = [number(id) for id in run.read_selection(1).ids]
     opened = read_suite(str(home / "suite")).document
     assert met(layers_of([number(own.id) for own in opened.examples])) == met(layers_of(labelled))
+
+
+def test_another_method_chooses_from_the_labelled_examples(run: Run, tmp_path: Path) -> None:
+    ids = run.read_selection(1).ids
+    labelled = read_rows(run, ("hidden", "output", "prediction", "confidence"), run.read_selection(1).index)
+    wanted = opacc.select(opacc.Pool(ids=ids, **labelled), "coverage", 12).ids
+    assert main(["suite", run.uri, str(tmp_path / "covering"), "--method", "coverage", "--size", "12"]) == 0
+    found = read_suite(str(tmp_path / "covering")).document
+    assert [own.id for own in found.examples] == list(wanted)
+    assert found.method == "coverage"
+    assert read_suite(str(tmp_path / "covering")).document.coverage is not None
+    with pytest.raises(SpecError, match="method srs does not stop by itself; give a size from 1 to 40"):
+        make_suite(run, str(tmp_path / "other"), method="srs")
+    with pytest.raises(SpecError, match="there is no method 'coverag'; did you mean 'coverage'"):
+        make_suite(run, str(tmp_path / "other"), method="coverag")
 
 
 def test_without_a_size_all_labels_stay_if_no_reduction_resembles_them(run: Run, tmp_path: Path) -> None:
