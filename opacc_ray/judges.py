@@ -5,6 +5,7 @@ would answer itself, which is compared with the prediction. A value may be missi
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,11 @@ def scores_of(name: str, values: Sequence[Any] | NDArray[Any], predicted: Sequen
         raise DataError(
             f"judge {name!r} has the shape {np.shape(values)}, for {size} examples; give one value for each"
         )
+    with suppress(TypeError, ValueError):  # other texts than numbers
+        numbers = np.array(values, dtype=np.float64)
+        there = ~np.isnan(numbers)
+        if there.any() and ((numbers[there] >= 0) & (numbers[there] <= 1)).all():
+            return numbers
     texts = [_text(value) for value in values]
     there = np.array([text is not None for text in texts])
     if not there.any():

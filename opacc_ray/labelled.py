@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from opacc_ray.errors import SpecError
+from opacc_ray.errors import DataError, SpecError
+from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.intervals import level_of_each
 from opacc_ray.estimators.metrics import ACCURACY, Metric, find_place, is_of_class, parse_metric
 from opacc_ray.estimators.model_comparison import SeveralModels
+from opacc_ray.estimators.population import SampleOf
 from opacc_ray.estimators.rounds import checked_rounds
 from opacc_ray.estimators.statement import baseline
 from opacc_ray.history import History, histories_of
@@ -27,7 +29,7 @@ from opacc_ray.samplers.discovery import FDR, MOST_PROPOSED, Asked, Discovery
 from opacc_ray.samplers.discovery import discover as discover_parts
 from opacc_ray.samplers.estimate import compare as compare_outcomes
 from opacc_ray.samplers.estimate import estimate as estimate_from_outcomes
-from opacc_ray.samplers.estimate import refuse_other_pools
+from opacc_ray.samplers.estimate import refuse_other_pools, represent
 from opacc_ray.samplers.judge_quality import JudgeQuality, judge_quality, judge_slicings
 from opacc_ray.samplers.metric_estimates import MetricEstimates, Sample, compare_by
 from opacc_ray.samplers.select import select as select_by_outcomes
@@ -118,6 +120,8 @@ def estimate(
     positive: str | int | None = None,
     by: str | None = None,
     together: bool = False,
+    sample_of: int | str | None = None,
+    clusters: ArrayLike | None = None,
 ) -> Any:
     """Estimate the accuracy, or another metric, on the pool that ``selection`` was drawn from.
 
@@ -140,6 +144,9 @@ def estimate(
     by : a name of ``pool.slices``, or several crossed ("camera*region"), "prediction" or "truth": the metric in each
         slice or class
     together : with ``by``, whether all intervals together hold with probability ``level``, and not each: they are wider
+    sample_of : state the accuracy for a population of which the pool is a simple random sample: its size, or "more" for
+        any size
+    clusters : (N,) names, such as those of videos: these were drawn, with all their examples; ``sample_of`` counts them
 
     Returns
     -------
@@ -158,6 +165,11 @@ def estimate(
         slice.
     """
     asked = parse_metric(metric if positive is None else f"{metric}@{positive}")
+    population = None if sample_of is None else SampleOf.parse(sample_of, None if clusters is None else "clusters")
+    if clusters is not None and population is None:
+        raise SpecError("clusters are only used with sample_of: give sample_of='more', or the number of all clusters")
+    if population is not None and (by is not None or asked.name != ACCURACY):
+        raise SpecError("sample_of is about the accuracy; remove it, or metric and by")
     if together and by is None:
         raise SpecError("together=True is about the slices of by: give by, such as by='camera'")
     if by is not None or asked.name != ACCURACY:
@@ -168,7 +180,29 @@ def estimate(
     elif given is not outcome:
         given = [outcomes_of(part, own, [pool]) for part, own in zip(selection, given, strict=True)]
     found = estimate_from_outcomes(selection, given, level, prediction=prediction, pool=pool, history=history)
+    if population is not None:
+        return _of_population(population, found, selection, given, clusters, pool, history)
     return replace(found, effective_size=baseline(selection, given, found).effective_size)
+
+
+def _of_population(
+    asked: SampleOf,
+    found: Estimate,
+    selection: Selection | Sequence[Selection],
+    given: Any,
+    clusters: ArrayLike | None,
+    pool: Pool | View | None,
+    history: History | None,
+) -> Estimate:
+    """Return the accuracy of the population from that of the pool."""
+    selections, outcomes = checked_rounds(selection, given, found.level)
+    codes = None
+    if clusters is not None:
+        codes = np.unique(np.asarray(clusters), return_inverse=True)[1]
+        if len(codes) != (size := selections[0].pool_size):
+            raise DataError(f"clusters have {len(codes)} values, for {size} examples; give one for each")
+    sample = Sample(selections, outcomes, history=histories_of(history, 1)[0])
+    return represent(asked, found, sample, codes, None if pool is None else view_of(pool)).of_population(found)
 
 
 def assess_judges(

@@ -40,12 +40,12 @@ class SliceRule(NamedTuple):
     cuts: tuple[float, ...] | None = None  # of numbers
     levels: int | None = None  # of a folder: the first ones that count; None: all
     tag: str | None = None  # of a column with several per row
+    is_cluster: bool = False  # its values may be many, and are no slices to state numbers for
 
     @property
     def content(self) -> dict[str, Any]:
         """Return the fields that are set, and those that every rule has had."""
-        found = self._asdict()
-        return found if self.tag is not None else {name: own for name, own in found.items() if name != "tag"}
+        return {name: own for name, own in self._asdict().items() if own or name not in ("tag", "is_cluster")}
 
 
 class Slicing(NamedTuple):
@@ -55,10 +55,10 @@ class Slicing(NamedTuple):
     codes: NDArray[np.int32]  # (N,) 0 .. S - 1
 
     @classmethod
-    def of(cls, name: str, values: ArrayLike, cuts: Sequence[float] | None = None) -> Self:
+    def of(cls, name: str, values: ArrayLike, cuts: Sequence[float] | None = None, most: float = MOST) -> Self:
         """Make slices of the values (N,) of a column: one for each value, or for each interval between ``cuts``.
 
-        Raises DataError for more than MOST different values, for values that are no column.
+        Raises DataError for more than ``most`` different values, for values that are no column.
         """
         array = np.asarray(values)
         if array.ndim != 1:
@@ -67,7 +67,8 @@ class Slicing(NamedTuple):
             return cls._cut(name, array, [float(cut) for cut in cuts])
         texts = np.array([_text(value) for value in array.tolist()], dtype=object)
         found, codes = np.unique(texts.astype(str), return_inverse=True)
-        refuse_many(name, found.tolist())
+        if len(found) > most:
+            refuse_many(name, found.tolist())
         names = _ordered(found.tolist())
         place = {own: number for number, own in enumerate(names)}
         return cls(names, np.array([place[own] for own in found.tolist()], dtype=np.int32)[codes])

@@ -39,6 +39,8 @@ def audit(pool: opacc.Pool, sizes: tuple[int, ...], seed: int = 0) -> list[tuple
         ([0.2, None, 1, float("nan")], [0.2, np.nan, 1, np.nan]),
         (["right", "", "Wrong", "partly"], [1, np.nan, 0, 0.5]),
         ([True, False, "?", "yes"], [1, 0, np.nan, 1]),
+        (np.array([0.2, np.nan, 1, 0], dtype=np.float32), np.array([0.2, np.nan, 1, 0], dtype=np.float32)),
+        (np.array([True, False, False, True]), [1, 0, 0, 1]),
         (["cat", "dog", None, "cat"], [1, 1, np.nan, 0]),
     ],
 )

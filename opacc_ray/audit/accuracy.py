@@ -16,6 +16,7 @@ from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.costs import cost_of_every_error, cost_of_failures
 from opacc_ray.estimators.design_based import SPENDING, confidence_sequence, draw_sequence
 from opacc_ray.estimators.label_noise import disagreement, widen
+from opacc_ray.estimators.population import PoolAsSample
 from opacc_ray.estimators.prediction_powered import assisted_estimate as assist_rounds
 from opacc_ray.estimators.prediction_powered import tuned_strength
 from opacc_ray.estimators.rounds import Outcome
@@ -49,6 +50,8 @@ from opacc_ray.runs.feature_store import find_changed
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.run_documents import Seal
 from opacc_ray.samplers.estimate import estimate as estimate_rounds
+from opacc_ray.samplers.estimate import represent
+from opacc_ray.samplers.metric_estimates import Sample
 from opacc_ray.samplers.neyman.regression import uses_regression
 from opacc_ray.selection import Selection
 
@@ -110,7 +113,7 @@ def _not_sealed(deviation: str) -> str:
 
 def _stated(numbers: RunNumbers, asked: Asked, level: float, costs: Costs | None, assist: bool) -> AccuracyEstimate:
     run, rounds, known = numbers.run, numbers.rounds, numbers.known
-    sample, circumstances = sample_of(known), circumstances_of(run, known, level)
+    sample, circumstances = sample_of(known), circumstances_of(run, known, level, numbers.view)
     others = numbers.fields(asked, circumstances.own_level)  # first: their fit of the failures serves the accuracy
     by_design = accuracy_of(run, *sample, level, numbers.view)
     found = by_design
@@ -131,19 +134,34 @@ def _stated(numbers: RunNumbers, asked: Asked, level: float, costs: Costs | None
         sequence=_sequence(known, circumstances),
         assisted=_assisted(run, rounds, known, circumstances) if assist else None,
         mean_cost=None if costs is None else _mean_cost(numbers, said.estimate, costs, circumstances.own_level),
-        label_noise=_label_noise(rounds, circumstances, found),
+        label_noise=_label_noise(rounds, circumstances, circumstances.of_population(found)),
         warnings=warnings_of(run, rounds),
         **others,
     )
 
 
-def circumstances_of(run: Run, known: Sequence[LabelledRound], level: float) -> Circumstances:
-    """Return what changes the interval to report: second opinions, and a goal that was reached."""
+def circumstances_of(run: Run, known: Sequence[LabelledRound], level: float, view: View | None = None) -> Circumstances:
+    """Return what changes the interval to report: a population, second opinions, and a goal that was reached.
+
+    The ``view`` of what estimates read is opened if it is needed and not given.
+    """
     goal = run.reached_goal()
     found = Circumstances(level)
     if goal is not None:
         found = Circumstances(level, goal.half_width, goal.target, tuple(goal.earlier_goals))
-    return found._replace(opinions=_second_opinions(run, known, found.own_level))
+    population = _population(run, known, found.own_level, view)
+    return found._replace(opinions=_second_opinions(run, known, found.own_level), population=population)
+
+
+def _population(run: Run, known: Sequence[LabelledRound], level: float, view: View | None) -> PoolAsSample | None:
+    """Return how well the pool represents what the spec says that it is a sample of; None if it says nothing."""
+    asked, sample = run.spec.pool.population, sample_of(known)
+    if asked is None:
+        return None
+    with nullcontext(view) if view else open_for_estimates(run, sample[0]) as opened:
+        clusters = None if asked.cluster is None else opened.slicing(asked.cluster).codes
+        found = accuracy_of(run, *sample, level, opened)
+        return represent(asked, found, Sample(*sample, history=history_for(run, sample[0])), clusters, opened)
 
 
 def accuracy_to_state(

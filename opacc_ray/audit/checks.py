@@ -105,7 +105,7 @@ def check(spec: Spec, source: str) -> tuple[SpecChecks, OpaccError | None]:
     weighed = made.add("weights", lambda: checked_weights(spec), _weights)
     if spec.has_history and plan is not None and weighed is not None:
         made.add("history", lambda: check_history(weighed, plan, compared))
-    if spec.pool.slices and plan is not None:
+    if spec.pool.slice_rules and plan is not None:
         made.add("slices", lambda: try_slices(spec.pool, plan))
     if spec.manifest.show and plan is not None:
         made.add("shown", lambda: try_shown(spec))

@@ -200,7 +200,7 @@ def _check_features(folder: Store, found: _Findings) -> Index | None:
 
 def _check_slices(run: Run, found: _Findings) -> None:
     """Check the stored columns of the slices."""
-    there = run.read_features() if run.spec.pool.slices and not found.faults else None
+    there = run.read_features() if run.spec.pool.slice_rules and not found.faults else None
     if there is None:
         return
     folder = folder_of(run.spec.pool, there.features)

@@ -3,7 +3,8 @@
 **The interval.** The design gives one at the requested level. If sampling stopped at a planned width
 (``interim_analyses.py``), the interval of the last analysis is reported, which holds under that rule. If second
 opinions show that annotators' errors matter, the interval is widened for them (``label_noise.py``). With both, the
-interval of the last analysis is widened.
+interval of the last analysis is widened. Where the pool is a sample of a population, all begin with the interval of
+that (``population.py``).
 
 Annotators' errors matter if they probably move the accuracy by more than a quarter of the half-width. They move it by
 at most δ/2 if they are rare and equally likely everywhere, so if
@@ -44,6 +45,7 @@ from opacc_ray.estimators.interim_analyses import interim_level
 from opacc_ray.estimators.intervals import WEIGHTED, effective_number, hypergeometric, weighted_score_interval
 from opacc_ray.estimators.label_noise import widen
 from opacc_ray.estimators.metrics import ACCURACY
+from opacc_ray.estimators.population import PoolAsSample
 from opacc_ray.estimators.rounds import Outcome, Rounds, as_lists, is_binary, linear_estimator
 
 LEAST_OPINIONS = 10
@@ -55,7 +57,7 @@ BY_CHANCE = 0.1
 LEAST_DEVIANT = 3
 """Least d for which an effective size is reported."""
 
-Allowance = Literal["stopping", "label noise"]
+Allowance = Literal["sampling of the pool", "stopping", "label noise"]
 
 
 class SecondOpinions(NamedTuple):
@@ -85,6 +87,7 @@ class Circumstances(NamedTuple):
     goal_of : the number whose interval it was.
     earlier_goals : previous goals: half-widths of the accuracy, or texts.
     opinions : None without second opinions.
+    population : what the pool is a sample of; None: the number is about the pool.
     """
 
     level: float
@@ -92,15 +95,24 @@ class Circumstances(NamedTuple):
     goal_of: str = ACCURACY
     earlier_goals: tuple[float | str, ...] = ()
     opinions: SecondOpinions | None = None
+    population: PoolAsSample | None = None
 
     @property
     def own_level(self) -> float:
         """Level of the estimate to report."""
         return self.level if self.goal is None else interim_level(self.level)
 
+    def of_population(self, found: Estimate) -> Estimate:
+        """Return the estimate of the population, if the pool is a sample of one."""
+        return found if self.population is None else self.population.of_population(found)
+
     def statement(self, found: Estimate) -> Statement:
         """Return the reported estimate, from the one by the sampling design at :attr:`own_level`."""
-        stated, allows_for, notes = replace(found, level=self.level), list[Allowance](), list[str]()
+        allows_for, notes, found = list[Allowance](), list[str](), self.of_population(found)
+        if self.population is not None:
+            allows_for.append("sampling of the pool")
+            notes.append(self.population.note)
+        stated = replace(found, level=self.level)
         if self.goal is not None:
             allows_for.append("stopping")
             stated = replace(stated, interval=f"{stated.interval} for stopping at ±{self.goal:g}")

@@ -8,7 +8,7 @@ import numpy as np
 
 from opacc_ray.errors import SpecError
 from opacc_ray.lake.parquet_io import to_numpy
-from opacc_ray.slices import HAS_TAG, SliceRule, Slicing
+from opacc_ray.slices import HAS_TAG, MOST, SliceRule, Slicing
 
 
 def slicing_of(rule: SliceRule, column: Any) -> Slicing:
@@ -30,7 +30,7 @@ def slicing_of(rule: SliceRule, column: Any) -> Slicing:
             [rule.tag in map(str.strip, re.split(r"[|;,]", value or "")) for value in values], dtype=np.uint8
         )
         return Slicing(HAS_TAG, has[to_numpy(indices)])
-    few = Slicing.of(rule.name, values).packed()
+    few = Slicing.of(rule.name, values, most=math.inf if rule.is_cluster else MOST).packed()
     return Slicing(few.names, few.codes[to_numpy(indices)])
 
 

@@ -1,4 +1,4 @@
-"""The columns of ``pool.slices``, stored next to the features of a run's examples, in the same order.
+"""The columns of ``pool.slices`` and ``pool.sample_of``, stored next to the features of the examples, in their order.
 
     features/DIGEST/slices-DIGEST/part-000000.parquet     raw values of the columns, and the folder of each example
     features/DIGEST/slices-DIGEST/index.json              written last
@@ -80,7 +80,8 @@ def store_slices(pool: PoolSpec, plan: Plan, there: Complete, known: Known | Non
         return
     reports = [made.get(part) or report for part, report in enumerate(found)]
     index = make_index([own.file for own in held], [report for report in reports if report])
-    _refuse_many(there.features.with_slices(pool.slice_rules, folder.uri.rpartition("/")[2], index.files))
+    rules = [rule for rule in pool.slice_rules if not rule.is_cluster]
+    _refuse_many(there.features.with_slices(rules, folder.uri.rpartition("/")[2], index.files))
     write_index(folder, index)
 
 

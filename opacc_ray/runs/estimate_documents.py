@@ -209,7 +209,7 @@ class AccuracyEstimate(Basis, StatedEstimate, SealedDocument):
     label_files: list[str] = Field(
         default=[], description="files of labels, and of the log of labels, that it was computed from"
     )
-    allows_for: list[Literal["stopping", "label noise"]] = Field(
+    allows_for: list[Literal["sampling of the pool", "stopping", "label noise"]] = Field(
         default=[], description="what the interval includes in addition to the sampling design"
     )
     goal: float | None = Field(

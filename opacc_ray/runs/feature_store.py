@@ -65,7 +65,7 @@ def open_view(
     instead : how to avoid a feature, by its name, for the error if it is missing
     """
     there = _features_of(run)
-    own = with_slices(run.spec.pool, there) if run.spec.pool.slices else there.features
+    own = with_slices(run.spec.pool, there) if run.spec.pool.slice_rules else there.features
     features, index = own.holding(), there.index
     _refuse_missing(run, index, names, instead or {})
     held = [name for name in optional if name in index.features]

@@ -17,12 +17,15 @@ from opacc_ray.estimators.model_comparison import (
     cut_to_predictions,
 )
 from opacc_ray.estimators.plausibility import contradiction
+from opacc_ray.estimators.population import PoolAsSample, SampleOf, cluster_deviations, pool_as_sample
 from opacc_ray.estimators.prediction_powered import assisted_estimate
-from opacc_ray.estimators.rounds import Outcome, checked_rounds, common_pool
+from opacc_ray.estimators.rounds import Outcome, checked_rounds, common_pool, is_binary, linear_estimator
+from opacc_ray.estimators.totals import Groups
 from opacc_ray.history import History, histories_of
 from opacc_ray.parts.content import Content, content_of, in_other_order
 from opacc_ray.parts.view import View, view_of, views_of
 from opacc_ray.pool import Pool
+from opacc_ray.samplers.metric_estimates import Sample, evidence_of
 from opacc_ray.samplers.neyman.regression import combine_by_regression, regression_estimate, uses_regression
 from opacc_ray.selection import Selection
 
@@ -110,6 +113,31 @@ def compare(
         combined = [combine_by_regression(view, selections, own, known) for view, own, known in models]
         found = compare_predicted(selections, by_model, combined, level)
     return found if predicted is None else cut_to_predictions(found, selections, by_model, predicted)
+
+
+def represent(
+    asked: SampleOf, found: Estimate, sample: Sample, clusters: NDArray[np.integer] | None, view: View | None
+) -> PoolAsSample:
+    """Return how well the pool of ``sample``, with the accuracy ``found``, represents its population.
+
+    ``clusters`` (N,) numbers them from 0, if they were drawn. Raises SpecError as
+    :func:`opacc_ray.estimators.population.pool_as_sample`.
+    """
+    selections, failure = sample.selections, 1 - np.concatenate(sample.outcomes)
+    size, value, weight = selections[0].pool_size, 1 - found.value, linear_estimator(selections).weights
+    spread = max(value * (1 - value), 0.0)
+    if not is_binary(failure):
+        spread = min(spread, float(weight @ (failure - value) ** 2) / float(weight.sum()))
+    deviations = list[NDArray[np.float64]]()
+
+    def deviate(forecast: NDArray[np.float64]) -> list[Groups]:
+        if clusters is not None:
+            labels = np.concatenate([part.index for part in selections]), weight, failure
+            deviations.append(cluster_deviations(clusters, int(clusters.max()) + 1, forecast, labels, value))
+        return []
+
+    evidence_of(sample, deviate, view, size)
+    return pool_as_sample(asked, found, size, spread, deviations[0] if deviations else None)
 
 
 def _views(pools: Iterable[Pool | View], num_models: int, selections: Sequence[Selection]) -> list[View]:

@@ -125,7 +125,7 @@ class Spec(Section):
             return content
         pool, reference = content.get("pool"), content.get("reference")
         if isinstance(pool, dict) and "format" in pool and isinstance(reference, dict):
-            shared = {key: value for key, value in pool.items() if key not in ("uri", "split", "slices")}
+            shared = {key: value for key, value in pool.items() if key not in ("uri", "split", "slices", "sample_of")}
             return content | {"reference": shared | reference}
         return content
 
@@ -361,7 +361,7 @@ class Spec(Section):
 
     def described_as(self, other: "Spec") -> "Spec":
         """Return the spec with the keys of another one that may change for an existing run: none of them decides it."""
-        pool = self.pool.model_copy(update={"slices": other.pool.slices})
+        pool = self.pool.model_copy(update={key: getattr(other.pool, key) for key in ("slices", "sample_of")})
         model = self.model.model_copy(update={"name": other.model.name})
         named = {key: getattr(other, key) for key in ("metrics", "goal", "population", "data_as_of")}
         return self.model_copy(update=named | {"pool": pool, "model": model})

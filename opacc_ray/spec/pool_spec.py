@@ -9,6 +9,9 @@ An item of ``pool.slices`` makes these slices:
     [camera, region]        a crossing of slices in the list: a slice for each pair of values
 
 A crossing is named camera*region, the slices by two levels of folders "folder 2", and those of a tag "weather rain".
+
+``pool.sample_of`` states that the pool is a simple random sample: of 7542 examples, or of "more"; {video: 300} of 300
+values of a column, with all their examples. The accuracy is then stated for all of these.
 """
 
 import re
@@ -24,6 +27,7 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from opacc_ray.documents import Section
 from opacc_ray.errors import SpecError, shown
 from opacc_ray.estimators.metrics import parse_metric
+from opacc_ray.estimators.population import MORE, SampleOf
 from opacc_ray.lake.catalogs import UNITY
 from opacc_ray.lake.examples import Columns, Plan, Rules
 from opacc_ray.lake.formats import (
@@ -67,6 +71,24 @@ def _listed(given: Any) -> Any:
 
 Slices = Annotated[list[str | dict[str, int | list[int | float] | list[str]] | list[str]], BeforeValidator(_listed)]
 """The value of ``pool.slices``."""
+
+
+def _sampled(given: Any) -> Any:
+    """Return ``given`` unchanged; raises ValueError unless it is a size, "more", or one of these for a column."""
+    if given is None:
+        return None
+    try:
+        [(cluster, total)] = given.items() if isinstance(given, dict) and len(given) == 1 else [(None, given)]
+        SampleOf.parse(total, cluster)
+    except SpecError as error:
+        raise ValueError(f"{error}; or of clusters, as in {{video: {MORE}}}") from None
+    if cluster is not None:
+        _rule(cluster)
+    return given
+
+
+SampledFrom = Annotated[int | str | dict[str, int | str], BeforeValidator(_sampled)]
+"""The value of ``pool.sample_of``."""
 
 
 def _as_list(value: Any) -> Any:
@@ -162,6 +184,12 @@ class PoolSpec(Section):
         "LEVELS}, and crossings of these, such as [camera, {age: [18, 30, 50]}, {weather: [rain, fog]}, folder, "
         "[camera, folder]]",
     )
+    sample_of: SampledFrom | None = Field(
+        default=None,
+        description="state the accuracy for a population of which the pool is a simple random sample: its number of "
+        "examples; {video: 300}, of whose values, with all their examples, the pool is a sample; more in place of a "
+        "number for a population of any size. Without it, the accuracy is stated for the pool",
+    )
     split: str | None = Field(
         default=None, description="split of a dataset, such as test or train+test; required if there are several"
     )
@@ -191,8 +219,20 @@ class PoolSpec(Section):
 
     @property
     def slice_rules(self) -> tuple[SliceRule, ...]:
-        """Return the slices that are not crossings."""
-        return tuple(rules_in(self.slices or ()))
+        """Return the slices that are not crossings, and the clusters that were drawn."""
+        rules, asked = rules_in(self.slices or ()), self.population
+        if asked is None or asked.cluster is None or any(rule.name == asked.cluster for rule in rules):
+            return tuple(rules)
+        return (*rules, _rule(asked.cluster)._replace(is_cluster=True))
+
+    @property
+    def population(self) -> SampleOf | None:
+        """Return what the pool is a sample of; None if numbers are about the pool alone."""
+        given = self.sample_of
+        if given is None:
+            return None
+        [(cluster, total)] = given.items() if isinstance(given, dict) else [(None, given)]
+        return SampleOf.parse(total, cluster)
 
     @property
     def slice_names(self) -> list[str]:
@@ -241,8 +281,8 @@ class PoolSpec(Section):
             raise ValueError(f"version {self.version!r} is a name, and format {self.format} has numbers only; give one")
         if self.slice_columns and not has_rows(self.format):
             raise ValueError(
-                f"slices names the column {self.slice_columns[0]!r}, and format {self.format} has no columns; give "
-                "folder or {folder: LEVELS}, or remove it"
+                f"slices or sample_of names the column {self.slice_columns[0]!r}, and format {self.format} has no "
+                "columns; give folder or {folder: LEVELS}, or remove it"
             )
         if traits.needs and not self.holds_features:
             self.check_columns(traits.needs)
@@ -269,7 +309,9 @@ class PoolSpec(Section):
 
     def reading(self) -> dict[str, Any]:
         """Return everything but the place that determines the model's inputs; newer keys only where they are used."""
-        content = self.model_dump(include=PoolSpec.model_fields.keys() - {"uri", "follow_links", "slices", "access"})
+        content = self.model_dump(
+            include=PoolSpec.model_fields.keys() - {"uri", "follow_links", "slices", "sample_of", "access"}
+        )
         for key in GIVEN:
             del content["columns"][key]
         if content["columns"]["answer"] is None:
@@ -288,8 +330,9 @@ class ReferenceSpec(PoolSpec):
 
     @model_validator(mode="after")
     def _has_no_slices(self) -> "ReferenceSpec":
-        if self.slices is not None:
-            raise ValueError("slices are only supported for the pool; remove them")
+        for key in ("slices", "sample_of"):
+            if getattr(self, key) is not None:
+                raise ValueError(f"{key} is only supported for the pool; remove it")
         return self
 
     def identity(self) -> dict[str, Any]:

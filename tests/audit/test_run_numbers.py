@@ -194,3 +194,23 @@ def test_score_of_a_regression_is_stated_by_slices(tmp_path: Path) -> None:
         accuracy.estimate(run, by=["prediction"])
     with pytest.raises(SpecError, match="the task is regression"):
         accuracy.estimate(run, metrics=["macro_f1"])
+
+
+def test_a_population_of_clusters_may_be_stated_for_a_run_that_has_labels(table: Path, tmp_path: Path) -> None:
+    run = labelled(spec_of(table, tmp_path))
+    before = accuracy.estimate(run)
+    content = spec_of(table, tmp_path).model_dump(exclude_unset=True)
+    content["pool"]["sample_of"] = {"camera": "more"}
+    run = verbs.run(parse_spec(content, "spec"))
+    found = accuracy.estimate(run)
+    assert found.by_design == before.by_design
+    assert found.low < before.low
+    assert "about more values of camera, of which the pool has 3" in found.notes[0]
+    content["pool"]["sample_of"] = {"id": 500}
+    many = accuracy.estimate(verbs.run(parse_spec(content, "spec")))
+    pool = opacc.Pool(IDS, prediction=PREDICTION, confidence=CONFIDENCE, classes=CLASSES)
+    selections = [run.read_selection(number) for number in run.rounds()]
+    labels = {name: CLASSES[TRUTH[int(name[1:])]] for part in selections for name in part.ids}
+    expected = opacc.estimate(selections, labels, pool=pool, sample_of=500, clusters=IDS)
+    assert (many.value, many.low, many.high) == (expected.value, expected.low, expected.high)
+    assert [table.by for table in many.by_slice] == ["camera"]

@@ -203,6 +203,29 @@ def test_a_goal_that_was_changed_is_told(run: Run) -> None:
     assert accuracy.estimate(run).notes[1].startswith("The goal was ±0.03 before; ")
 
 
+def test_a_pool_that_is_a_sample_states_its_population_everywhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool = {"uri": str(tmp_path / "pool"), "format": "images", "sample_of": 1000}
+    run = write_run(tmp_path, pool=pool)
+    verbs.select(run, "srs", 40, {})
+    answer(run, "ann", run.read_selection(1).ids, wrong=0)
+    stated, own = accuracy.estimate(run), by_design(run)
+    assert stated.low < own.low
+    assert own.high < stated.high
+    assert stated.by_design is not None
+    assert (stated.by_design.low, stated.by_design.high, stated.value) == (own.low, own.high, own.value)
+    assert stated.allows_for == ["sampling of the pool"]
+    [note] = stated.notes
+    assert note.startswith("The interval is about 1,000 examples, of which the pool has 240, drawn at random.")
+    assert_shown_everywhere(run, stated, tmp_path, capsys)
+    answer(run, "bob", run.read_selection(1).ids[:20], wrong=0.8)
+    both = accuracy.estimate(run)
+    assert both.label_noise is not None
+    assert (both.low, both.high) == (both.label_noise.low, both.label_noise.high)
+    assert both.allows_for == ["sampling of the pool", "label noise"]
+
+
 def test_with_both_the_interval_of_the_goal_is_widened(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     run.write_goal(label_budget.look_for_goal(run, 0.2))
     stopped = accuracy.estimate(run)

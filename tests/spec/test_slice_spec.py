@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from opacc_ray.errors import SpecError
+from opacc_ray.estimators.population import SampleOf
 from opacc_ray.slices import FOLDER, SliceRule
 from opacc_ray.spec import Spec, parse_spec
 
@@ -101,7 +102,9 @@ def test_a_wrong_slice_is_one_sentence_with_the_fix(slices: Any, message: str) -
 @pytest.mark.parametrize("kind", ["images", "npy", "webdataset"])
 def test_a_format_without_columns_has_folders_only(kind: str) -> None:
     assert spec_with(["folder"], format=kind).pool.slice_names == ["folder"]
-    with pytest.raises(SpecError, match=f"slices names the column 'camera', and format {kind} has no columns"):
+    with pytest.raises(
+        SpecError, match=f"slices or sample_of names the column 'camera', and format {kind} has no columns"
+    ):
         spec_with(["camera"], format=kind)
 
 
@@ -118,5 +121,24 @@ def test_a_reference_has_no_slices_of_its_own_and_takes_none_of_the_pool() -> No
     assert spec.reference is not None
     assert spec.reference.slices is None
     content["reference"] = {"uri": "s3://lake/train", "slices": ["folder"]}
-    with pytest.raises(SpecError, match="slices are only supported for the pool; remove them"):
+    with pytest.raises(SpecError, match="slices is only supported for the pool; remove it"):
         parse_spec(content, "audit.yaml")
+
+
+def test_a_population_of_clusters_reads_their_column_and_decides_no_run() -> None:
+    without, given = spec_with(["camera"]), spec_with(["camera"], sample_of={"video": "more"})
+    assert given.pool.population == SampleOf(None, "video")
+    assert given.slice_names == ["camera"]
+    assert given.pool.slice_columns == ("camera", "video")
+    assert [rule.is_cluster for rule in given.pool.slice_rules] == [False, True]
+    assert (given.identity(), given.pool.reading()) == (without.identity(), without.pool.reading())
+    assert without.described_as(given).pool == given.pool
+    assert spec_with(["camera"], sample_of={"camera": 300}).pool.slice_rules == without.pool.slice_rules
+    assert spec_with(None, sample_of=7542).pool.population == SampleOf(7542)
+    assert Spec.model_validate_json(given.model_dump_json()) == given
+
+
+@pytest.mark.parametrize("given", [0, -3, "all", {"video": 0}, {"a": 1, "b": 2}, {"recall": 9}, True, 2.5])
+def test_what_is_no_population_is_one_sentence(given: object) -> None:
+    with pytest.raises(SpecError, match=r"pool.sample_of: "):
+        spec_with(None, sample_of=given)
