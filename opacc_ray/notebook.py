@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Self
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit import status as state_of_run
 from opacc_ray.audit.goals import next_until, read_goal, read_target
-from opacc_ray.audit.guided import label_until
+from opacc_ray.audit.guided import GoOn, label_until
 from opacc_ray.audit.label_budget import LabelBudget, label_budget
 from opacc_ray.audit.several_models import ModelComparison, compare
 from opacc_ray.audit.status import RunStatus
@@ -39,8 +39,10 @@ from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.labels.shown_rows import read_shown
 from opacc_ray.report.report_documents import WrittenReport
 from opacc_ray.report.run_report import make_report
+from opacc_ray.report.stated_numbers import round_done
 from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.run import Run
+from opacc_ray.runs.run_documents import Goal
 from opacc_ray.selection import Selection
 from opacc_ray.spec import Spec, load_spec, parse_spec
 
@@ -109,13 +111,13 @@ class Audit:
         with local.ahead():
             audit = cls(verbs.run(found, trial=True))
 
-        def ask(run: Run) -> None:
+        def ask(run: Run, go_on: GoOn) -> None:
             assert labels is not None
             given = labels(audit.labels_needed())
             if given is not None and len(given):
                 audit.add_labels(given)
 
-        label_until(audit._run, serve_page if labels is None else ask, half_width, target)
+        label_until(audit._run, serve_page if labels is None else ask, half_width, target, on_round=_print_round)
         audit.report()
         return audit
 
@@ -323,8 +325,8 @@ class Audit:
         return make_suite(self._run, os.fspath(uri), size=size, criterion=coverage, method=method)
 
 
-def serve_page(run: Run) -> None:
-    """Open the labelling page of a run in a browser, until all labels are there."""
+def serve_page(run: Run, go_on: GoOn) -> None:
+    """Open the labelling page of a run in a browser, until there is nothing to label."""
     import webbrowser
 
     from opacc_ray.labels.page.serve import serve
@@ -333,7 +335,11 @@ def serve_page(run: Run) -> None:
         print(f"label at {address}")
         webbrowser.open(address)
 
-    serve(run, "127.0.0.1", 0, announce, until_done=True)
+    serve(Run.open(run.uri, run.track), "127.0.0.1", 0, announce, go_on=go_on)
+
+
+def _print_round(goal: Goal) -> None:
+    print(round_done(goal))
 
 
 def _rows_of(given: Any) -> list[dict[str, str | None]]:

@@ -8,13 +8,17 @@ from opacc_ray.runs.run import Run
 from opacc_ray.runs.run_documents import Goal
 from opacc_ray.samplers.base import Report, unreported
 
+GoOn = Callable[[], bool]
+"""Draws the next round if no label is missing and the goal is open; returns whether there is something to label."""
+
 
 def label_until(
     run: Run,
-    ask: Callable[[Run], object],
+    ask: Callable[[Run, GoOn], object],
     half_width: float | None = None,
     target: Target = ACCURACY_OF_POOL,
     *,
+    on_round: Callable[[Goal], object] = lambda goal: None,
     selecting: Report = unreported,
 ) -> Goal | None:
     """Have the missing labels given by ``ask``, and draw and label further rounds until the interval is narrow enough.
@@ -23,8 +27,10 @@ def label_until(
 
     Parameters
     ----------
-    ask : gets the run whose labels are missing, and returns once labels are imported or people have stopped
+    ask : gets the run whose labels are missing, and returns once labels are imported or people have stopped. It may
+        call the function that it also gets, which draws the next round, and then ask for the labels of that one
     half_width, target : goal; None: only the rounds that are drawn are labelled
+    on_round : called with the progress after each complete round
     selecting : progress of draws, in examples
 
     Returns
@@ -39,14 +45,23 @@ def label_until(
     SpecError
         The method draws no random sample, or there is no such number.
     """
-    while True:
+    goal: Goal | None = None
+
+    def go_on() -> bool:
+        nonlocal goal
         if missing_labels(run):
-            ask(run)
-        if missing_labels(run) or half_width is None:
-            return None
+            return True
+        if half_width is None or (goal is not None and goal.reached):
+            return False
         goal = next_until(run, half_width, target, progress=selecting)
-        if goal.reached:
-            return goal
+        on_round(goal)
+        return not goal.reached
+
+    while go_on():
+        ask(run, go_on)
+        if missing_labels(run):
+            return None
+    return goal
 
 
 def missing_labels(run: Run) -> int:

@@ -66,6 +66,16 @@ def has_page(run: Run) -> bool:
     return has_pictures or bool(pool.columns.answer or read_log(run).show)
 
 
+def no_page(run: Run) -> str:
+    """Return why the labelling page shows nothing of a run, and what to do."""
+    manifest = next((uri for uri in run.manifests(run.rounds()[-1]) if uri.endswith(".csv")), None)
+    instead = f", or fill in a copy of {manifest} and import it" if manifest else ""
+    return (
+        "the labelling page has nothing to show: name columns of the pool to show, by --show for a CSV, or "
+        f"manifest.show in the spec{instead}"
+    )
+
+
 def labelling_command(run: Run) -> str:
     """Return the command that opens the labelling page; without pictures or text, the one that imports labels."""
     return command_of(run, "label") if has_page(run) else command_of(run, "labels import", "FILE")

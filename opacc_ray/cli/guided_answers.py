@@ -10,8 +10,8 @@ from shlex import quote
 
 import click
 
-from opacc_ray.audit.guided import missing_labels
-from opacc_ray.audit.next_step import has_page, labelling_command, until_options
+from opacc_ray.audit.guided import GoOn, missing_labels
+from opacc_ray.audit.next_step import has_page, labelling_command, no_page, until_options
 from opacc_ray.cli.command import Answer
 from opacc_ray.cli.terminal import NEXT
 from opacc_ray.errors import LabelsAwaited, counted
@@ -19,29 +19,36 @@ from opacc_ray.lake.store_uris import open_store
 from opacc_ray.report import sentences
 from opacc_ray.report.facts import Fact, facts
 from opacc_ray.report.report_documents import RunReport, WrittenReport
+from opacc_ray.report.stated_numbers import round_done
 from opacc_ray.runs.run import Run
+from opacc_ray.runs.run_documents import Goal
 from opacc_ray.spec.predictions_table import is_table
 
 log = logging.getLogger(__name__)
 
 
-def asking(host: str, port: int, annotator: str | None, *, browser: bool) -> Callable[[Run], object]:
-    """Return the function that serves the labelling page of a run until all its labels are there, or Ctrl-C."""
+def asking(host: str, port: int, annotator: str | None, *, browser: bool) -> Callable[[Run, GoOn], object]:
+    """Return the function that serves the labelling page of a run until there is nothing to label, or Ctrl-C."""
 
     def announce(address: str) -> None:
         click.echo(f"label at   {address}\nend with   Ctrl-C; answers are saved at once", err=True)
         if browser:
             show(address)
 
-    def ask(run: Run) -> object:
+    def ask(run: Run, go_on: GoOn) -> object:
         if not has_page(run):
-            log.info("the pool holds no example that the labelling page can show")
+            log.info("%s", no_page(run))
             return None
         from opacc_ray.labels.page.serve import serve
 
-        return serve(run, host, port, announce, annotator=annotator, until_done=True)
+        return serve(Run.open(run.uri, run.track), host, port, announce, annotator=annotator, go_on=go_on)
 
     return ask
+
+
+def tell_round(goal: Goal) -> None:
+    """Print what is known after a round, and that another one follows."""
+    log.info("%s", round_done(goal))
 
 
 def show(address: str) -> None:

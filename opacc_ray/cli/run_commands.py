@@ -90,7 +90,7 @@ def audit(
     ask = guided_answers.asking(host, port, annotator, browser=not no_browser)
     goal = (until[1], goals.read_target(until[0], by)) if until else ()
     with _selecting() as selecting:
-        guided.label_until(run, ask, *goal, selecting=selecting)
+        guided.label_until(run, ask, *goal, on_round=guided_answers.tell_round, selecting=selecting)
     written, report = make_report(run)
     if not no_browser:
         guided_answers.show(written.files[0])

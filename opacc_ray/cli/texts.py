@@ -27,7 +27,7 @@ from opacc_ray.report.facts import (
     thousands,
     warned,
 )
-from opacc_ray.report.stated_numbers import judge_table, metric_lines, metric_name, slice_lines
+from opacc_ray.report.stated_numbers import judge_table, metric_lines, metric_name, number_of, slice_lines
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, Basis, ChangedObjects, StatedEstimate
 from opacc_ray.runs.run_documents import DrawnRound, GoalProgress
 
@@ -165,13 +165,6 @@ def _notes(goal: GoalProgress) -> list[Fact]:
         )
         found.append(("note", f"{before}, state the interval of `opacc estimate` that is valid at any time"))
     return facts(*found)
-
-
-def number_of(document: GoalProgress | LabelBudget) -> str:
-    """Return the number that a goal is about, and a space; nothing for the accuracy."""
-    if document.by is None:
-        return "" if document.metric == ACCURACY else f"{metric_name(document.metric)} "
-    return f"{metric_name(document.metric)} by {document.by} "
 
 
 def _in_slice(goal: GoalProgress) -> str:

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from opacc_ray.audit import accuracy, verbs
+from opacc_ray.audit.guided import GoOn
 from opacc_ray.audit.progress import Progress
 from opacc_ray.cluster import local
 from opacc_ray.demo.demo_documents import DemoResult
@@ -63,7 +64,7 @@ output: "{audits}/"
 
 
 def run_demo(
-    folder: Path | None = None, *, s3: bool = False, ask: Callable[[Run], object] | None = None
+    folder: Path | None = None, *, s3: bool = False, ask: Callable[[Run, GoOn], object] | None = None
 ) -> tuple[DemoResult, str]:
     """Run the demo and leave all its files in ``folder``; return the result for machines, and for people.
 
@@ -105,11 +106,11 @@ def _free(path: Path) -> Path:
     return next(one for one in itertools.chain([path], others) if not one.exists()).absolute()
 
 
-def _ask(run: Run, ask: Callable[[Run], object], truth: dict[str, int]) -> int:
+def _ask(run: Run, ask: Callable[[Run, GoOn], object], truth: dict[str, int]) -> int:
     """Have the user label a further round; return how many of the labels are true. Missing ones are given up."""
     chosen = verbs.next_round(run, OWN_LABELS).ids
     log.info("your turn: label %d scans; the keys 0 to 9 are the digits", OWN_LABELS)
-    ask(run)
+    ask(run, lambda: False)
     last = read_rounds(run)[-1]
     if last.missing:
         verbs.close(run)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from opacc_ray.errors import counted
 from opacc_ray.estimators.intervals import Value, clipped
@@ -19,6 +20,7 @@ from opacc_ray.report.facts import (
     level_text,
     noun,
     number,
+    points_apart,
     stated,
     thousands,
 )
@@ -30,7 +32,11 @@ from opacc_ray.runs.estimate_documents import (
     StatedJudge,
     StatedMetric,
 )
+from opacc_ray.runs.run_documents import GoalProgress
 from opacc_ray.slices import CROSSING
+
+if TYPE_CHECKING:
+    from opacc_ray.audit.label_budget import LabelBudget
 
 TOO_FEW = "too few labels to tell"
 
@@ -87,6 +93,23 @@ def metric_name(text: str) -> str:
         return f"mean {_own_name(AVERAGES[metric.name])} of all classes"
     own = _own_name(metric.name)
     return own if metric.positive is None else f"{own} of {metric.positive}"
+
+
+def number_of(goal: "GoalProgress | LabelBudget") -> str:
+    """Return the number that a goal is about, and a space; nothing for the accuracy of the pool."""
+    if goal.by is None:
+        return "" if goal.metric == ACCURACY else f"{metric_name(goal.metric)} "
+    return f"{metric_name(goal.metric)} by {goal.by} "
+
+
+def round_done(goal: GoalProgress) -> str:
+    """Return what is known after a round, and what its goal still takes."""
+    look, what = goal.looks[-1], number_of(goal)
+    asked, half_width = (text.removesuffix(" points") for text in points_apart(goal.half_width, look.half_width))
+    known = f"round {look.round} done: {what}{stated(goal, goal.metric).value}, {half_width}"
+    if goal.reached:
+        return f"{known}; that is enough for {asked}"
+    return f"{known}; round {look.round + 1}: {goal.sizes[0]} more for {asked}"
 
 
 def _own_name(name: str) -> str:

@@ -11,7 +11,7 @@ from reported_run import label, write_run
 
 from opacc_ray import Audit
 from opacc_ray.audit import verbs
-from opacc_ray.audit.guided import label_until, missing_labels
+from opacc_ray.audit.guided import GoOn, label_until, missing_labels
 from opacc_ray.cli.guided_answers import same_command
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError, SpecError
@@ -54,7 +54,7 @@ def test_it_draws_and_asks_until_the_goal_is_reached(tmp_path: Path) -> None:
     run, asked = write_run(tmp_path), list[int]()
     verbs.select(run, "srs", 30, {})
 
-    def ask(waiting: Run) -> None:
+    def ask(waiting: Run, go_on: GoOn) -> None:
         asked.append(missing_labels(waiting))
         label(waiting, [id for number in waiting.rounds() for id in waiting.read_selection(number).ids])
 
@@ -72,9 +72,9 @@ def test_it_draws_and_asks_until_the_goal_is_reached(tmp_path: Path) -> None:
 def test_whoever_stops_labelling_goes_on_later(tmp_path: Path) -> None:
     run = write_run(tmp_path)
     ids = verbs.select(run, "srs", 30, {}).ids
-    assert label_until(run, lambda waiting: label(waiting, ids[:10]), 0.2) is None
+    assert label_until(run, lambda waiting, go_on: label(waiting, ids[:10]), 0.2) is None
     assert missing_labels(run) == 20
-    assert label_until(run, lambda waiting: label(waiting, ids)) is None  # no goal: one round
+    assert label_until(run, lambda waiting, go_on: label(waiting, ids)) is None  # no goal: one round
     assert (missing_labels(run), run.rounds()) == (0, [1])
 
 

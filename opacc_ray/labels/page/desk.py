@@ -38,6 +38,7 @@ class Desk:
 
     def __init__(self, run: Run, overlap: float | None = None) -> None:
         self.run, self.queue = run, LabelQueue(run, overlap)
+        self.goes_on = False  # whether another round may follow once all examples are answered
         self._guidance = read_log(run).guidance
         self._examples: dict[tuple[int, int], Picture] = {}
         self._lock = threading.Lock()
@@ -101,6 +102,7 @@ class Desk:
             "mine": mine and {"label": label, "version": mine.file},
             "upcoming": None if number is None else queue.after(name, number),
             "progress": queue.progress(name)._asdict(),
+            "more": self.goes_on,
             "different": queue.num_different() if number is None else 0,
             "undone": None,
             "last": [

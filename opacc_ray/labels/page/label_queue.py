@@ -313,6 +313,11 @@ class LabelQueue:
             done = sum(needed if i in self._settled else min(len(given), needed) for i, (given, needed) in rows)
             return Progress(done, sum(self._needed), sum(annotator in given for given in self._given))
 
+    def is_done(self) -> bool:
+        """Return whether no answer is missing."""
+        progress = self.progress("")
+        return progress.done == progress.total
+
     def num_different(self) -> int:
         """Return the number of examples whose labels differ and that have no correction."""
         with self._lock:

@@ -49,10 +49,21 @@ async function send(what, body) {
     }
   } catch (error) {
     const offline = error instanceof TypeError;
-    showMessage(offline ? "Not saved: the server does not respond. Try again when it is running." : error.message, true);
+    if ($("end").hidden) showMessage(offline ? "Not saved: the server does not respond. Try again when it is running." : error.message, true);
+    else {
+      $("endtext").textContent = offline ? "Your answers are saved. The server does not respond; this page waits for it." : error.message;
+      waitFor(5000);
+    }
   } finally {
     busy(false);
   }
+}
+
+// At an end that may not be the last one, ask again later whether there is something to label.
+let waiting;
+function waitFor(milliseconds) {
+  clearTimeout(waiting);
+  waiting = setTimeout(() => (state.busy ? waitFor(milliseconds) : state.number === null && send("next", {})), milliseconds);
 }
 
 function answer(label) {
@@ -63,7 +74,7 @@ function answer(label) {
   send("answer", { number: state.number, label, ...(state.mine ? { over: state.mine.version } : {}) });
 }
 
-const undo = () => send("undo", {});
+const undo = () => { if ($("end").hidden || !$("endundo").hidden) send("undo", {}); };
 
 const inWords = (label) => (label === null ? "can’t tell" : label);
 
@@ -95,7 +106,7 @@ function show(next, typed) {
   const bar = $("bar").parentElement;
   bar.setAttribute("aria-valuemax", total);
   bar.setAttribute("aria-valuenow", done);
-  const finished = next.number === null;
+  const finished = next.number === null, waited = !$("end").hidden;
   only(finished ? "end" : "work");
   state.number = next.number;
   state.mine = next.mine ?? null;
@@ -106,6 +117,7 @@ function show(next, typed) {
   else if (next.mine && !next.undone) showMessage(`You answered ${inWords(next.mine.label)}. Answer again to correct it, or press Esc to go on.`);
   else if (next.undone) showMessage(`Undone: ${inWords(next.undone.label)}`);
   else if (next.saved) showMessage(`Saved: ${inWords(next.saved.label)}${typed?.includes(",") && state.numbers ? ` (you wrote ${typed})` : ""}`);
+  else if (waited) showMessage(`${total - done} more to answer.`);
   showRow(next.row);
   if (state.pictures) load(next.number);
   else { state.seen = true; $("picture").classList.add("away"); }
@@ -159,16 +171,18 @@ function showLast(last) {
   $("history").hidden = !last.length;
 }
 
-function showEnd({ progress, different }) {
-  const rest = progress.total - progress.done;
-  $("endtitle").textContent = rest ? "Nothing left for you" : "All labelled";
-  const lines = [`Thank you, ${state.annotator}: ${progress.mine} of ${progress.total} answers are yours.`];
-  if (rest) lines.push(`${rest} more are waiting for other people.`);
+function showEnd({ progress, different, more }) {
+  const rest = progress.total - progress.done, title = rest ? "Nothing left for you" : more ? "This round is done" : "All labelled";
+  $("endtitle").textContent = title;
+  const lines = [`${rest || more ? "So far" : `Thank you, ${state.annotator}:`} ${progress.mine} of ${progress.total} answers are yours.`];
+  if (rest) lines.push(`${rest} more are waiting for other people.${more ? " Another round may follow: leave this page open." : ""}`);
+  else if (more) lines.push("The next round is being chosen; leave this page open.");
   else lines.push("The person who runs this page has been told. You can close it.");
   if (different) lines.push(`Answers differ on ${different}: see opacc labels list, and decide with opacc labels correct.`);
   $("endtext").textContent = lines.join(" ");
+  $("endundo").hidden = !rest && more; // a round is being drawn from these answers
   $("endundo").disabled = !progress.mine;
-  if (rest) setTimeout(() => { if (state.number === null && !state.busy) send("next", {}); }, 5000);
+  if (rest || more) waitFor(rest ? 5000 : 1000);
 }
 
 function only(id) {

@@ -18,6 +18,7 @@ from opacc_ray.errors import DataError, OpaccError, SpecError
 from opacc_ray.labels.label_documents import LabelSession
 from opacc_ray.labels.label_rows import checked_annotator
 from opacc_ray.labels.page.desk import Desk
+from opacc_ray.labels.page.label_queue import LabelQueue
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs.run import HEADER, Run
 
@@ -28,6 +29,8 @@ TOKEN = "OPACC_LABEL_TOKEN"  # environment variable for a token that stays the s
 SHORTEST_TOKEN = 16
 
 RESCAN = 30.0  # seconds between searches for new runs of an output
+
+FAREWELL = 2.5  # seconds in which pages that wait, and ask every second, learn that nothing more is to label
 
 SETTINGS: dict[str, Any] = {
     "log_level": "warning",
@@ -48,7 +51,7 @@ def serve(
     *,
     annotator: str | None = None,
     overlap: float | None = None,
-    until_done: bool = False,
+    go_on: Callable[[], bool] | None = None,
     people: Sequence[str] = (),
     user_header: str | None = None,
     on_person: Callable[[str, str], None] = lambda name, address: None,
@@ -60,7 +63,8 @@ def serve(
     ----------
     place : a run, or the URI of an output, whose runs with something to label have an inbox
     port : 0: any free one
-    until_done : whether it ends once no answer is missing
+    go_on : called by a thread whenever no answer is missing; it may draw another round of the run, and returns whether
+        there is something to label. Once there is not, the page ends. None: it does not end by itself
     people : annotators who get an address of their own, which ``on_person`` is called with
     user_header : header in which a proxy that signs people in gives their name
     on_done : called once all examples of a run are answered
@@ -86,30 +90,63 @@ def serve(
             on_person(name, f"{address}/{key}/")
         announce(f"{address}/{token}/")
         server = uvicorn.Server(uvicorn.Config(page, **SETTINGS))
-        if until_done:
-            threading.Thread(target=_end_when_done, args=(server, desks), daemon=True).start()
+        rounds = None if go_on is None else _Rounds(server, desks()[0], go_on)
         try:
             server.run(sockets=[opened])
         except KeyboardInterrupt as end:
             if signal.SIGTERM in end.args:  # SIGTERM has its own exit code
                 raise
-    queues = [desk.queue for desk in desks()]
+        if rounds is not None:
+            rounds.end()
+    return _session(place if isinstance(place, str) else place.uri, [desk.queue for desk in desks()])
+
+
+class _Rounds(threading.Thread):
+    """Goes on with a run while its page is served; ends the server once there is nothing more to label."""
+
+    def __init__(self, server: Any, desk: Desk, go_on: Callable[[], bool]) -> None:
+        super().__init__(daemon=True)
+        self._server, self._desk, self._go_on = server, desk, go_on
+        self._ended = threading.Event()
+        self._error: BaseException | None = None
+        desk.goes_on = True
+        self.start()
+
+    def run(self) -> None:
+        try:
+            while not self._ended.wait(0.5):
+                self._desk.queue.look()  # others may import labels, too
+                if self._desk.queue.is_done() and not self._has_more():
+                    self._desk.goes_on = False
+                    self._ended.wait(FAREWELL)
+                    return
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._server.should_exit = True
+
+    def _has_more(self) -> bool:
+        drawn = self._go_on()
+        self._desk.queue.look(now=True)
+        return drawn and not self._desk.queue.is_done()
+
+    def end(self) -> None:
+        """Wait for a draw that has begun; raise its error."""
+        self._ended.set()
+        self.join()
+        if self._error is not None:
+            raise self._error
+
+
+def _session(uri: str, queues: list[LabelQueue]) -> LabelSession:
     progress = [queue.progress("") for queue in queues]
     return LabelSession(
-        run=place if isinstance(place, str) else place.uri,
+        run=uri,
         saved=sum(queue.saved for queue in queues),
         done=sum(own.done for own in progress),
         total=sum(own.total for own in progress),
         different=sum(queue.num_different() for queue in queues),
     )
-
-
-def _end_when_done(server: Any, desks: Callable[[], list[Desk]]) -> None:
-    """End a server a moment after the last answer, so that the browser has shown it as saved."""
-    while any((progress := desk.queue.progress("")).done < progress.total for desk in desks()):
-        time.sleep(0.5)
-    time.sleep(1)
-    server.should_exit = True
 
 
 def _only(run: Run, overlap: float | None) -> Callable[[], list[Desk]]:

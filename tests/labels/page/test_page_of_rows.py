@@ -1,6 +1,9 @@
 """The page in a real browser with texts, tables and answers: audits whose truth is known, and every screen."""
 
+import queue
+import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,12 @@ from real_browser import assert_accessible, needs_browser
 from shown_pool import EVIL, TAGS, answers, graded_run, tagged_run, tags_of, text_run, truth_of
 
 from opacc_ray.audit.accuracy import estimate
+from opacc_ray.audit.guided import GoOn, label_until
 from opacc_ray.labels.labelled_rounds import read_rounds
+from opacc_ray.labels.page.serve import serve
+from opacc_ray.report.stated_numbers import round_done
+from opacc_ray.runs.run import Run
+from opacc_ray.runs.run_documents import Goal
 
 SIZES = {"desktop": (1280, 800), "phone": (390, 844), "zoomed": (640, 400), "turned": (844, 390)}
 """Windows in pixels of CSS; a window of 1280 × 800 at 200 % is the third."""
@@ -290,3 +298,43 @@ def test_a_number_has_its_unit(browser: Any, tmp_path: Path) -> None:
         page.click("#yes")
         wait(page, other_than="0")
     assert np.isclose(read_rounds(run)[0].outcome, 0.95).all()
+
+
+def test_one_page_leads_through_all_rounds_of_an_audit(browser: Any, tmp_path: Path) -> None:
+    """Neither address nor page change; between rounds it waits, and it thanks once the goal is reached."""
+    run, addresses, goals = (
+        text_run(tmp_path, ["text"], sample={"method": "srs", "budget": 20}),
+        queue.Queue[str](),
+        list[Goal](),
+    )
+
+    def ask(waiting: Run, go_on: GoOn) -> None:
+        serve(waiting, "127.0.0.1", 0, addresses.put, go_on=go_on)
+
+    with ThreadPoolExecutor(1) as thread:
+        audit = thread.submit(label_until, run, ask, 0.09, on_round=goals.append)
+        with page_of(browser, addresses.get(timeout=60)) as page:
+            ends, number = list[str](), wait(page)
+            while True:
+                while number is not None:
+                    page.keyboard.press("1" if page.locator("#row p").first.text_content().startswith("ham:") else "2")
+                    number = wait(page, other_than=number)
+                ends.append(page.text_content("#end"))
+                if "The next round is being chosen; leave this page open." not in ends[-1]:
+                    break
+                assert not page.locator("#endundo").is_visible()
+                page.keyboard.press("Backspace")  # changes nothing
+                page.wait_for_selector(
+                    "#endtitle:has-text('All labelled'), #work:not([hidden]) #stage[aria-busy=false]"
+                )
+                number = wait(page)
+                assert number is None or page.text_content("#message").endswith(" more to answer.")
+        goal = audit.result(timeout=60)
+    assert addresses.empty()
+    assert goal is not None
+    assert goal.reached
+    assert len(ends) == len(goals) + 1 == len(run.rounds()) + 1 > 2
+    assert ends[-1].split()[:6] == ["All", "labelled", "Thank", "you,", "ann:", str(goal.looks[-1].labels)]
+    first, last = round_done(goals[0]), round_done(goals[-1])
+    assert re.fullmatch(r"round 1 done: \d+\.\d %, ±[\d.]+; round 2: \d+ more for ±9", first)
+    assert re.fullmatch(rf"round {len(goals)} done: \d+\.\d %, ±\d\.\d+; that is enough for ±9", last)

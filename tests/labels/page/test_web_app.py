@@ -27,7 +27,9 @@ from logged import read_labels
 from PIL import Image
 
 from opacc_ray.audit import verbs
+from opacc_ray.errors import DataError
 from opacc_ray.labels.labelled_rounds import read_rounds
+from opacc_ray.labels.page.label_queue import LabelQueue
 from opacc_ray.labels.page.serve import serve
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
@@ -98,7 +100,7 @@ def test_the_page_gets_neither_ids_nor_predictions(site: Site) -> None:
     }
     status, state = site.post("next", annotator="nobody yet")
     assert status == 200
-    assert set(state) == {"number", "row", "mine", "upcoming", "progress", "different", "undone", "last"}
+    assert set(state) == {"number", "row", "mine", "upcoming", "progress", "more", "different", "undone", "last"}
     assert ".png" not in json.dumps(state)
 
 
@@ -319,7 +321,7 @@ def test_sigterm_ends_it_with_its_own_code(tmp_path: Path, serving: bool) -> Non
 def test_a_page_until_all_is_labelled_ends_by_itself(tmp_path: Path) -> None:
     run, addresses = run_to_label(str(tmp_path), 3, CLASSES), queue.Queue[str]()
     with ThreadPoolExecutor(1) as thread:
-        session = thread.submit(serve, run, "127.0.0.1", 0, addresses.put, until_done=True)
+        session = thread.submit(serve, run, "127.0.0.1", 0, addresses.put, go_on=lambda: False)
         site = Site(run, addresses.get(timeout=60))
         for number in range(3):
             assert not session.done()
@@ -327,3 +329,14 @@ def test_a_page_until_all_is_labelled_ends_by_itself(tmp_path: Path) -> None:
         done = session.result(timeout=60)
     assert (done.saved, done.done, done.total) == (3, 3, 3)
     assert read_rounds(run)[0].missing == ()
+
+
+def test_an_error_between_rounds_ends_the_page_with_it(tmp_path: Path) -> None:
+    run = run_to_label(str(tmp_path), 1, CLASSES)
+    LabelQueue(run).save("ann", 0, CLASSES[0])
+
+    def fails() -> bool:
+        raise DataError("the pool is gone")
+
+    with ThreadPoolExecutor(1) as thread, pytest.raises(DataError, match="the pool is gone"):
+        thread.submit(serve, run, "127.0.0.1", 0, lambda address: None, go_on=fails).result(timeout=60)
