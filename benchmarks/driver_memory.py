@@ -7,6 +7,9 @@ output layers unless NEURONS is 0. What they hold is random, how they lie is rea
 its own, which starts a local Ray and actors, waits until they hold what the method reads, and draws. Prints a Markdown
 table: megabytes that were resident before the draw and at most, seconds until the actors were ready and of the draw, on
 the clock and of the driver's CPU.
+
+METHOD may be ``estimate``: then a draw by neyman is labelled, and measured is the estimate of the accuracy, of all
+classes by prediction and by truth, of macro F1 and of 40 slices. The pool of such a case has 100 classes.
 """
 
 import argparse
@@ -16,19 +19,25 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import markdown_table as markdown
 import numpy as np
 
 from opacc_ray.cluster.session import connected
+from opacc_ray.estimators.metrics import Metric
 from opacc_ray.extract.features import FeatureFile, Features
 from opacc_ray.extract.shards import FeatureShard, encode_shard
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import find_method, parse_parameters
+from opacc_ray.samplers.estimate import estimate as samplers_estimate
+from opacc_ray.samplers.metric_estimates import MetricEstimates, Sample
 from opacc_ray.samplers.select import select
+from opacc_ray.slices import Slicing
 
 CASES = ("1000000×64:ces,deepest,neyman", "1000000×0:srs,deepest,neyman")
 
@@ -37,6 +46,9 @@ COLUMNS = ("examples", "neurons", "method", "MB before", "MB at most", "s to hol
 SHARD_SIZE = 100_000
 
 CLASSES = 10
+
+ESTIMATE, SLICES, MANY_CLASSES = "estimate", 40, 100
+"""What is no method; the slices that it states, and the classes of its pool."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -54,7 +66,8 @@ def main() -> None:
     for case in given.cases:
         size, width, methods = parts_of(case)
         with tempfile.TemporaryDirectory(prefix="opacc-driver-", dir=given.folder) as home:
-            write(open_store(home), size, width, {name for method in methods for name in features_of(method, width)})
+            names = {name for method in methods for name in features_of(method, width)}
+            write(open_store(home), size, width, names, MANY_CLASSES if ESTIMATE in methods else CLASSES)
             for method in methods:
                 own = [home, str(size), str(width), method, str(given.actors), str(given.labels)]
                 done = subprocess.run([sys.executable, __file__, "draw", *own], capture_output=True, text=True)
@@ -73,22 +86,23 @@ def parts_of(case: str) -> tuple[int, int, list[str]]:
 
 def features_of(method: str, width: int) -> list[str]:
     """Features that a method reads, of those that are written."""
+    method = "neyman" if method == ESTIMATE else method
     parameters = parse_parameters(method, {})
     wanted = (*find_method(method).needs(parameters), *parameters.optional_features)
     there = ("confidence", "prediction", *(("hidden", "output") if width else ()))
     return [name for name in there if name in wanted] or ["prediction"]
 
 
-def write(store: Store, size: int, width: int, names: set[str]) -> None:
+def write(store: Store, size: int, width: int, names: set[str], num_classes: int) -> None:
     """Features in files of `SHARD_SIZE` examples, which have the same ids in each."""
     ids = [f"{row:09d}.png" for row in range(min(SHARD_SIZE, size))]
     for start in range(0, size, SHARD_SIZE):
         rng, num = np.random.default_rng(start), min(SHARD_SIZE, size - start)
-        columns = {"confidence": 1 - rng.beta(0.3, 4, num), "prediction": rng.integers(0, CLASSES, num)}
+        columns = {"confidence": 1 - rng.beta(0.3, 4, num), "prediction": rng.integers(0, num_classes, num)}
         if width:
             columns["hidden"] = rng.standard_normal((num, width), dtype=np.float32)
         if "output" in names:
-            columns["output"] = rng.standard_normal((num, CLASSES), dtype=np.float32)
+            columns["output"] = rng.standard_normal((num, num_classes), dtype=np.float32)
         store.write(name_of(start), encode_shard(FeatureShard(ids[:num], ids[:num], columns, [])))
 
 
@@ -104,10 +118,32 @@ def draw(home: str, size: int, width: int, method: str, num_actors: int, num_lab
         view = View(ActorParts(features, names, num_actors))
         view.map(part_load, names)
         held, before = time.perf_counter() - begun, _megabytes("VmRSS")
+        do = estimating(view, num_labels) if method == ESTIMATE else partial(select, view, method, num_labels, seed=1)
         begun, cpu = time.perf_counter(), time.process_time()
-        select(view, method, num_labels, seed=1)
+        do()
         seconds, cpu = time.perf_counter() - begun, time.process_time() - cpu
     print(f"{before:.0f} {_megabytes('VmHWM'):.0f} {held:.1f} {seconds:.1f} {cpu:.1f}")
+
+
+def estimating(view: View, num_labels: int) -> Callable[[], None]:
+    """Draw, label at random with one error in ten, and return what estimates; the peak of memory starts anew."""
+    rng, chosen = np.random.default_rng(2), select(view, "neyman", num_labels, seed=1)
+    predicted = view.column("prediction").astype(np.int32)
+    truth = np.where(rng.random(num_labels) < 0.9, predicted[chosen.index], rng.integers(0, MANY_CLASSES, num_labels))
+    sample = Sample([chosen], [(truth == predicted[chosen.index]).astype(np.float64)], truth)
+    names = tuple(f"slice {s}" for s in range(SLICES))
+    slicing = Slicing(names, rng.integers(0, SLICES, view.size, dtype=np.int32))
+    Path("/proc/self/clear_refs").write_text("5")
+
+    def estimate() -> None:
+        found = MetricEstimates(sample, predicted, list(map(str, range(MANY_CLASSES))), {"slices": slicing}, view)
+        found.by_slice(Metric("accuracy"), "slices", 0.95)
+        found.by_prediction(0.95)
+        found.by_truth(0.95)
+        found.estimate(Metric("macro_f1"), 0.95)
+        samplers_estimate(sample.selections, sample.outcomes, pool=view)
+
+    return estimate
 
 
 def part_load(part: Pool, names: list[str]) -> None:

@@ -129,7 +129,7 @@ def _stated(numbers: RunNumbers, asked: Asked, level: float, costs: Costs | None
         goal=circumstances.goal,
         goal_of=circumstances.goal_of,
         by_design=StatedEstimate(**stated(by_design, rounds)),
-        notes=list(said.notes),
+        notes=[*said.notes, *numbers.notes(asked, circumstances.own_level)],
         srs=SimpleRandomBaseline(**baseline(*sample, by_design).to_dict()),
         sequence=_sequence(known, circumstances),
         assisted=_assisted(run, rounds, known, circumstances) if assist else None,

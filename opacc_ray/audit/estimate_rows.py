@@ -76,8 +76,9 @@ def _model(run: Run) -> str:
     """Return what identifies a model without a name."""
     model, pool = run.spec.model, run.spec.pool
     if pool.holds_features:
-        columns = pool.columns.prediction or ", ".join(pool.columns.features["output"])
-        return f"column {columns} of {pool.table or pool.uri}"
+        columns, place = pool.columns, pool.table or pool.uri
+        said = [columns.prediction] if columns.prediction else columns.features.get("output") or columns.answer
+        return f"column {', '.join(said)} of {place}" if said else f"the model of {place}"
     return " ".join(filter(None, [model.factory or model.program or model.function, model.weights]))
 
 

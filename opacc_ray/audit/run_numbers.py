@@ -15,7 +15,7 @@ from opacc_ray.audit.prior_knowledge import read_history
 from opacc_ray.errors import SpecError
 from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.costs import Costs, scaled
-from opacc_ray.estimators.intervals import level_of_each
+from opacc_ray.estimators.intervals import level_of_each, zero_failure_bound
 from opacc_ray.estimators.label_noise import disagreement
 from opacc_ray.estimators.metric_comparison import Labelled, linearise
 from opacc_ray.estimators.metrics import ACCURACY, Metric, find_place, is_of_class, parse_metric, tells
@@ -142,6 +142,18 @@ class RunNumbers:
         judges = {name: self._judge(name, level) for name in self._history.judges}
         return {"metrics": metrics, "by_slice": tables, "judges": judges} | self._in_classes(level)
 
+    def notes(self, asked: Asked, level: float) -> list[str]:
+        """Return what must be known of ratios: what the labels cannot say of rare examples with large counts."""
+        metrics = (*asked.metrics, *(metric for metric, _ in asked.tables))
+        num = sum(len(np.unique(item.known.index)) for item in self.known)
+        if all(metric.ratio is None for metric in metrics) or num >= self.view.size:
+            return []
+        share = zero_failure_bound(num, level)
+        return [
+            f"Examples of a kind that is less than {100 * share:.2g} % of the pool may be missing among {num} labels. "
+            "If their counts are much larger than others, intervals of ratios do not allow for them."
+        ]
+
     def metric(self, metric: Metric, level: float) -> Estimate:
         """Return a metric of the pool, widened for label noise like the accuracy."""
         found = self.estimates.estimate(metric, level)
@@ -149,24 +161,28 @@ class RunNumbers:
         return found if opinions is None else Circumstances(level, opinions=opinions).statement(found).estimate
 
     def _second_opinions(self, metric: Metric, level: float) -> SecondOpinions | None:
-        """Return how far a metric differs between the opinions on one example; None without two, or where unknown."""
-        if metric.name in RANKINGS or not any(len(own) > 1 for item in self.known for own in item.opinions):
+        """Return how far a metric differs between the opinions on one example; None without two."""
+        if not any(len(own) > 1 for item in self.known for own in item.opinions):
             return None
         value_of, most = self._effects(metric)
+        slopes = [np.ones(len(item.known)) for item in self.known]
+        if metric.name in RANKINGS:
+            slopes = self.estimates.slopes(metric)
+        most *= max(*(float(np.max(own)) for own in slopes), 1e-300)
         twice, differences = list[NDArray[np.bool_]](), list[NDArray[np.float64]]()
-        for item in self.known:
+        for item, slope in zip(self.known, slopes, strict=True):
             pairs = [list(combinations(own, 2)) for own in item.opinions]
             twice.append(np.array([bool(own) for own in pairs]))
             rows = [(said, own) for said, own in zip(item.predicted, pairs, strict=True) if own]
-            moved = [np.mean([abs(value_of(a, said) - value_of(b, said)) for a, b in own]) / most for said, own in rows]
-            differences.append(np.array(moved, dtype=np.float64))
+            moved = [np.mean([abs(value_of(a, said) - value_of(b, said)) for a, b in own]) for said, own in rows]
+            differences.append(slope[twice[-1]] * np.array(moved, dtype=np.float64) / most)
         by_example = np.concatenate(differences)
         found = disagreement([item.known for item in self.known], twice, differences, level)
         return SecondOpinions(len(by_example), int(np.count_nonzero(by_example)), scaled(found, most), None)
 
     def _effects(self, metric: Metric) -> tuple[Callable[[str, str], float], float]:
         """Return what a label adds to a metric, given the label and the prediction, and the most that labels differ."""
-        if metric.judges_confidence:  # each is a mean over examples that moves by at most the difference of outcomes
+        if metric.judges_confidence:  # each is a mean over examples that moves with the difference of outcomes
             return lambda label, said: float(label == said), 1.0
         sample, place = self.estimates.sample, self.estimates.place_of(metric) if metric.ratio is None else 0
         design = linear_estimator(sample.selections)

@@ -28,8 +28,9 @@ Hájek's estimator, with the weighted Clopper-Pearson interval:
     δ̂ = Σ w d / Σ w        v = m/(m - 1) · Σ (w (d - δ̂))² / (Σ w)²        d = |y - y'| of m examples
 
 Another number, such as F1 or a ratio of totals, is to first order a mean of what each example adds to it, so its δ is
-the mean difference of that between two opinions. Numbers that judge the confidence take the δ of the accuracy, except
-rankings, which are not widened.
+the mean difference of that between two opinions; for rankings that is the difference of outcomes times the influence
+of the example. Other numbers that judge the confidence take the δ of the accuracy. Numbers of slices and classes are
+not widened: too few examples with two opinions are in each.
 
 Opinions must be independent. Errors that all annotators share remain invisible.
 """

@@ -153,7 +153,10 @@ def _opinion_notes(opinions: SecondOpinions, matters: bool) -> list[str]:
             f"beyond it. Collect second opinions on {LEAST_OPINIONS} examples or more."
         )
     elif matters and not notes:
-        notes.append(f"Annotators differ {shown}; the stated interval is widened for errors of labels.")
+        notes.append(
+            f"Annotators differ {shown}; the stated interval is widened for errors of labels. Those of slices and "
+            "classes assume that labels have none."
+        )
     return notes
 
 

@@ -34,7 +34,9 @@ def estimate_ratio(
     Returns
     -------
     Estimate
-        ``n`` counts the labelled examples. Zero over zero counts nothing.
+        ``n`` counts the labelled examples. Zero over zero counts nothing. The interval does not allow for rare examples
+        with much larger counts than others, none of which has a label: with n labels, a kind of less than 3.7/n of the
+        pool.
 
     Raises
     ------

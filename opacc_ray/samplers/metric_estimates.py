@@ -234,6 +234,12 @@ class MetricEstimates:
                 found.append(Interim(ratio.estimate(design, own, num, level), ratio.events(design, own)))
         return found
 
+    def slopes(self, metric: Metric) -> list[Array]:
+        """Return how far the label of each example of each round, (n_t,), moves a ranking, times N."""
+        if metric not in self._linear:
+            self._gather_all([metric])
+        return [np.abs(self._linear[metric].coefficient[part.index]) for part in self.sample.selections]
+
     def _of_confidence(self, metric: Metric, level: float) -> Interim:
         """Return a number that judges the confidence."""
         evidence = self._evidence.get(metric) or self._gather_all([metric])[metric]

@@ -14,7 +14,10 @@ from extracting_here import extracting_here
 
 import opacc_ray as opacc
 from opacc_ray.audit import accuracy, goals, label_budget, several_models, verbs
+from opacc_ray.audit.exported_tables import export_tables
+from opacc_ray.audit.number_rows import NumberName
 from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.fleet.accuracy_history import history_in_tables
 from opacc_ray.fleet.alerts import Evidence
 from opacc_ray.labels.grades import counts_of
 from opacc_ray.labels.label_actions import correct, import_labels
@@ -107,6 +110,13 @@ def test_a_detector_is_audited_from_its_manifest_to_its_report(tmp_path: Path) -
     make_report(run)
     assert "ratio of totals over the pool" in run.store.read("report.html").decode()
     assert label_budget.label_budget(run, 0.02, goals.read_target(F1)).total_labels > found.n
+    tables = str(tmp_path / "lake")
+    export_tables(run, tables, features=False)
+    rows = {(row["metric"], row["slice"]): row for row in pq.read_table(f"{tables}/estimates").to_pylist()}
+    for number, own in {(F1, None): found.metrics[F1], (F1, "rear"): table.slices["rear"]}.items():
+        assert (rows[number]["value"], rows[number]["low"], rows[number]["high"]) == (own.value, own.low, own.high)
+    [point] = history_in_tables("detector", tables, NumberName(F1, "camera", "rear")).points
+    assert (point.value, point.low, point.high) == (own.value, own.low, own.high)
 
 
 def test_json_lines_single_labels_and_the_page_have_the_same_counts(tmp_path: Path) -> None:
@@ -150,6 +160,8 @@ def test_error_rates_are_subtracted_from_one(tmp_path: Path) -> None:
     rows = "".join(f"{row['id']},{k % 7},{20 + k % 3}\n" for k, row in enumerate(manifest(run)))
     import_labels(run, "wer.csv", f"id,edits,words\n{rows}".encode())
     found = accuracy.estimate(run).metrics
+    [note] = accuracy.estimate(run).notes
+    assert note.startswith("Examples of a kind that is less than 7.1 % of the pool may be missing among 50 labels.")
     right, wrong = found["1 - edits / words"], found["edits / words"]
     assert (right.value, right.low, right.high) == pytest.approx((1 - wrong.value, 1 - wrong.high, 1 - wrong.low))
 

@@ -214,3 +214,23 @@ def test_a_population_of_clusters_may_be_stated_for_a_run_that_has_labels(table:
     expected = opacc.estimate(selections, labels, pool=pool, sample_of=500, clusters=IDS)
     assert (many.value, many.low, many.high) == (expected.value, expected.low, expected.high)
     assert [table.by for table in many.by_slice] == ["camera"]
+
+
+def test_a_ranking_is_widened_where_annotators_differ_about_the_examples_that_decide_it(tmp_path: Path) -> None:
+    said, true = (["no", "yes"][int(c == 0)] for c in PREDICTION), (["no", "yes"][int(c == 0)] for c in TRUTH)
+    path, truth = tmp_path / "two.parquet", dict(zip(IDS, true, strict=True))
+    pq.write_table(pa.table({"id": IDS, "said": list(said), "sure": CONFIDENCE, "camera": CAMERA}), path)
+    run = verbs.run(spec_of(path, tmp_path, model={"classes": ["no", "yes"]}, metrics=["auc@yes", "brier"]))
+    ids = list(run.read_selection(1).ids)
+
+    def opinions(name: str, turned: set[str]) -> dict[str, float]:
+        other = {"yes": "no", "no": "yes"}
+        rows = "".join(f"{id},{other[truth[id]] if id in turned else truth[id]},{name}\n" for id in ids)
+        label_actions.import_labels(run, f"{name}.csv", f"id,label,annotator\n{rows}".encode(), conflict="majority")
+        return {name: own.high - own.low for name, own in accuracy.estimate(run).metrics.items()}
+
+    alone = opinions("ann", set())
+    assert opinions("bob", set()) == alone
+    after = opinions("cy", set(ids[::3]))
+    assert after["auc@yes"] > alone["auc@yes"]
+    assert after["brier"] > alone["brier"]
