@@ -36,6 +36,14 @@ class FileFooter(NamedTuple):
     statistics: Mapping[str, list[Statistics]]  # (G,) of each column of the filter that has some
 
 
+class _Columns(NamedTuple):
+    """The columns of files with one schema."""
+
+    schema: Any  # pyarrow.Schema, with the numbers of its columns if the table has them
+    leaves: Sequence[int]  # numbers of the columns without fields that are read
+    filtered: Mapping[str, int]  # those of the filter's columns, but for lists
+
+
 class FooterReader:
     """Reads the footers of a pool's files.
 
@@ -48,40 +56,44 @@ class FooterReader:
     def __init__(self, store: Store, found: Found, wanted: Sequence[str], filtered: Sequence[str]) -> None:
         self._store, self._found = store, found
         self._wanted, self._filtered = wanted, filtered
-        self._schemas: dict[bytes, Any] = {}  # most files have the same
+        self._columns: dict[bytes, _Columns] = {}  # by schema: most files have the same
 
     def read(self, entry: Entry) -> FileFooter:
         """Return what the footer of a file states; raises DataError if there is none."""
         source = self._store.uri_of(entry.key)
         with self._store.open_entry(entry) as file, readable(source):
             metadata = metadata_of(self._store, entry, file)
-            schema = self._schema_in(metadata, source)
-            paths = {name: self._path_in(schema, name) for name in self._wanted}
-            leaves = leaves_of(metadata, [path for path in paths.values() if path])
-            columns = {metadata.schema.column(leaf).path: leaf for leaf in leaves}
-            flat = {path for path, leaf in columns.items() if not metadata.schema.column(leaf).max_repetition_level}
+            schema = metadata.schema.to_arrow_schema().remove_metadata()
+            known = schema.serialize().to_pybytes()
+            if known not in self._columns:
+                self._columns.setdefault(known, self._columns_of(metadata, schema, source))
+            columns = self._columns[known]
             groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
-            sizes = [sum(group.column(leaf).total_compressed_size for leaf in leaves) for group in groups]
+            sizes = [sum(group.column(leaf).total_compressed_size for leaf in columns.leaves) for group in groups]
             return FileFooter(
                 entry,
                 source,
-                schema,
+                columns.schema,
                 self._found.constants.get(entry.key, ()),
                 np.array([group.num_rows for group in groups], dtype=np.int64),
                 np.array(sizes, dtype=np.int64),
                 {
-                    name: [statistics_of(group.column(columns[paths[name]])) for group in groups]
-                    for name in self._filtered
-                    if paths[name] in flat
+                    name: [statistics_of(group.column(leaf)) for group in groups]
+                    for name, leaf in columns.filtered.items()
                 },
             )
 
-    def _schema_in(self, metadata: Any, source: str) -> Any:
+    def _columns_of(self, metadata: Any, schema: Any, source: str) -> _Columns:
+        schema = self._numbered(schema, source)
+        paths = {name: self._path_in(schema, name) for name in self._wanted}
+        leaves = leaves_of(metadata, [path for path in paths.values() if path])
+        own = {column.path: leaf for leaf in leaves if not (column := metadata.schema.column(leaf)).max_repetition_level}
+        return _Columns(schema, leaves, {name: own[paths[name]] for name in self._filtered if paths[name] in own})
+
+    def _numbered(self, schema: Any, source: str) -> Any:
         """Return the schema of a file; raises DataError if it has no numbers, and the table none for its names."""
         import pyarrow as pa
 
-        schema = metadata.schema.to_arrow_schema().remove_metadata()
-        schema = self._schemas.setdefault(schema.serialize().to_pybytes(), schema)
         if not _is_numbered(self._found.schema) or _is_numbered(schema):
             return schema
         if not self._found.imported:

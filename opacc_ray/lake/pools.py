@@ -4,10 +4,12 @@ A plan depends on the listing and on the files' own metadata alone, never on the
 same shards, batches and features. The formats are in :mod:`opacc_ray.lake.formats`.
 """
 
+import gc
 import hashlib
 import json
 import logging
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from json.encoder import encode_basestring_ascii as quoted
 
 from opacc_ray.errors import DataError
@@ -23,6 +25,19 @@ SHARD_BYTES = 256 << 20
 DEFAULTS = Rules()
 
 
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Pause the collection of garbage, which would traverse all entries of a large listing again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@_no_collection()
 def plan_shards(
     store: Store,
     kind: str,

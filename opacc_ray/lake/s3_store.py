@@ -375,7 +375,7 @@ def _new_client(
         user_agent=plain.config.user_agent,  # fixed, since botocore would build it again for each request
     )
     client = session.client("s3", region_name=region, endpoint_url=endpoint, config=config)
-    client.meta.events.register_first("before-parse.s3.ListObjectsV2", _parse_listing)
+    client.meta.events.register_first("before-parse.*.ListObjectsV2", _parse_listing)  # before botocore's "s3.*"
     if access == "requester-pays":
         client.meta.events.register("before-call.s3", _offer_to_pay)
     return client
