@@ -32,7 +32,7 @@ CASES is a folder that benchmarks/make_cases.py wrote.
     chaos       disturbed_audits.py                     [RUNS] [SEED]
     speed       bench.py
     driver      driver_memory.py                        [EXAMPLES×NEURONS:METHODS…]
-    listing     listing.py                              [--objects N] [--files N] [--rows N]
+    listing     listing.py                              [--objects N] [--files N] [--rows N] [--tries N]
     fashion     fashion_job.py                          FOLDER with fashion.npz and fashion_lenet5.safetensors
 
 The script's own docstring says what it takes. Nothing is written if it fails.

@@ -87,7 +87,8 @@ class FooterReader:
         schema = self._numbered(schema, source)
         paths = {name: self._path_in(schema, name) for name in self._wanted}
         leaves = leaves_of(metadata, [path for path in paths.values() if path])
-        own = {column.path: leaf for leaf in leaves if not (column := metadata.schema.column(leaf)).max_repetition_level}
+        found = {leaf: metadata.schema.column(leaf) for leaf in leaves}
+        own = {column.path: leaf for leaf, column in found.items() if not column.max_repetition_level}
         return _Columns(schema, leaves, {name: own[paths[name]] for name in self._filtered if paths[name] in own})
 
     def _numbered(self, schema: Any, source: str) -> Any:
