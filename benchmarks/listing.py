@@ -3,7 +3,7 @@
     python benchmarks/listing.py [--objects 200000] [--files 5000] [--rows 2000] [--tries 3]
 
 An S3 server in a process of its own, with pages of 1,000 objects in memory, holds images, and Parquet files of one
-content. A bare loop over the same requests, which parses nothing, measures the server; then a new process plans the
+content. It has a core of its own, as if it were on another machine. A bare loop over the same requests, which parses nothing, measures the server; then a new process plans the
 pool. Both run several times, and the fastest of each counts. Prints a Markdown table: seconds of both, their
 difference, seconds of CPU of the plan, and the most memory of its process.
 """
@@ -60,11 +60,13 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     given = parser().parse_args()
+    first, *others = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, others or [first])
     print(markdown.header(COLUMNS))
     for pool in POOLS:
         images = 0 if pool == "parquet" else given.objects
         files = 0 if pool == "images" else given.files
-        server = [sys.executable, __file__, "serve", str(images), str(files), str(given.rows)]
+        server = [sys.executable, __file__, "serve", str(images), str(files), str(given.rows), str(first)]
         with subprocess.Popen(server, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             try:
@@ -125,8 +127,9 @@ def plan_here(kind: str, num_files: int) -> None:
 # -- the server --------------------------------------------------------------------------------------------------
 
 
-def serve(images: int, files: int, rows: int) -> None:
-    """Serve a bucket until the process ends; print the address."""
+def serve(images: int, files: int, rows: int, core: int) -> None:
+    """Serve a bucket on one core until the process ends; print the address."""
+    os.sched_setaffinity(0, [core])
     content = _parquet(rows)
     size = len(content)
     tag = hashlib.md5(content, usedforsecurity=False).hexdigest()
