@@ -3,9 +3,10 @@
     python benchmarks/listing.py [--objects 200000] [--files 5000] [--rows 2000] [--tries 3]
 
 An S3 server in a process of its own, with pages of 1,000 objects in memory, holds images, and Parquet files of one
-content. It has a core of its own, as if it were on another machine. A bare loop over the same requests, which parses nothing, measures the server; then a new process plans the
-pool. Both run several times, and the fastest of each counts. Prints a Markdown table: seconds of both, their
-difference, seconds of CPU of the plan, and the most memory of its process.
+content. It has a core of its own, as if it were on another machine. A bare loop over the same requests, which parses
+nothing, measures the server; then a new process plans the pool. Both run several times, and the fastest of each counts.
+Prints a Markdown table: seconds of both, their difference, seconds of CPU of the plan, and the most memory of its
+process.
 """
 
 import argparse

@@ -7,6 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
+from xml.etree.ElementTree import TreeBuilder, XMLParser
 
 import pytest
 from botocore.exceptions import ClientError
@@ -138,6 +139,25 @@ def test_a_listing_asks_little_of_the_server(scripted: ScriptedS3) -> None:
     scripted.answers = [(200, body, len(body))]
     tag = "modified 2026-01-01 00:00:00+00:00"
     assert open_store("s3://lake/x").list() == [("a", 2, tag), ("b", 3, tag)]
+
+
+def test_the_objects_of_a_listing_are_parsed_once(scripted: ScriptedS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Botocore, which parses a page twice, gets one without objects."""
+    from botocore import handlers, parsers
+
+    def parser_that_sees(*_: object, **options: Any) -> Any:
+        parser = XMLParser(**options)
+        return SimpleNamespace(feed=lambda data: (seen.append(data), parser.feed(data)), close=parser.close)
+
+    seen: list[bytes] = []
+    counting = SimpleNamespace(XMLParser=parser_that_sees, TreeBuilder=TreeBuilder)
+    monkeypatch.setattr(handlers, "ETree", counting)
+    monkeypatch.setattr(parsers, "ETree", counting)
+    item = b"<Contents><Key>a</Key><Size>1</Size><LastModified>2026-01-01T00:00:00Z</LastModified></Contents>"
+    body = b"<ListBucketResult><IsTruncated>false</IsTruncated>%s</ListBucketResult>" % item
+    scripted.answers = [(200, body, len(body))]
+    assert [entry.key for entry in open_store("s3://lake").list()] == ["a"]
+    assert [b"IsTruncated" in data and b"Contents" not in data for data in seen] == [True, True]
 
 
 def test_an_object_is_found_without_the_right_to_list(scripted: ScriptedS3) -> None:
