@@ -14,7 +14,9 @@ from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError, NoSuchTableError
+from pyiceberg.schema import Schema
+from pyiceberg.table import CommitTableRequest, Table
 
 Vend = Callable[[], tuple[str, str, float | None]]
 
@@ -28,6 +30,7 @@ class CatalogServer(ThreadingHTTPServer):
     token : that requests must have
     share : of the requests that fail
     asked : paths of the requests
+    lost : answers to commits that do not arrive
     """
 
     daemon_threads = True
@@ -38,6 +41,7 @@ class CatalogServer(ThreadingHTTPServer):
         self.delta: dict[str, str] = {}
         self.token, self.share, self.random, self.met = "secret-token", 0.0, random.Random(0), 0
         self.asked: list[str] = []
+        self.lost = 0
 
     def __enter__(self) -> Self:
         threading.Thread(target=self.serve_forever, args=[0.01], daemon=True).start()
@@ -69,19 +73,24 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(401, {"error": {"message": "no", "type": "NotAuthorizedException", "code": 401}})
         if path.startswith("/api/2.1/unity-catalog/"):
             return self._unity(unquote(path.removeprefix("/api/2.1/unity-catalog/")), body)
-        return self._rest(path)
+        return self._rest(path, body)
 
     do_GET = do_POST = do_HEAD = _handle
 
-    def _rest(self, path: str) -> None:
+    def _rest(self, path: str, body: bytes) -> None:
         if path == "/v1/config":
             return self._send(200, {"defaults": {}, "overrides": {}})
-        _, _, _, space, _, name = path.split("/")
+        assert self.server.iceberg is not None
         try:
-            assert self.server.iceberg is not None
-            table = self.server.iceberg.load_table((unquote(space), unquote(name)))
-        except NoSuchTableError:
-            return self._send(404, {"error": {"message": "no table", "type": "NoSuchTableException", "code": 404}})
+            table = self._table(path.split("/")[3:], body, self.server.iceberg)
+        except (NoSuchTableError, CommitFailedException, NamespaceAlreadyExistsError) as error:
+            status = 404 if isinstance(error, NoSuchTableError) else 409
+            return self._send(status, {"error": {"message": str(error), "type": type(error).__name__, "code": status}})
+        if table is None:
+            return self._send(200, {"namespace": [], "properties": {}})
+        if body and self.server.lost:
+            self.server.lost -= 1
+            return self._send(504, {"error": {"message": "lost", "type": "GatewayTimeoutException", "code": 504}})
         config = {}
         if self.headers.get("X-Iceberg-Access-Delegation") == "vended-credentials":
             key, secret, seconds = self.server.vend()
@@ -90,6 +99,23 @@ class _Handler(BaseHTTPRequestHandler):
                 config["s3.session-token-expires-at-ms"] = str(int((time.time() + seconds) * 1000))
         metadata = json.loads(table.metadata.model_dump_json())
         self._send(200, {"metadata-location": table.metadata_location, "metadata": metadata, "config": config})
+
+    def _table(self, place: list[str], body: bytes, catalog: Catalog) -> Table | None:
+        """Make a namespace; make, load or change a table."""
+        match [unquote(part) for part in place]:
+            case []:
+                catalog.create_namespace(tuple(json.loads(body)["namespace"]))
+                return None
+            case [space, "tables"]:
+                wanted = json.loads(body)
+                return catalog.create_table((space, wanted["name"]), Schema.model_validate(wanted["schema"]))
+            case [space, "tables", name]:
+                table = catalog.load_table((space, name))
+                if body:
+                    asked = CommitTableRequest.model_validate_json(body)
+                    catalog.commit_table(table, asked.requirements, asked.updates)
+                return catalog.load_table((space, name))
+        raise AssertionError(place)
 
     def _unity(self, path: str, body: bytes) -> None:
         if path == "temporary-table-credentials":

@@ -133,7 +133,7 @@ def metrics(output: str, to: str | None, serve: int | None, host: str, every: fl
 @command("history")
 @click.argument("name", metavar="NAME")
 @click.option("--output", metavar="URI", help="Output of the runs (default: this folder, then ./audits).")
-@click.option("--tables", metavar="URI", help="Read tables of `opacc export --to URI` instead.")
+@click.option("--tables", metavar="URI", help="Read tables of `opacc export --to URI`, or its Iceberg table, instead.")
 @click.option("--metric", metavar="METRIC", help="Show another metric of the estimates, such as f1@defect.")
 @click.option("--slice", "part", metavar="SLICES=SLICE", help="Show one slice of the pool, such as camera=north.")
 @picture_option("File or object for a chart of the accuracy over time.")

@@ -143,6 +143,11 @@ def compare(run: "Run", others: tuple[str, ...], score: str | None, **options: A
 @click.option("--to", "lake", metavar="URI", help="Write features, selections, labels and estimates as Parquet tables.")
 @click.option("--no-features", is_flag=True, help="With --to: leave out the features.")
 @click.option("--delta", is_flag=True, help="With --to: append the estimates to a Delta table.")
+@click.option(
+    "--iceberg",
+    metavar="catalog://CATALOG/TABLE",
+    help="With --to: append the estimates to an Iceberg table of a catalog in pyiceberg's configuration.",
+)
 def export(
     run: "Run",
     file: str | None,
@@ -152,6 +157,7 @@ def export(
     lake: str | None,
     no_features: bool,
     delta: bool,
+    iceberg: str | None,
 ) -> cli.Answer:
     """Write a run as Parquet tables, its failures as training data, or its labelled pool for `opacc study`."""
     from opacc_ray.audit.exported_case import export_case
@@ -168,7 +174,7 @@ def export(
     if file is not None:
         case = export_case(run, file, partial=partial)
         return cli.Answer(case, run_answers.exported(case))
-    tables = export_tables(run, str(lake), features=not no_features, delta=delta)
+    tables = export_tables(run, str(lake), features=not no_features, delta=delta, iceberg=iceberg)
     return cli.Answer(tables, run_answers.tables(tables))
 
 

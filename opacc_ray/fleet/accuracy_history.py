@@ -7,7 +7,7 @@ population, and the points of one population are a series of their own.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from opacc_ray.audit.exported_tables import read_estimates
+from opacc_ray.audit.estimates_table import estimates_at
 from opacc_ray.audit.number_rows import RESULT, NumberName, NumberRow, number_rows
 from opacc_ray.audit.status import read_failure
 from opacc_ray.audit.table_columns import POPULATION
@@ -133,19 +133,20 @@ def point_of(run: Run, stated: AccuracyEstimate) -> HistoryPoint:
 def history_in_tables(name: str, tables: str, number: NumberName = RESULT) -> AccuracyHistory:
     """Return every estimate of the first track that `opacc export --to` wrote to tables, or another number of these.
 
-    Raises DataError if there is none of that name.
+    ``tables`` is their URI, or the address of the Iceberg table. Raises DataError if there is none of that name.
     """
-    rows, unread = read_estimates(tables, name)
+    table = estimates_at(tables)
+    found, unread = table.read(name)
+    rows = [row for row in found if row["audit"] == name and row["track"] is None]
     rows.sort(key=lambda row: (row["run_created"], row["uri"], row["log_entry"]))
     stated = {row["estimate"]: row for row in rows}
     wanted = [row for row in rows if (row["metric"], row["sliced_by"], row["slice"]) == number]
-    source = open_store(f"{tables.rstrip('/')}/estimates").uri
     if not rows and not unread:
-        raise DataError(f"there is no estimate of {name!r} in {source}; `opacc export RUN --to URI` adds them")
-    found = [(_point(row), _population(row)) for row in wanted]
+        raise DataError(f"there is no estimate of {name!r} in {table.uri}; `opacc export RUN --to URI` adds them")
+    points = [(_point(row), _population(row)) for row in wanted]
     having = {row["estimate"] for row in wanted}
     without = [row["uri"] for id, row in stated.items() if id not in having]
-    return _history(name, source, found, unread).model_copy(update={"without": without, "number": _named(number)})
+    return _history(name, table.uri, points, unread).model_copy(update={"without": without, "number": _named(number)})
 
 
 def _point(row: Mapping[str, Any]) -> HistoryPoint:

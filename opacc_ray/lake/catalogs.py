@@ -11,7 +11,8 @@ expire, and never stored. If a catalog vends none, those of the environment are 
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
-from opacc_ray.errors import DataError, SpecError, StorageError, shortened
+from opacc_ray.errors import DataError, OpaccError, SpecError, StorageError, shortened
 
 UNITY = "unity"
 """Name of the catalog of Delta tables."""
@@ -53,17 +54,37 @@ class CatalogTable:
 
 
 def load_iceberg(table: CatalogTable) -> Any:
-    """Return an Iceberg table of a catalog; the catalog's own configuration wins over the environment's credentials."""
-    from pyiceberg.catalog import load_catalog
+    """Return an Iceberg table of a catalog; raises DataError, SpecError or StorageError."""
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+    try:
+        with refused(table):
+            return _patiently(lambda: iceberg_catalog(table).load_table(table.name))
+    except (NoSuchTableError, NoSuchNamespaceError):
+        raise DataError(
+            f"the catalog {table.catalog!r} has no table {table.name!r}; correct pool.table or pool.catalog"
+        ) from None
+
+
+def iceberg_catalog(table: CatalogTable) -> Any:
+    """Return the catalog of an Iceberg table; its own configuration wins over the environment's credentials."""
+    from pyiceberg.catalog import load_catalog
     from pyiceberg.utils.config import Config
 
     options = {**dict(table.environment), **(Config().get_catalog_config(table.catalog) or {})}
+    return load_catalog(table.catalog, **options)
+
+
+@contextmanager
+def refused(table: CatalogTable) -> Iterator[None]:
+    """Raise the errors of an Iceberg catalog as SpecError or StorageError, but for a table that is not there."""
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
     place = f"the catalog {table.catalog!r}"
     try:
-        return _patiently(lambda: load_catalog(table.catalog, **options).load_table(table.name))
-    except (NoSuchTableError, NoSuchNamespaceError):
-        raise DataError(f"{place} has no table {table.name!r}; correct pool.table or pool.catalog") from None
+        yield
+    except (NoSuchTableError, NoSuchNamespaceError, OpaccError):
+        raise
     except ImportError as error:
         raise SpecError(f"{place} needs a package that is not installed ({error}); install it") from None
     except Exception as error:  # of requests, boto3, SQLAlchemy and pyiceberg
@@ -74,14 +95,19 @@ def load_iceberg(table: CatalogTable) -> Any:
         ) from None
 
 
-def _patiently(load: Callable[[], Any]) -> Any:
-    """Return what ``load`` does, which is called again while a catalog is busy or not reached."""
+def busy() -> tuple[type[Exception], ...]:
+    """Return the errors of a catalog that is busy or not reached; those of a connection are OSError."""
     from pyiceberg.exceptions import ServerError, ServiceUnavailableError
 
+    return ServerError, ServiceUnavailableError, OSError
+
+
+def _patiently(load: Callable[[], Any]) -> Any:
+    """Return what ``load`` does, which is called again while a catalog is busy or not reached."""
     for attempt in range(ATTEMPTS - 1):
         try:
             return load()
-        except (ServerError, ServiceUnavailableError, OSError):  # those of a connection are OSError
+        except busy():
             time.sleep(0.2 * 2**attempt)
     return load()
 

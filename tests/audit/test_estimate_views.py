@@ -1,4 +1,4 @@
-"""The history of three models over eight weeks, in one query on exported tables: against what each run stated."""
+"""The history of five models over twelve weeks, in one query on exported tables: against what each run stated."""
 
 import datetime as dt
 from collections.abc import Iterator
@@ -10,21 +10,22 @@ import duckdb
 import numpy as np
 import pyarrow.compute as pc
 import pytest
+from pyiceberg.catalog import load_catalog
 from stated_numbers import with_numbers
 from written_run import CLASSES, IDS, TRUTH, write_run
 
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.estimate_rows import stated_rows
 from opacc_ray.audit.estimate_views import views_sql
-from opacc_ray.audit.exported_tables import export_tables, read_estimates
+from opacc_ray.audit.exported_tables import export_tables
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, SpecError, StorageError
 from opacc_ray.fleet.accuracy_history import history_in_tables
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.runs.run import Run
 
-MODELS, WEEKS, FIRST = ("a", "b", "c"), 8, dt.date(2026, 8, 31)  # a Monday
-BACKFILLED = [("b", 2), ("b", 6)]  # audited after all others
+MODELS, WEEKS, FIRST = ("a", "b", "c", "d", "e"), 12, dt.date(2026, 8, 31)  # a Monday
+BACKFILLED = [("b", 2), ("b", 6), ("e", 4)]  # audited after all others
 
 
 class Audit(NamedTuple):
@@ -62,7 +63,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def audits(home: Path) -> list[Audit]:
-    """Every week's audit of three models, in the order in which they were made: two weeks are backfilled."""
+    """Every week's audit of each model, in the order in which they were made: three are backfilled."""
     wanted = [(model, week) for week in range(WEEKS) for model in MODELS]
     ordered = [pair for pair in wanted if pair not in BACKFILLED] + BACKFILLED
     made = [Audit(model, week, audited(home / "audits", model, week)) for model, week in ordered]
@@ -138,25 +139,23 @@ def test_the_worst_slices_come_first(home: Path) -> None:
 
 def test_a_delta_table_gets_each_estimate_once(home: Path, audits: list[Audit], tmp_path: Path) -> None:
     place = str(tmp_path / "lake")
-    for audit in (*audits[:6], *audits[:6]):
+    for audit in (*audits[:10], *audits[:10]):
         export_tables(audit.run, place, features=False, delta=True)
     table = deltalake.DeltaTable(f"{place}/estimates")
-    assert table.version() == 5
+    assert table.version() == 9
     assert {field.name: field.metadata["comment"] for field in table.schema().fields}["week"].startswith("the Monday")
     estimates = table.to_pyarrow_table()
-    assert sorted(set(estimates["uri"].to_pylist())) == sorted(audit.run.uri for audit in audits[:6])
+    assert sorted(set(estimates["uri"].to_pylist())) == sorted(audit.run.uri for audit in audits[:10])
     with duckdb.connect() as database:
         database.register("exported", estimates)
         database.execute(views_sql("exported"))
         assert database.execute("SELECT model, week FROM accuracy_by_week").fetchall() == [
             (model, monday(week)) for model in MODELS for week in (0, 1)
         ]
-    rows, _ = read_estimates(place, "weekly-a-0-00000000")
-    assert len({row["estimate"] for row in rows}) == 2
     assert len(history_in_tables("weekly-a-0-00000000", place).points) == 2
-    with pytest.raises(DataError, match=r"estimates is a Delta table; add --delta, or export to another place"):
+    with pytest.raises(DataError, match=r"are in a Delta table; use --delta, or export to another place"):
         export_tables(audits[0].run, place, features=False)
-    with pytest.raises(DataError, match=r"estimates is Parquet files; remove --delta, or export to another place"):
+    with pytest.raises(DataError, match=r"are in Parquet files; use neither --delta nor --iceberg, or"):
         export_tables(audits[0].run, str(home / "lake"), features=False, delta=True)
 
 
@@ -187,6 +186,37 @@ def test_the_command_appends_to_a_delta_table(
     assert f"views       {place}/views.sql" in capsys.readouterr().out
     assert deltalake.DeltaTable(str(place / "estimates")).version() == 0
     assert "delta_scan(" in (place / "views.sql").read_text()
+
+
+def test_an_iceberg_table_gets_each_estimate_once(
+    audits: list[Audit], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": str(tmp_path)}
+    for name, value in settings.items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__OWN__{name.upper()}", value)
+    place, address = str(tmp_path / "lake"), "catalog://own/db.estimates"
+    for audit in (*audits[:10], *audits[:10]):
+        assert main(["export", audit.run.uri, "--to", place, "--no-features", "--iceberg", address]) == 0
+    table = load_catalog("own", **settings).load_table("db.estimates")
+    assert len(table.history()) == 10
+    assert table.schema().find_field("week").doc.startswith("the Monday")
+    with duckdb.connect() as database:
+        database.execute("ATTACH ':memory:' AS own; CREATE SCHEMA own.db")
+        database.register("exported", table.scan().to_arrow())
+        database.execute("CREATE TABLE own.db.estimates AS SELECT * FROM exported")
+        database.execute((tmp_path / "lake" / "views.sql").read_text())
+        found = database.execute("SELECT model, week, value FROM accuracy_by_week").fetchall()
+    assert [row[:2] for row in found] == [(model, monday(week)) for model in MODELS for week in (0, 1)]
+    assert [point.value for point in history_in_tables("weekly-a-0-00000000", address).points] == [
+        stated.value for _, stated in audits[0].run.estimates()
+    ]
+    with pytest.raises(DataError, match=r"are in an Iceberg table; use --iceberg, or export to another place"):
+        export_tables(audits[0].run, place, features=False)
+    with pytest.raises(DataError, match=r"are in an Iceberg table; give its address, catalog://CATALOG/TABLE"):
+        history_in_tables("weekly-a-0-00000000", place)
+    for wrong in ("own.db.estimates", "catalog://own/estimates"):
+        with pytest.raises(SpecError, match=r"is not the address of an Iceberg table; write catalog://CATALOG/NAMESP"):
+            export_tables(audits[0].run, str(tmp_path / "new"), features=False, iceberg=wrong)
 
 
 @pytest.mark.parametrize(
