@@ -150,7 +150,12 @@ class Audit:
         return list(found.values())
 
     def add_labels(
-        self, given: Any, *, annotator: str | None = None, numbers_are_classes: bool | None = None
+        self,
+        given: Any,
+        *,
+        annotator: str | None = None,
+        numbers_are_classes: bool | None = None,
+        only_selected: bool = False,
     ) -> ImportedLabels:
         """Import labels from a mapping, a DataFrame, a list of rows, or a file.
 
@@ -165,6 +170,7 @@ class Audit:
         annotator : who gave the labels; overrides the rows
         numbers_are_classes : read numbers as indexes of named classes, counted from 0; otherwise they are refused.
             Default: the spec's
+        only_selected : leave out examples that were not selected; otherwise they are refused
 
         Raises
         ------
@@ -179,7 +185,12 @@ class Audit:
             lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in _rows_of(given))
             name, data = "notebook.jsonl", "".join(lines).encode()
         return label_actions.import_labels(
-            self._run, name, data, annotator=annotator, numbers_are_classes=numbers_are_classes
+            self._run,
+            name,
+            data,
+            annotator=annotator,
+            numbers_are_classes=numbers_are_classes,
+            only_selected=only_selected,
         )
 
     def next(

@@ -2,20 +2,11 @@
 
 from collections.abc import Sequence
 from shlex import quote
-from typing import NamedTuple
 
-from opacc_ray.errors import counted
 from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.labels.label_log import read_log
-from opacc_ray.labels.labelled_rounds import LabelledRound
+from opacc_ray.runs.estimate_documents import RoundCounts
 from opacc_ray.runs.run import Run
-
-
-class Step(NamedTuple):
-    """A command, and the reason for it."""
-
-    why: str
-    command: str
 
 
 def command_of(run: Run, verb: str, *rest: str) -> str:
@@ -24,24 +15,15 @@ def command_of(run: Run, verb: str, *rest: str) -> str:
     return " ".join(["opacc", verb, quote(run.uri), *rest, *track])
 
 
-def step_without_result(run: Run, rounds: Sequence[LabelledRound]) -> Step | None:
-    """Return the step that a run needs before its result is complete; None if all rounds are answered."""
-    missing = sum(len(item.missing) for item in rounds)
-    if missing:
-        what = f"Label the {counted(missing, 'example')} that wait." if missing > 1 else "Label the example that waits."
-        return Step(what, labelling_command(run))
-    if not any(item.labelled.any() for item in rounds):
-        return Step('All answers are "can\'t tell". Draw more examples.', command_of(run, "next"))
-    return None
+def step_of(run: Run, rounds: Sequence[RoundCounts], *, stated: bool = False) -> list[str]:
+    """Return the command to run next on a track and its arguments, without the run.
 
-
-def step_after_labels(run: Run, *, missing: int, stated: bool = False) -> list[str]:
-    """Return the command to run next and its arguments, without the run.
-
-    ``missing`` counts the labels that are missing; ``stated`` says whether an estimate uses all that are there.
+    ``stated`` says whether an estimate uses all labels that are there.
     """
-    if missing:
+    if any(item.missing for item in rounds):
         return ["label"] if has_page(run) else ["labels import", "FILE"]
+    if not any(item.labelled for item in rounds):
+        return ["next"]
     goal = run.open_goal()
     if goal is not None:
         return ["next", *until_options(goal.half_width, goal.metric, goal.by)]
@@ -74,8 +56,3 @@ def no_page(run: Run) -> str:
         "the labelling page has nothing to show: name columns of the pool to show, by --show for a CSV, or "
         f"manifest.show in the spec{instead}"
     )
-
-
-def labelling_command(run: Run) -> str:
-    """Return the command that opens the labelling page; without pictures or text, the one that imports labels."""
-    return command_of(run, "label") if has_page(run) else command_of(run, "labels import", "FILE")

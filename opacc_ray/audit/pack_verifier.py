@@ -235,6 +235,9 @@ def recompute(files, name):
 
 def main(arguments):
     pack = next((name for name in arguments if name.endswith(".zip")), "evidence.zip")
+    if not zipfile.is_zipfile(pack):
+        print(f"{pack} is no pack that can be read; give its path: python verify.py PACK.zip [PUBLIC_KEY.pem]")
+        return 2
     with zipfile.ZipFile(pack) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     digests = read_log(files)

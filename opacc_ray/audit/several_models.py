@@ -139,7 +139,9 @@ def compare(
         found, predicted = _compared(run, others, sample_of(known)[0], outcomes, level)
     else:
         found = _compared_by(metric, run, others, known, outcomes, level)
-    uris, taught, fresh = [run.uri, *(other.uri for other in others)], taught_ids([run, *others]), False
+    uris, taught, fresh = [run.uri, *(other.uri for other in others)], set[str](), False
+    if not all(_is_same_model(run, other) for other in others):  # which did not learn from its own labels
+        taught = taught_ids([run, *others])
     rest: dict[str, Any] = {}
     if taught:
         fresh = drawn_after_export(run, others)
@@ -177,6 +179,11 @@ def compare(
         models=[ComparedModel(run=uri, accuracy=statement(m), best=found.best[m]) for m, uri in enumerate(uris)],
         differences=pairs,
     )
+
+
+def _is_same_model(run: Run, other: Run) -> bool:
+    digest = run.header.model.sha256
+    return run.uri == other.uri or (digest is not None and digest == other.header.model.sha256)
 
 
 def difference_without(

@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from opacc_ray.audit.growth import pool_changes
+from opacc_ray.audit.next_step import step_of
 from opacc_ray.audit.sanity import predicted_by, warnings_of
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError, counted, shortened
@@ -59,6 +60,9 @@ class TrackStatus(Part):
         default=None, description="whether the last estimate uses all present labels; null without an estimate"
     )
     waits_for: str = Field(description="the next thing to do, in words")
+    step: list[str] = Field(
+        default=[], description="command to run next and its arguments, without the run; empty: run the spec again"
+    )
 
 
 class RunStatus(Document, TrackStatus):
@@ -122,17 +126,21 @@ def _track_status(
         stops_at = (None, ACCURACY) if goal is None else (goal.half_width, goal.target)
         stated = estimate.labels_digest, (estimate.goal, estimate.goal_of)
         is_current = bool(rounds) and stated == (digest_of(rounds), stops_at)
-    waits_for = lost or conflict or _waits_for(rounds, is_current)
-    if not complete:
-        waits_for = "extraction: run the spec again, finished shards are kept"
+    counts = [item.counts() for item in rounds]
+    waits_for, step = lost or conflict or _waits_for(rounds, is_current), list[str]()
     if failure and not rounds:
         waits_for = f"another run of its spec, which failed: {failure.error}"
+    elif not complete:
+        waits_for = "extraction: run the spec again, finished shards are kept"
+    elif rounds:
+        step = ["labels list"] if lost or conflict else step_of(run, counts, stated=is_current is True)
     return TrackStatus(
         track=run.track,
-        rounds=[item.counts() for item in rounds],
+        rounds=counts,
         estimate=estimate,
         estimate_is_current=is_current,
         waits_for=waits_for,
+        step=step,
     )
 
 

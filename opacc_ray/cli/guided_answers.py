@@ -11,7 +11,7 @@ from shlex import quote
 import click
 
 from opacc_ray.audit.guided import GoOn, missing_labels
-from opacc_ray.audit.next_step import has_page, labelling_command, no_page, until_options
+from opacc_ray.audit.next_step import command_of, has_page, no_page, until_options
 from opacc_ray.cli.command import Answer
 from opacc_ray.cli.terminal import NEXT
 from opacc_ray.errors import LabelsAwaited, counted
@@ -78,6 +78,6 @@ def audited(run: Run, written: WrittenReport, report: RunReport, again: str) -> 
     missing = missing_labels(run)
     if missing:
         waits = LabelsAwaited(f"{run.name} waits for {counted(missing, 'label')}; then run the same command again")
-        command = again if has_page(run) else labelling_command(run)
+        command = again if has_page(run) else command_of(run, "labels import", "FILE")
         return Answer(written, [*lines, Fact(NEXT, command)], waits)
     return Answer(written, [*lines, *([Fact(NEXT, report.next.command)] if report.next else [])])

@@ -102,12 +102,14 @@ def label(uri: str, track: str | None, port: int, host: str, people: str, **opti
         click.echo(f"{name:<10} {address}", err=True)
 
     def on_done(desk: Any) -> None:
-        click.echo(f"done       {desk.name}: all examples are answered; next: opacc estimate {desk.run.uri}", err=True)
+        step = label_texts.after(desk.run).text
+        click.echo(f"done       {desk.name}: all examples are answered; next: {step}", err=True)
 
     names = [name.strip() for name in people.split(",") if name.strip()]
     options |= {"people": names, "on_person": on_person, "on_done": on_done}
-    session = serve(uri if is_output else Run.open(uri, track), host, port, announce, **options)
-    return Answer(session, label_texts.session(session))
+    run = None if is_output else Run.open(uri, track)
+    session = serve(run or uri, host, port, announce, **options)
+    return Answer(session, label_texts.session(session, run))
 
 
 MAX_BYTES = 256_000_000
@@ -123,6 +125,7 @@ MAX_BYTES = 256_000_000
 @click.option(
     "--numbers-are-classes", is_flag=True, help="Read numbers as class indexes from 0 although classes have names."
 )
+@click.option("--only-selected", is_flag=True, help="Leave out rows of other examples, as of a file of all labels.")
 @click.option("--tool", type=TOOL, help="Tool that wrote the file; other files are refused.")
 @click.option(
     "--max-bytes",

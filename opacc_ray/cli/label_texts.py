@@ -4,7 +4,8 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 
-from opacc_ray.audit.next_step import step_after_labels
+from opacc_ray.audit.next_step import step_of
+from opacc_ray.audit.status import status
 from opacc_ray.cli.command import short_name
 from opacc_ray.cli.texts import changed, next_step
 from opacc_ray.errors import counted
@@ -30,8 +31,9 @@ def imported(document: ImportedLabels, run: Run) -> list[Line]:
     """Describe an imported file, the rounds after it, and the command to run next."""
     counts = {name: getattr(document, name) for name in RoundCounts.model_fields}
     rounds = document.rounds or [TrackRound(track=None, **counts)]
-    missing = sum(item.missing for item in rounds)  # whoever imports one file will import the next one
-    step = ["labels import", "FILE"] if missing else step_after_labels(run, missing=0)
+    step = step_of(run, rounds)
+    if step == ["label"]:  # whoever imports one file will import the next one
+        step = ["labels import", "FILE"]
     votes = [f"{_who(item.annotator)} {item.labels} ({item.file})" for item in document.votes]
     several = len({item.annotator for item in document.votes}) > 1 or document.num_overruled
     given_up = [
@@ -45,6 +47,7 @@ def imported(document: ImportedLabels, run: Run) -> list[Line]:
     return [
         _taken(document),
         round_table(rounds, method=False),
+        *facts(("left out", f"{counted(document.left_out, 'row')} of other examples" if document.left_out else None)),
         *facts(*given_up),
         *_numbers(document),
         *facts(*renamed),
@@ -169,16 +172,22 @@ def agreement(document: LabelAgreement) -> list[Line]:
     return [*facts(("examples", shared), ("alpha", alpha)), *([table] if rows else [])]
 
 
-def session(document: LabelSession) -> list[Line]:
-    """Describe the answers that the labelling page saved, and the command to run next."""
+def session(document: LabelSession, run: Run | None) -> list[Line]:
+    """Describe the answers that the labelling page saved, and the command to run next; None: it served an output."""
     see = f"see opacc labels list {short_name(document.run)}, and opacc labels correct"
     differ = f"{counted(document.different, 'example')} have answers that differ: {see}"
     saved = f"{counted(document.saved, 'answer')}; {document.done} of {document.total} done"
     return [
         *facts(("saved", saved)),
         *warned([differ] if document.different else []),
-        next_step("label" if document.done < document.total else "estimate", document.run),
+        after(run) if run else next_step("label" if document.done < document.total else "runs list", document.run),
     ]
+
+
+def after(run: Run) -> Fact:
+    """Return the command to run next, as the run is now."""
+    step = status(run, with_warnings=False).step
+    return next_step(step[0], run.uri, *step[1:], track=run.track)
 
 
 def tasks(document: LabellingTasks) -> list[Line]:

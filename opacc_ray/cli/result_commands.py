@@ -95,16 +95,12 @@ def estimate(
     if as_of is not None:
         run, options["keep"] = run.as_of(as_of), False
     stated = accuracy.estimate(run, costs=prices, assist=assist, score=worth, **options)
-    return cli.Answer(stated, texts.estimate(stated, _step(run, stated.missing)))
+    step = ["report"]
+    if stated.missing or run.open_goal() is not None:  # the usual case loads less
+        from opacc_ray.audit.next_step import step_of
 
-
-def _step(run: "Run", missing: int) -> list[str]:
-    """Return the command to run after an estimate, without the run."""
-    if not missing and run.open_goal() is None:
-        return ["report"]
-    from opacc_ray.audit.next_step import step_after_labels
-
-    return step_after_labels(run, missing=missing, stated=True)
+        step = step_of(run, stated.rounds, stated=True)
+    return cli.Answer(stated, texts.estimate(stated, step))
 
 
 @cli.command("compare")

@@ -10,11 +10,10 @@ from opacc_ray.audit.checks import RunPlan
 from opacc_ray.audit.exported_case import ExportedCase
 from opacc_ray.audit.exported_tables import ExportedTables
 from opacc_ray.audit.exported_training import ExportedTraining
-from opacc_ray.audit.next_step import has_page, step_after_labels
 from opacc_ray.audit.retention import Retention
 from opacc_ray.audit.run_log import RunLog
 from opacc_ray.audit.sanity import predicted_by, warnings_now
-from opacc_ray.audit.status import ListedRun, RemovedRun, RunList, RunStatus
+from opacc_ray.audit.status import ListedRun, RemovedRun, RunList
 from opacc_ray.audit.status import status as status_of
 from opacc_ray.audit.submission import Ended, RunExit, Submission, ended_by
 from opacc_ray.audit.verify import Verification
@@ -54,16 +53,7 @@ def drawn(run: Run, goal: Goal | None = None) -> Answer:
         labels_to_go=None if goal is None else goal.labels_to_go,
         goal=None if goal is None else _progress(goal),
     )
-    step = step_once_labelled(run, status_of(run, with_warnings=False))
-    return Answer(document, texts.drawn(document, with_page=has_page(run), step=step))
-
-
-def step_once_labelled(run: Run, state: RunStatus) -> Fact | None:
-    """Return the step of a run whose labels are complete; None if it waits for labels or their repair."""
-    if state.waits_for not in ("nothing", "nothing but `opacc estimate`"):
-        return None
-    step = step_after_labels(run, missing=0, stated=state.waits_for == "nothing")
-    return texts.next_step(step[0], run.uri, *step[1:], track=run.track)
+    return Answer(document, texts.drawn(document, status_of(run, with_warnings=False).step))
 
 
 def reached(run: Run, goal: Goal) -> Answer:

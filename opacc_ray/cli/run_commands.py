@@ -104,13 +104,13 @@ def _extracted(spec: str, *, trial: bool, **options: Any) -> "Run":
     from opacc_ray.audit.checks import check_pool
     from opacc_ray.cluster import local
     from opacc_ray.extract import user_process
-    from opacc_ray.spec.predictions_table import is_table, load_spec_or_table, write_spec
+    from opacc_ray.spec.predictions_table import is_table, kept_spec, load_spec_or_table
 
     with local.ahead(), user_process.isolated():
         given = load_spec_or_table(spec, **options)
         if is_table(spec):
             check_pool(given)
-            log.info("spec: %s", write_spec(given))
+            given = kept_spec(given)
         verb = "read" if given.pool.holds_features else "extract"
         with Progress(verb, "shards") as extracting, _selecting() as selecting:
             return verbs.run(given, extracting, selecting, trial=trial)
@@ -161,13 +161,11 @@ def plan(spec: str, actors: int | None, batches: int) -> cli.Answer:
 @cli.track_option
 def status(run: "Run") -> cli.Answer:
     """Show the rounds of a run, its estimate, and what it waits for."""
-    from opacc_ray.audit.next_step import has_page
     from opacc_ray.audit.status import status as state_of
-    from opacc_ray.cli import run_answers, texts
+    from opacc_ray.cli import texts
 
     state = state_of(run)
-    then = run_answers.step_once_labelled(run, state) if run.open_goal() else None
-    return cli.Answer(state, texts.status(state, with_page=has_page(run), then=then))
+    return cli.Answer(state, texts.status(state))
 
 
 @cli.command("select")

@@ -14,6 +14,7 @@ from opacc_ray.report.facts import (
     GAP,
     Fact,
     Line,
+    changed_texts,
     digits_for,
     ends,
     facts,
@@ -41,8 +42,8 @@ def next_step(command: str, run: str, *rest: str, track: str | None = None) -> F
 # -- rounds ----------------------------------------------------------------------------------------------
 
 
-def drawn(document: DrawnRound, *, with_page: bool, step: Fact | None = None) -> list[Line]:
-    """Describe a round; without ``step`` it waits for labels, on the labelling page if that can show the examples."""
+def drawn(document: DrawnRound, step: Sequence[str]) -> list[Line]:
+    """Describe a round, and the command to run next; where it imports labels, also how to make their file."""
     lines = facts(
         ("run", document.run),
         ("track", document.track),
@@ -64,12 +65,10 @@ def drawn(document: DrawnRound, *, with_page: bool, step: Fact | None = None) ->
         lines += facts(("goal", f"{number_of(goal)}{asked}; {now}{_in_slice(goal)}"), ("expected", more))
         lines.append(_detail("random", f"about {counted(goal.srs_labels, 'label')} by simple random sampling"))
         lines += _notes(goal)
-    if step is not None:
-        return [*lines, step]
-    if with_page:
-        return [*lines, next_step("label", document.run, track=document.track)]
-    file, what = _file_to_fill_in(document)
-    return [*lines, *facts(("label", what)), next_step("labels import", document.run, file, track=document.track)]
+    if step[0] == "labels import":
+        file, what = _file_to_fill_in(document)
+        step, lines = [step[0], file], [*lines, *facts(("label", what))]
+    return [*lines, next_step(step[0], document.run, *step[1:], track=document.track)]
 
 
 def _file_to_fill_in(document: DrawnRound) -> tuple[str, str | None]:
@@ -175,8 +174,8 @@ def _in_slice(goal: GoalProgress) -> str:
 # -- states ----------------------------------------------------------------------------------------------
 
 
-def status(document: RunStatus, *, with_page: bool, then: Fact | None = None) -> list[Line]:
-    """Describe what is done and what the run waits for; ``then`` is the step once its labels are complete."""
+def status(document: RunStatus) -> list[Line]:
+    """Describe what is done, what the run waits for, and the command to run next."""
     examples = None
     if document.examples is not None:
         excluded = f", {thousands(document.excluded or 0)} excluded" if document.excluded else ""
@@ -193,25 +192,9 @@ def status(document: RunStatus, *, with_page: bool, then: Fact | None = None) ->
     tracks: list[TrackStatus] = [document, *document.others]
     if document.shards.done < document.shards.total or not any(item.rounds for item in tracks):
         return [*lines, Fact(NEXT, "opacc run SPEC.yaml")]
-    steps = [_step_of(document.run, item, with_page=with_page) for item in tracks if item.rounds]
-    steps = [then, *steps] if then is not None else steps
-    steps.append(next_step("report", document.run, track=document.track))
-    return [*lines, *[step for step in steps if step][:1]]
-
-
-def _step_of(run: str, document: TrackStatus, *, with_page: bool) -> Fact | None:
-    """Return the next command of a track; None if nothing is to do."""
-    missing, labelled = (sum(getattr(item, name) for item in document.rounds) for name in ("missing", "labelled"))
-    if document.waits_for == "nothing":
-        return None
-    if document.waits_for == "nothing but `opacc estimate`":
-        return next_step("estimate", run, track=document.track)
-    if missing and document.waits_for == counted(missing, "label"):
-        step = ("label", run) if with_page else ("labels import", run, "FILE")
-        return next_step(*step, track=document.track)
-    if not missing and not labelled:
-        return next_step("next", run, track=document.track)
-    return next_step("labels list", run)  # labels in conflict, or lost
+    steps = [(item.step, item.track) for item in tracks if item.step]
+    step, track = next((own for own in steps if own[0] != ["report"]), steps[0])
+    return [*lines, next_step(step[0], document.run, *step[1:], track=None if step == ["labels list"] else track)]
 
 
 def _along(document: TrackStatus) -> list[Line]:
@@ -325,10 +308,10 @@ def changed(objects: ChangedObjects | None) -> list[Fact]:
             f"the pool's table is at {objects.version} now; this run keeps the version that it was made with, and the "
             "same spec would make a run with the new one"
         )
-    if objects.changed or objects.lost:
+    texts = changed_texts(objects)
+    if texts:
         found.append(
-            f"{objects.changed} objects of chosen examples changed since extraction, and {objects.lost} are gone, such "
-            f"as {', '.join(objects.first)}; their labels may be of other examples"
+            f"{' and '.join(texts)}, such as {', '.join(objects.first)}; their labels may be of other examples"
         )
     return warned(found)
 

@@ -29,6 +29,8 @@ from opacc_ray.labels.label_rows import Label, few, quoted
 
 MOST_ANSWERS = 1000  # different answers to one example, by annotator, label and time, above which a file is refused
 
+LABELS = "labels"  # what messages call the labels of all files
+
 Opinions = dict[str, str]
 """Annotator → label, for one example."""
 
@@ -63,7 +65,7 @@ def join(
     *,
     run: str,
     conflict: str = "error",
-    source: str = "labels",
+    source: str = LABELS,
     read: Callable[[str, str], str] | None = None,
 ) -> Joined:
     """Find the label of each selected example, by id.
@@ -169,7 +171,7 @@ def _remedy(unknown: set[str], selected: Sequence[str]) -> str:
         meant = [name for name in ends.get(path[-1], []) if all(map(eq, path[::-1], _path(name)[::-1]))]
         if len(meant) == 1:
             return f"write ids as the manifest does: {quoted(meant[0])}, not {quoted(id)}"
-    return "remove their rows, or import the file into its own run"
+    return "give --only-selected to leave them out, or import the file into its own run"
 
 
 def _path(id: str) -> list[str]:
@@ -249,12 +251,15 @@ def _parsed(text: str | None) -> datetime | None:
 def _refuse_disputes(
     winners: Mapping[str, list[str]], answers: Mapping[str, list[Label]], conflict: str, source: str
 ) -> None:
-    disputes = []
+    disputes, files = [], set[int]()
     for id, texts in winners.items():
         if len(texts) > 1:
             places = [min(row.place for row in answers[id] if row.label == text) for text in texts]
             said = [f"{quoted(text)} ({place})" for text, place in zip(texts, places, strict=True)]
             disputes.append(f"{quoted(id)} is {' and '.join(said)}")
+            files |= {row.returned for row in answers[id] if row.label in texts}
     if disputes:
         what, remedy = DISPUTES[conflict]
+        if len(files) == 1 and source != LABELS and conflict == "error":  # all of them are in the file that comes
+            remedy = f"correct {source}, or set a rule{remedy.partition('set a rule')[2]}"
         raise LabelConflict(f"{source}: {what} on {len(disputes)} example(s): {few(disputes, '; ')}: {remedy}")

@@ -49,6 +49,7 @@ def import_labels(
     conflict: ConflictRule | None = None,
     annotator: str | None = None,
     numbers_are_classes: bool | None = None,
+    only_selected: bool = False,
 ) -> ImportedLabels:
     """Import a file of labels; it is kept only if all labels so far fit together.
 
@@ -59,6 +60,7 @@ def import_labels(
     annotator : name that replaces those in the file; None: the names in the file.
     numbers_are_classes : whether numbers in the file are indexes, from 0, of classes that have names; if not, they are
         refused. None: as in the spec.
+    only_selected : leave out rows of examples that were not selected; otherwise they are refused.
 
     Raises LabelError if the file names another run, an unknown id, a number or a future time, or contradicts earlier
     labels; SpecError if numbers cannot be indexes of the classes; DataError if a manifest, or another file of a round,
@@ -66,6 +68,9 @@ def import_labels(
     """
     name = name.encode(errors="backslashreplace").decode()  # a file name need not be valid Unicode
     annotator = None if annotator is None else checked_annotator(annotator)
+    left_out = 0
+    if only_selected:
+        name, data, left_out = _of_selected(run, name, data)
     given = _Given(name, data, annotator, conflict, numbers_are_classes)
     imported: list[ImportedLabels] = []
 
@@ -77,8 +82,29 @@ def import_labels(
 
     for number in run.rounds():
         run.check_copies(number)
-    log_action(run, decide, (name, data))
-    return imported[0]
+    try:
+        log_action(run, decide, (name, data))
+    except LabelError as error:
+        raise type(error)(f"{error}; nothing of the file was taken") from None
+    return imported[0].model_copy(update={"left_out": left_out})
+
+
+def _of_selected(run: Run, name: str, data: bytes) -> tuple[str, bytes, int]:
+    """Return the answers of a file to selected examples as another file, and how many rows that leaves out."""
+    chosen, kept, left_out = _chosen_ids(run), list[str](), 0
+    for row in parse(data, name, run.spec.model.counts or ()):
+        if row.id not in chosen:
+            left_out += 1
+        elif row.status != "blank":
+            fields = {key: getattr(row, key) for key in KEPT}
+            kept.append(json.dumps({key: value for key, value in fields.items() if value is not None}) + "\n")
+    if not kept:
+        raise LabelError(f"{name} has no label of a selected example, but {left_out} rows of others")
+    return f"{name}.selected.jsonl", "".join(kept).encode(), left_out
+
+
+KEPT = ("id", "label", "status", "annotator", "labelled_at", "run", "round")
+"""Fields of a label that stay if a file is reduced to selected examples."""
 
 
 class _Given(NamedTuple):

@@ -125,6 +125,7 @@ class ImportedLabels(Document, RoundCounts):
     withdrawn: str | None = Field(
         default=None, description="time at which the same file was withdrawn, which counts again now; null: never"
     )
+    left_out: int = Field(default=0, ge=0, description="rows of examples that were not selected, which were left out")
     stay_withdrawn: int = Field(
         default=0, ge=0, description="examples of the file whose labels were withdrawn one by one, and remain so"
     )

@@ -189,7 +189,8 @@ def _judges_of(part: Pool) -> dict[str, NDArray[np.float64]]:
 def _slicing_of(part: Pool, name: str) -> Slicing:
     if name not in part.slices:
         there = f"it has {', '.join(part.slices)}" if part.slices else "it has none"
-        there += f"; add `slices: [{name}]` under `pool` in the spec and run it again, or give Pool(slices=…)"
+        there += f"; run a CSV again with --slices {name}, add `slices: [{name}]` under `pool` in a spec and run it "
+        there += "again, or give Pool(slices=…): labels are kept"
         raise SpecError(f"the pool has no slices {name!r}; {there}")
     return part.slices[name]
 

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Sequence
 from scipy.stats import norm
 
 from opacc_ray.audit.goals import look_for_goal, read_target
-from opacc_ray.audit.next_step import command_of, step_without_result, until_options
+from opacc_ray.audit.next_step import command_of, step_of
 from opacc_ray.errors import DataError, LabelError, counted
 from opacc_ray.estimators.intervals import clipped, level_of_each
 from opacc_ray.estimators.metrics import ACCURACY, FEWEST
 from opacc_ray.estimators.statement import BY_CHANCE
-from opacc_ray.labels.labelled_rounds import LabelledRound
 from opacc_ray.report import sentences
 from opacc_ray.report.facts import digits_for, ends, noun, number, percent, sentence, stated, thousands
 from opacc_ray.report.report_documents import (
@@ -24,7 +23,7 @@ from opacc_ray.report.report_documents import (
     RunReport,
     Verdict,
 )
-from opacc_ray.report.stated_numbers import CONFIDENCE, parts_name, stated_number
+from opacc_ray.report.stated_numbers import CONFIDENCE, number_of_parts, parts_name, stated_number
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceEstimate, SliceTable, StatedEstimate
 from opacc_ray.runs.identity import Population
 from opacc_ray.runs.run import Run
@@ -34,14 +33,17 @@ from opacc_ray.spec.steps import Least
 
 MOST_FINDINGS = 5
 
+NEARLY_ALL = 0.8
+"""Share of the examples without a label from which a forecast says that it is nearly the whole pool."""
 
-def decided(run: Run, rounds: Sequence[LabelledRound], report: RunReport, goal: Least | None) -> RunReport:
+
+def decided(run: Run, report: RunReport, goal: Least | None) -> RunReport:
     """Return a report with its verdict, checks, findings, next step and the audit before."""
     verdict = _verdict(run, report.estimate, goal)
     report = report.model_copy(update={"verdict": verdict, "previous": _previous(run)})
     checks = [_sampling(report), _labels(report), _pool(report), _model(report)]
     report = report.model_copy(update={"checks": checks, "findings": findings(report)})
-    return report.model_copy(update={"next": _next_step(run, rounds, report)})
+    return report.model_copy(update={"next": _next_step(run, report)})
 
 
 # -- verdict and next step -------------------------------------------------------------------------------
@@ -76,11 +78,15 @@ def _floor(value: float) -> float:
     return round(math.floor(value / step + 1e-9) * step, 12)
 
 
-def _next_step(run: Run, rounds: Sequence[LabelledRound], report: RunReport) -> NextStep:
+def _next_step(run: Run, report: RunReport) -> NextStep:
     """Return what to do next, by the labels, then by the verdict."""
-    waits = step_without_result(run, rounds)
-    if waits is not None:
-        return NextStep(why=waits.why, command=waits.command)
+    step = command_of(run, *step_of(run, report.rounds, stated=True))
+    missing = sum(item.missing for item in report.rounds)
+    if missing:
+        what = f"Label the {counted(missing, 'example')} that wait." if missing > 1 else "Label the example that waits."
+        return NextStep(why=what, command=step)
+    if report.estimate is None:
+        return NextStep(why='All answers are "can\'t tell". Draw more examples.', command=step)
     failed = next((item for item in report.checks if item.name == "labels" and item.state == "failed"), None)
     verdict = report.verdict
     if failed:
@@ -88,22 +94,20 @@ def _next_step(run: Run, rounds: Sequence[LabelledRound], report: RunReport) -> 
             why="Find out where annotators differ, and correct these labels.",
             command=command_of(run, "labels agreement"),
         )
-    goal = run.open_goal() if verdict is None else None
-    if goal is not None:
-        options = until_options(goal.half_width, goal.metric, goal.by)
-        return NextStep(
-            why="Draw and label more: the goal of `opacc next --until` is not reached.",
-            command=command_of(run, "next", *options),
-        )
+    if verdict is None and run.open_goal() is not None:
+        why = "Draw and label more: the goal of `opacc next --until` is not reached."
+        return NextStep(why=why, command=step)
     if verdict is None:
         return NextStep(
             why=f"Name the least {noun(report.measure)} that the model needs, and the report states whether it is met.",
             command=command_of(run, "report", "--goal", "0.9"),
         )
     if verdict.met is None:
-        more = counted(sentences.rounded(verdict.labels_to_go or 1), "more label")
+        more, left = counted(sentences.rounded(verdict.labels_to_go or 1), "more label"), sentences.unlabelled(report)
         half_width = verdict.half_width or 0.01
         why = f"Draw and label about {more}; stop once the interval is ±{100 * half_width:g} points."
+        if verdict.labels_to_go and verdict.labels_to_go >= NEARLY_ALL * left:
+            why += f" That is nearly the whole pool, of which {thousands(left)} have no label."
         until = f"{half_width:g}" if verdict.metric == ACCURACY else f"'{verdict.metric} ±{half_width:g}'"
         return NextStep(why=why, command=command_of(run, "next", "--until", until))
     if verdict.met:
@@ -176,7 +180,8 @@ def _labels(report: RunReport) -> Check:
         elif report.estimate and "label noise" in report.estimate.allows_for:
             state, agreement = "warning", f"{agreement} The interval allows for such errors."
     elif labelled:
-        agreement = " Nobody labelled an example twice, so errors of labels are not measured."
+        state, agreement = "warning", " Nobody labelled an example twice, so errors of labels are not measured: "
+        agreement += "`opacc label --overlap 0.2` gives every fifth example to two people."
     return Check(name="labels", state=state, text=f"{', '.join(parts)}.{agreement}")
 
 
@@ -243,9 +248,8 @@ def _weak_parts(estimate: AccuracyEstimate, table: SliceTable, measure: str) -> 
             found, size = stated(_together(part), measure), part.size / estimate.pool_size
             digits = digits_for(estimate.low, estimate.high)
             whole = number(clipped(estimate), measure, digits)
-            text = (
-                f"{_part_text(table.by, name)}: {noun(measure)} {found.value} ({found.interval}); whole pool {whole}. "
-            )
+            what = f"{_part_text(table.by, name)}: {number_of_parts(table.by, ACCURACY, measure)}"
+            text = f"{what} {found.value} ({found.interval}); whole pool {whole}. "
             text += f"Covers {percent(size, 0)} of the pool, by {counted(part.n, 'label')}."
             yield Finding(text=text, impact=size * (clipped(estimate) - clipped(part)))
 

@@ -11,7 +11,7 @@ from opacc_ray.errors import counted
 from opacc_ray.estimators.intervals import Value, clipped
 from opacc_ray.estimators.metrics import AVERAGES
 from opacc_ray.estimators.scores import SCORES
-from opacc_ray.runs.estimate_documents import AccuracyEstimate, RoundCounts
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, ChangedObjects, RoundCounts
 
 Cell = str | tuple[str, str]
 """A text, or a text and a note on it."""
@@ -214,6 +214,14 @@ def noun(measure: str) -> str:
 def thousands(value: float) -> str:
     """Format a count: 6000 -> 6,000."""
     return f"{value:,.0f}"
+
+
+def changed_texts(objects: ChangedObjects) -> list[str]:
+    """Return how many objects of chosen examples changed, and how many are gone."""
+    is_gone = "is gone" if objects.lost == 1 else "are gone"
+    counts = ((objects.changed, "changed since extraction"), (objects.lost, is_gone))
+    names = "object of a chosen example", "objects of chosen examples"
+    return [f"{counted(count, *names)} {what}" for count, what in counts if count]
 
 
 def duration(days: float) -> str:

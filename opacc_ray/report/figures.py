@@ -156,7 +156,8 @@ def row_chart(
         y = top + step * place + (step / 2 if is_wide else step - 14)
         label_y = y + 4 if is_wide else y - 15
         parts += draw(place, x, y)
-        parts.append(text(0, label_y, shortened_to(row_name, 26), "name"))
+        most = 26 if is_wide else int((width - CHARACTER * len(note)) / CHARACTER) - 2  # the note is beside the name
+        parts.append(text(0, label_y, shortened_to(row_name, most), "name"))
         parts.append(text(width, label_y, note, "value", "end"))
     return figure(name_at(name, width), title, description, (width, bottom + 26), parts)
 

@@ -86,11 +86,13 @@ def gather(
     known = having_labels(rounds)
     stated, least = None, run.spec.least if goal is None else Least.of(goal)
     if known:
-        wanted = [*run.spec.numbers, *([least.metric] if least else [])]
+        before = _estimates(run)
+        asked = (name for estimate in before for name in estimate.metrics)
+        wanted = list(dict.fromkeys([*run.spec.numbers, *([least.metric] if least else []), *asked]))
         fresh = accuracy.estimate(
             run, keep=False, level=level, partial=True, conflict=conflict, score=score, metrics=wanted
         )
-        stated = _with_asked(run, fresh)
+        stated = _with_slices(fresh, before)
     predictions = read_predictions(run)
     tables, edges = list[SliceTable](), np.empty(0)
     if known and run.spec.model.task == "classification":
@@ -126,23 +128,23 @@ def gather(
         header=run.header,
         made_with=versions()["opacc_ray"],
     )
-    return decided(run, rounds, report, least), pictures
+    return decided(run, report, least), pictures
 
 
-def _with_asked(run: Run, stated: AccuracyEstimate) -> AccuracyEstimate:
-    """Return an estimate with what `opacc estimate` was asked for in addition, from the same labels at the same level.
-
-    A kept estimate that cannot be read adds nothing.
-    """
-    kept = None
+def _estimates(run: Run) -> list[AccuracyEstimate]:
+    """Return what `opacc estimate` stated so far; nothing if an estimate cannot be read any more."""
     with suppress(DataError):
-        kept = run.read_estimate()
-    if kept is None or (kept.labels_digest, kept.level) != (stated.labels_digest, stated.level):
-        return stated
-    known = [(table.metric, table.by) for table in stated.by_slice]
-    more = [table for table in kept.by_slice if (table.metric, table.by) not in known]
-    update = {"metrics": kept.metrics | stated.metrics, "by_slice": [*stated.by_slice, *more]}
-    return stated.model_copy(update=update)
+        return [estimate for _, estimate in run.estimates()]
+    return []
+
+
+def _with_slices(stated: AccuracyEstimate, before: Sequence[AccuracyEstimate]) -> AccuracyEstimate:
+    """Return an estimate with the slices that others have in addition, from the same labels at the same level."""
+    tables = {(table.metric, table.by): table for table in stated.by_slice}
+    for kept in before:
+        if (kept.labels_digest, kept.level) == (stated.labels_digest, stated.level):
+            tables |= {key: table for table in kept.by_slice if (key := (table.metric, table.by)) not in tables}
+    return stated.model_copy(update={"by_slice": list(tables.values())})
 
 
 def _drawn_by(selection: Selection) -> DrawnBy:

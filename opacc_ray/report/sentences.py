@@ -7,7 +7,7 @@ from opacc_ray.errors import counted
 from opacc_ray.estimators.intervals import clipped
 from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.labels.labelled_rounds import LabelledRound
-from opacc_ray.report.facts import digits_for, is_share, level_text, number, percent, sentence, thousands
+from opacc_ray.report.facts import changed_texts, digits_for, is_share, level_text, number, percent, sentence, thousands
 from opacc_ray.report.facts import stated as texts_of
 from opacc_ray.report.report_documents import Reliability, RunReport
 from opacc_ray.report.stated_numbers import metric_name, stated_number
@@ -111,6 +111,11 @@ def verdict(report: RunReport) -> tuple[str, str]:
     return f"{'Meets' if found.met else 'Does not meet'} {goal}", f"The interval, {own.interval}, is {side} the goal."
 
 
+def unlabelled(report: RunReport) -> int:
+    """Return how many examples of the pool have no label."""
+    return max(report.pool_size - sum(item.labelled + item.unsure for item in report.rounds), 0)
+
+
 def rounded(count: int) -> int:
     """Return a forecast count with two digits."""
     return int(float(f"{count:.2g}"))
@@ -157,11 +162,7 @@ def changed_objects(objects: ChangedObjects) -> str | None:
     """Return which objects of chosen examples changed since the model read them; None if none did."""
     if objects.reason:
         return sentence(f"whether objects of the pool changed since extraction is not known: {objects.reason}")
-    found = []
-    is_gone = f"{_be(objects.lost, 'is')} gone"
-    for count, what in ((objects.changed, "changed since extraction"), (objects.lost, is_gone)):
-        if count:
-            found.append(f"{counted(count, 'object of a chosen example', 'objects of chosen examples')} {what}")
+    found = changed_texts(objects)
     if not found:
         return None
     return f"{' and '.join(found)}, such as {', '.join(objects.first)}: their labels may be of other examples."

@@ -33,7 +33,7 @@ from opacc_ray.runs.estimate_documents import (
     StatedMetric,
 )
 from opacc_ray.runs.run_documents import GoalProgress
-from opacc_ray.slices import CROSSING
+from opacc_ray.slices import BY_TRUTH, CROSSING
 
 if TYPE_CHECKING:
     from opacc_ray.audit.label_budget import LabelBudget
@@ -139,9 +139,16 @@ def measure_of(metric: str, measure: str) -> str:
     return measure if metric == ACCURACY else metric
 
 
+def number_of_parts(by: str, metric: str, measure: str) -> str:
+    """Return what the numbers of slices are called: the accuracy in a true class is its recall."""
+    if metric != ACCURACY:
+        return metric_name(metric)
+    return "recall" if (by, measure) == (BY_TRUTH, ACCURACY) else noun(measure)
+
+
 def slices_title(table: SliceTable, measure: str) -> str:
     """Return the title of a table of slices."""
-    name = noun(measure) if table.metric == ACCURACY else metric_name(table.metric)
+    name = number_of_parts(table.by, table.metric, measure)
     return f"{name[:1].upper()}{name[1:]} by {parts_name(table.by)}"
 
 
@@ -238,12 +245,13 @@ def slice_table(table: SliceTable, measure: str, most: int) -> tuple[Table, int]
         Column(parts_name(table.by)),
         Column("in the pool", "n", optional=True, title="examples of the pool in the slice"),
         Column("labels", "n", title="labelled examples in the slice"),
-        Column(noun(measure) if table.metric == ACCURACY else metric_name(table.metric), "n"),
+        Column(number_of_parts(table.by, table.metric, measure), "n"),
         Column("all at once", "n", title="interval that holds for all slices of the table together"),
     )
     ordered = lowest_first(table)
+    about = "about " if table.by == BY_TRUTH else ""  # sizes of true classes are estimates
     rows = [
-        (name, thousands(part.size), _labels_cell(part), _number_cell(part, own), _together(part, own))
+        (name, f"{about}{thousands(part.size)}", _labels_cell(part), _number_cell(part, own), _together(part, own))
         for name, part in ordered[:most]
     ]
     greyed = [not part.tells for _, part in ordered[:most]]

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from opacc_ray.documents import Section
 from opacc_ray.errors import SpecError
 from opacc_ray.estimators.metrics import ACCURACY
-from opacc_ray.lake.formats import FEATURE_COLUMNS, has_rows
+from opacc_ray.lake.formats import FEATURE_COLUMNS, has_rows, place_of
 from opacc_ray.samplers import find_method
 from opacc_ray.spec.model_spec import (
     WAYS,
@@ -398,6 +398,11 @@ def _way_to_store(feature: str) -> str:
 
 def load_spec(path: str | Path) -> Spec:
     """Read a spec from a YAML file; raises SpecError with key, value and remedy."""
+    if place_of("features", str(path))[1] is not None:
+        raise SpecError(
+            f"{path} is a file of predictions, and this needs a spec, a YAML file: `opacc run {path} --budget 100` "
+            "reads the predictions as they are, and writes a spec"
+        )
     return parse_spec(read_yaml(path), str(path))
 
 

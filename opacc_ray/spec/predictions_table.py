@@ -22,6 +22,7 @@ from opacc_ray.pool import Pool
 from opacc_ray.samplers import find_method, parse_parameters
 from opacc_ray.slices import CROSSING
 from opacc_ray.spec.audit_spec import Spec, load_spec, parse_spec
+from opacc_ray.spec.validation import parse_yaml
 
 log = logging.getLogger(__name__)
 
@@ -201,26 +202,45 @@ def warn_without_confidence(table: PredictionsTable) -> None:
 
 def as_yaml(spec: Spec) -> str:
     """Return a spec as YAML, without keys that it does not set."""
-    return yaml.safe_dump(spec.model_dump(mode="json", exclude_unset=True), sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump(_content(spec), sort_keys=False, allow_unicode=True)
 
 
-def write_spec(spec: Spec) -> str:
-    """Write a spec as YAML to its output, under its name, and return the URI.
+def _content(spec: Spec) -> dict[str, Any]:
+    return spec.model_dump(mode="json", exclude_unset=True)
 
-    Another spec of that name is replaced if it has no run; raises SpecError if it has one.
+
+def kept_spec(spec: Spec) -> Spec:
+    """Write a spec as YAML to its output, under its name, and return it.
+
+    Another spec of that name is replaced if it has no run. If it has one, what the new spec says is added to it, such
+    as slices and shown columns; raises SpecError if that would change what is drawn.
     """
     store, key = open_store(spec.output), f"{spec.name}.yaml"
-    text = as_yaml(spec)
-    there = store.read_if_there(key)
-    is_new = there != text.encode()
-    if there is not None and is_new and _has_run(store, spec.name):
-        raise SpecError(
-            f"{store.uri_of(key)} is another spec; run that one, draw more labels with `opacc next`, or choose another "
-            "name with --name"
-        )
-    if is_new:
-        store.write(key, text.encode())
-    return store.uri_of(key)
+    uri, there = store.uri_of(key), store.read_if_there(key)
+    if there is not None and _has_run(store, spec.name):
+        before = parse_spec(parse_yaml(there.decode(), uri), uri)
+        spec = parse_spec(_added(_content(before), _content(spec)), uri)
+        if spec.identity() != before.identity():
+            own, new = before.sample, spec.sample
+            what = f"with sample.budget={own.budget}" if own.budget != new.budget else "which draws from it otherwise"
+            raise SpecError(
+                f"{uri} is another spec of this name, {what}; run that one, draw more labels with `opacc next`, or "
+                "choose another name with --name"
+            )
+    text = as_yaml(spec).encode()
+    if there != text:
+        store.write(key, text)
+    log.info("spec: %s", uri)
+    return spec
+
+
+def _added(before: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keys and values of two specs; where both have one, the new one."""
+    found = dict(before) | dict(new)
+    for key in before.keys() & new.keys():
+        if isinstance(before[key], Mapping) and isinstance(new[key], Mapping):
+            found[key] = _added(before[key], new[key])
+    return found
 
 
 def _has_run(store: Store, name: str) -> bool:

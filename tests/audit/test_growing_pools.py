@@ -109,7 +109,7 @@ def test_only_new_and_changed_pictures_are_extracted(
     said = f"3 new, 1 changed, 2 gone since {first.name} ({first.header.created[:10]})"
     assert f"the pool: {said}" in caplog.messages
     assert str(status(second).pool_changes) == said
-    assert any(said in str(line) for line in texts.status(status(second), with_page=False))
+    assert any(said in str(line) for line in texts.status(status(second)))
     assert verify(second.uri).sound
     assert features_of(first).keys() ^ features_of(second).keys() == {
         "-1.png",

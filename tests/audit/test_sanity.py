@@ -73,7 +73,7 @@ def everywhere(run: Run) -> Mapping[str, str]:
     said = {
         "estimate": terminal_text(texts.estimate(stated)),
         "estimate.json": json.dumps(json.loads((Path(run.uri) / "estimate.json").read_text())["warnings"]),
-        "status": terminal_text(texts.status(status(run), with_page=True)),
+        "status": terminal_text(texts.status(status(run))),
         "status --json": json.dumps(status(run).to_dict()["warnings"]),
         "next": terminal_text(drawn(run).lines),
         "report": page(report, pictures).replace("&#39;", "'").replace("\N{NO-BREAK SPACE}", " "),
@@ -106,7 +106,7 @@ def test_run_says_what_was_predicted(lake: Path, tmp_path: Path, capsys: pytest.
     assert lowest <= middle <= highest <= 1
     assert line.endswith(f"confidence {lowest:.2f} to {highest:.2f}, median {middle:.2f}")
     run = Run.open(said["run"])
-    assert line in terminal_text(texts.status(status(run), with_page=True))
+    assert line in terminal_text(texts.status(status(run)))
     assert status(run).to_dict()["predicted"] == said["predicted"]
     assert verify(run.uri).faults == []
 

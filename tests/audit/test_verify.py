@@ -248,7 +248,8 @@ def test_objects_that_changed_since_extraction_are_counted_and_named(
     assert verify(run.uri).objects == found
     capsys.readouterr()
     assert main(["estimate", run.uri]) == 0
-    said = f"1 objects of chosen examples changed since extraction, and 1 are gone, such as {min(first, second)}"
+    said = "1 object of a chosen example changed since extraction and 1 object of a chosen example is gone, such as "
+    said += min(first, second)
     assert said in capsys.readouterr().out
     assert main(["next", run.uri, "--budget", "60", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["objects"] is not None

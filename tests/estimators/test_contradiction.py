@@ -51,5 +51,5 @@ def test_is_not_said_of_a_right_confidence_nor_where_there_is_none() -> None:
 
 def test_a_terminal_shows_it_beside_the_round() -> None:
     found = DrawnRound(run="file:///run", method="neyman", round=2, n=9, pool_size=90, notice=SAID)
-    shown = terminal_text(texts.drawn(found, with_page=True))
+    shown = terminal_text(texts.drawn(found, ["label"]))
     assert f"note      {SAID}" in shown.splitlines()

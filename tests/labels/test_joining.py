@@ -61,8 +61,8 @@ def test_unknown_ids_are_listed() -> None:
     labels = [answer(id, "x") for id in ("a", "q7", "q1", "q2", "q3", "q4", "q5", "q6", "b")]
     message = join_refusal(*labels, selected="a", source="two files")
     assert message == (
-        "two files: 8 id(s) not selected for labelling: 'b', 'q1', 'q2', 'q3', 'q4', and 3 more: remove their rows, "
-        "or import the file into its own run"
+        "two files: 8 id(s) not selected for labelling: 'b', 'q1', 'q2', 'q3', 'q4', and 3 more: give "
+        "--only-selected to leave them out, or import the file into its own run"
     )
     assert "1 id(s) not selected for labelling: 'z'" in join_refusal(answer("z", "x"))
 

@@ -486,3 +486,28 @@ def test_manifest_has_neither_the_design_nor_a_path_of_this_machine(tmp_path: Pa
     assert {row["uri"] for row in rows} == {None}
     header = run.store.read("rounds/1/manifest.csv").decode("utf-8-sig").splitlines()[0]
     assert header == '"id","uri","run","round","order","label"'
+
+
+def test_a_file_of_all_labels_answers_the_selected_examples_alone(run: Run) -> None:
+    ids = run.read_selection(1).ids
+    data = "id,label,annotator\nother,cat,ann\n" + "".join(f"{id},cat,ann\n" for id in ids[:3]) + f"{ids[3]},,\n"
+    refusal = r"1 id.*'other': give --only-selected to leave them out, .*; nothing of the file was taken"
+    with pytest.raises(LabelError, match=refusal):
+        label_actions.import_labels(run, "truth.csv", data.encode())
+    assert not read_rounds(run)[0].labelled.any()
+    done = label_actions.import_labels(run, "truth.csv", data.encode(), only_selected=True)
+    assert (done.left_out, done.labels, done.annotators) == (1, 3, ["ann"])
+    assert read_rounds(run)[0].labelled.sum() == 3
+    assert label_actions.import_labels(run, "truth.csv", data.encode(), only_selected=True).again
+    with pytest.raises(LabelError, match=r"truth.csv has no label of a selected example, but 1 rows of others"):
+        label_actions.import_labels(run, "truth.csv", b"id,label\nother,cat\n", only_selected=True)
+
+
+def test_two_labels_in_one_file_are_corrected_in_the_file(run: Run) -> None:
+    id = run.read_selection(1).ids[0]
+    data = f"id,label\n{id},cat\n{id},dog\n".encode()
+    with pytest.raises(LabelError, match=r": correct two.csv, or set a rule: `opacc labels rule RUN majority`, or lat"):
+        label_actions.import_labels(run, "two.csv", data)
+    label_actions.import_labels(run, "one.csv", f"id,label\n{id},cat\n".encode())
+    with pytest.raises(LabelError, match=r": correct them with `opacc labels correct`, or set a rule"):
+        label_actions.import_labels(run, "two.csv", f"id,label\n{id},dog\n".encode())

@@ -236,7 +236,10 @@ def test_a_file_that_is_cut_short_is_named(pool: Contracted) -> None:
     file = pool.files()[-1]
     file.write_bytes(pool.written.damage(file.read_bytes()))
     complaint = pool.complaint(pool.plan)
-    assert file.name in complaint, "reading the damaged file must raise DataError that names it"
+    assert file.name in complaint, (
+        "reading the damaged file must raise DataError that names it; if half of a file is a smaller whole one, as of JSON "
+        "lines, give Written(damage=…), which makes one that no reader may overlook"
+    )
     assert "\n" not in complaint
 
 

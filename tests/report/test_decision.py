@@ -11,7 +11,6 @@ from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.goals import look_for_goal
 from opacc_ray.cli.main import main
 from opacc_ray.errors import SpecError
-from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.report import sentences
 from opacc_ray.report.decision import decided, findings
@@ -44,9 +43,8 @@ def with_estimate(run: Run, **update: Any) -> RunReport:
     """The report with a changed estimate, decided anew."""
     report, _ = gather(run)
     assert report.estimate is not None
-    return decided(
-        run, read_rounds(run), report.model_copy(update={"estimate": report.estimate.model_copy(update=update)}), None
-    )
+    estimate = report.estimate.model_copy(update=update)
+    return decided(run, report.model_copy(update={"estimate": estimate}), None)
 
 
 # -- verdict ---------------------------------------------------------------------------------------------
@@ -153,8 +151,11 @@ def test_a_goal_is_a_share(run: Run, goal: Any, reason: str) -> None:
 
 def test_a_sound_audit_has_four_marks(run: Run) -> None:
     report, _ = gather(run)
-    assert states(report) == {"sampling": "ok", "labels": "ok", "pool": "ok", "model": "warning"}
-    assert text_of(report, "labels").startswith("100 of 100 labelled. Nobody labelled an example twice")
+    assert states(report) == {"sampling": "ok", "labels": "warning", "pool": "ok", "model": "warning"}
+    assert text_of(report, "labels") == (
+        "100 of 100 labelled. Nobody labelled an example twice, so errors of labels are not measured: "
+        "`opacc label --overlap 0.2` gives every fifth example to two people."
+    )
     assert text_of(report, "model") == "The spec names no weights, so their digest is not known."
 
 
@@ -203,7 +204,7 @@ def test_assumptions_of_the_interval_and_warnings_of_the_model_are_named(run: Ru
     assert states(report)["sampling"] == "warning"
     assert "also assumes: Labels are missing at random." in text_of(report, "sampling")
     warned = gather(run)[0].model_copy(update={"warnings": ["one class takes all", "second"]})
-    found = decided(run, read_rounds(run), warned, None)
+    found = decided(run, warned, None)
     assert text_of(found, "model").startswith("One class takes all.")
     assert "1 more warning below" in text_of(found, "model")
 

@@ -53,9 +53,10 @@ def test_it_states_the_estimate_and_writes_nothing(run: Run, report: RunReport) 
     assert run.read_estimate() is None
 
 
-def test_numbers_that_were_asked_for_are_reported_as_long_as_the_labels_are_the_same(tmp_path: Path) -> None:
+def test_metrics_that_were_asked_for_are_reported_and_slices_as_long_as_the_labels_are_the_same(tmp_path: Path) -> None:
     run = labelled_run(tmp_path, (40,))
     asked = accuracy.estimate(run, metrics=["f1@dog"], by=["prediction"])
+    accuracy.estimate(run)  # asks for nothing in addition
     found = gather(run)[0].estimate
     assert found is not None
     assert (found.metrics, found.by_slice) == (asked.metrics, asked.by_slice)
@@ -63,11 +64,11 @@ def test_numbers_that_were_asked_for_are_reported_as_long_as_the_labels_are_the_
     assert [(table.metric, table.by) for table in found.by_slice] == [("accuracy", "prediction")]
     other = gather(run, level=0.9)[0].estimate
     assert other is not None
-    assert (other.metrics, other.by_slice) == ({}, [])
+    assert (other.metrics["f1@dog"].level, other.by_slice) == (0.9, [])
     label(run, verbs.next_round(run, 20).ids)
     later = gather(run)[0].estimate
     assert later is not None
-    assert (later.metrics, later.by_slice) == ({}, [])
+    assert (later.metrics["f1@dog"].n, later.by_slice) == (60, [])
 
 
 def test_the_answer_holds_the_number_the_interval_and_what_it_rests_on(report: RunReport) -> None:

@@ -147,8 +147,8 @@ def test_classes_are_tables_like_slices_with_what_the_confidence_predicts(
     assert [row[0] for row in rows_of(html, "Accuracy by predicted class")] == [
         name for name, _ in lowest_first(by_prediction)
     ]
-    assert [row[2] for row in rows_of(html, "Accuracy by true class")] == [
-        str(part.n) for _, part in lowest_first(by_truth)
+    assert [row[1:3] for row in rows_of(html, "Recall by true class")] == [
+        [f"about {part.size}", str(part.n)] for _, part in lowest_first(by_truth)
     ]
     drawn = fold(html, "slices-0").partition("</svg>")[0]
     assert drawn.count('class="mark own"') == drawn.count('class="mark claim"') == 3

@@ -11,7 +11,7 @@ from tables import parquet
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.spec import load_spec
-from opacc_ray.spec.predictions_table import is_table, read_predictions, spec_of_predictions, write_spec
+from opacc_ray.spec.predictions_table import is_table, kept_spec, read_predictions, spec_of_predictions
 
 
 @pytest.fixture
@@ -134,15 +134,28 @@ def test_a_file_that_is_not_there_or_not_utf_8_is_an_error(folder: Path) -> None
 def test_a_spec_of_predictions_is_kept_and_read_again(folder: Path) -> None:
     name = write(folder, "my answers.csv", "id,pred\n1,cat\n2,dog\n")
     spec = spec_of_predictions(name, budget=1, method="srs")
-    uri = write_spec(spec)
-    assert uri == f"{folder}/audits/my-answers.yaml"
-    assert load_spec(uri) == spec
-    assert write_spec(spec) == uri
+    uri = f"{folder}/audits/my-answers.yaml"
+    assert kept_spec(spec) == load_spec(uri) == spec
     other = spec_of_predictions(name, budget=2, method="srs")
-    assert load_spec(write_spec(other)) == other  # no run has used the first one
+    assert kept_spec(other) == load_spec(uri) == other  # no run has used the first one
     write(folder / "audits", "my-answers-0123abcd/spec.json", "{}")
-    with pytest.raises(SpecError, match=r"my-answers.yaml is another spec; .* choose another name with --name"):
-        write_spec(spec)
+    refusal = r"my-answers.yaml is another spec of this name, with sample.budget=2; .* another name with --name"
+    with pytest.raises(SpecError, match=refusal):
+        kept_spec(spec)
+
+
+def test_slices_and_shown_columns_are_added_to_the_spec_of_a_run(folder: Path) -> None:
+    name = write(folder, "answers.csv", "id,pred,conf,camera,text\n1,cat,.9,n,a\n2,dog,.8,s,b\n")
+    kept_spec(spec_of_predictions(name, budget=1, method="srs", show="text"))
+    file = folder / "audits/answers.yaml"
+    file.write_text(file.read_text() + "goal: 90 %\n")
+    write(folder / "audits", "answers-0123abcd/spec.json", "{}")
+    found = kept_spec(spec_of_predictions(name, budget=1, method="srs", slices="camera"))
+    assert found == load_spec(str(file))
+    assert found.slice_names == ["camera"]
+    assert (found.manifest.show, found.least and found.least.share) == (["text"], 0.9)
+    with pytest.raises(SpecError, match=r"which draws from it otherwise"):
+        kept_spec(spec_of_predictions(name, budget=1, method="css"))
 
 
 # -- commands --------------------------------------------------------------------------------------------

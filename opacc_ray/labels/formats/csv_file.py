@@ -113,9 +113,10 @@ def read_table(file: LabelFile, *columns: set[str]) -> tuple[list[str], Iterator
             header = [cell.strip().lower() for cell in next(rows, (1, []))[1]]
             if any(own <= set(header) for own in columns):
                 return header, rows
-    first = quoted(next((line.strip() for line in file.lines() if not line.isspace()), ""), 80)
+    start = next((line.strip() for line in file.lines() if line.strip("\ufeff \t\r\n")), None)
     names = ", ".join(["id", *file.counts]) if file.counts else "id and label"
-    raise LabelError(f"{file.name} starts with {first}: start it with a header with the columns {names}")
+    found = "is empty" if start is None else f"starts with {quoted(start, 80)}"
+    raise LabelError(f"{file.name} {found}: start it with a header with the columns {names}")
 
 
 def _rows(file: LabelFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:

@@ -42,12 +42,12 @@ NOTES = {
 """Notes for annotators about the file of an example."""
 
 
-def parse(data: bytes, name: str) -> Iterator[Label]:
+def parse(data: bytes, name: str, counts: Sequence[str] = ()) -> Iterator[Label]:
     """Yield the labels of a file, one per row; unanswered rows are included so that they can be counted.
 
     Raises LabelError if the file is not UTF-8, or if a line cannot be understood, with the number of the line.
     """
-    file = LabelFile(name, data)
+    file = LabelFile(name, data, tuple(counts))
     return FORMATS[format_of(file)].parse(file)
 
 

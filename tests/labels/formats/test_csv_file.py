@@ -64,8 +64,8 @@ def test_apostrophe_of_the_manifest_is_removed() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "back.csv starts with ''"),
-        (" \n\n", "back.csv starts with ''"),
+        ("", "back.csv is empty: start it with a header"),
+        (" \n\n", "back.csv is empty"),
         ("a,cat\nb,dog\n", "back.csv starts with 'a,cat': start it with a header"),
         ("id,class\na,cat\n", "back.csv starts with 'id,class'"),
         ("id,label,label\na,cat,dog\n", "two columns 'label'"),
