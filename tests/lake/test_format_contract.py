@@ -237,8 +237,8 @@ def test_a_file_that_is_cut_short_is_named(pool: Contracted) -> None:
     file.write_bytes(pool.written.damage(file.read_bytes()))
     complaint = pool.complaint(pool.plan)
     assert file.name in complaint, (
-        "reading the damaged file must raise DataError that names it; if half of a file is a smaller whole one, as of JSON "
-        "lines, give Written(damage=…), which makes one that no reader may overlook"
+        "reading the damaged file must raise DataError that names it; if half of a file is a smaller whole one, as of "
+        "JSON lines, give Written(damage=…), which makes one that no reader may overlook"
     )
     assert "\n" not in complaint
 
@@ -270,7 +270,7 @@ def test_a_column_that_the_files_lack_is_refused(pool: Contracted) -> None:
 
 def test_columns_of_slices_are_planned_and_read_and_change_no_shard(pool: Contracted) -> None:
     if not hasattr(find_format(pool.format), "batches"):
-        with pytest.raises(ValueError, match=r"slices names the column 'pred', and format .* has no columns"):
+        with pytest.raises(ValueError, match=r"sample_of names the column 'pred', and .* has no columns"):
             spec_of(pool, slices=["pred"])
         return
     source = spec_of(pool, slices=["pred", {"pred_": [3]}])
