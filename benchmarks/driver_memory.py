@@ -28,7 +28,7 @@ import numpy as np
 
 from opacc_ray.cluster.session import connected
 from opacc_ray.estimators.metrics import Metric
-from opacc_ray.extract.features import FeatureFile, Features
+from opacc_ray.extract.feature_files import FeatureFile, Features
 from opacc_ray.extract.shards import FeatureShard, encode_shard
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.parts.view import View

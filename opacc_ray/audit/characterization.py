@@ -18,7 +18,7 @@ from opacc_ray.datasets.covariate_shift import LEAST, Mixtures, Shift, measure_s
 from opacc_ray.datasets.exchange import LEAST as LEAST_TESTED
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract import reference as training
-from opacc_ray.extract.features import Features, StoredParts
+from opacc_ray.extract.feature_files import Features, StoredParts
 from opacc_ray.neurons import set_cover
 from opacc_ray.parts.subset import subset
 from opacc_ray.parts.view import View

@@ -25,7 +25,7 @@ from opacc_ray.documents import Part, SealedDocument
 from opacc_ray.errors import DataError, OpaccError, SpecError, counted, shortened
 from opacc_ray.extract import reference
 from opacc_ray.extract.content_digest import model_of
-from opacc_ray.extract.features import Features
+from opacc_ray.extract.feature_files import Features
 from opacc_ray.extract.shards import Columns
 from opacc_ray.extract.stored_features import read_prior, read_words, try_prior, try_words
 from opacc_ray.history import NO_HISTORY, History

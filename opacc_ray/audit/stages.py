@@ -22,6 +22,7 @@ from opacc_ray.extract import reference, stored_features
 from opacc_ray.extract.carried import Known, copy_shards, left_of, locate
 from opacc_ray.extract.content_digest import describe
 from opacc_ray.extract.extractor import Base, Extraction, refusal
+from opacc_ray.extract.feature_files import Features
 from opacc_ray.extract.feature_set import (
     ALL,
     INDEX,
@@ -34,7 +35,6 @@ from opacc_ray.extract.feature_set import (
     write_description,
     write_index,
 )
-from opacc_ray.extract.features import Features
 from opacc_ray.extract.shards import ShardReport, check_plan, find_repeated, hashes_of, read_report
 from opacc_ray.extract.trial import left_nothing
 from opacc_ray.lake.examples import BadItem, Plan, Shard

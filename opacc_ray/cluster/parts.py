@@ -10,7 +10,7 @@ import ray
 
 from opacc_ray.cluster.tasks import results_of
 from opacc_ray.errors import counted
-from opacc_ray.extract.features import Features, StoredParts
+from opacc_ray.extract.feature_files import Features, StoredParts
 from opacc_ray.parts.view import Call, add_up
 
 RESTARTS = 3  # restarts of an actor that holds features

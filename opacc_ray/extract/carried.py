@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.extract.feature_files import Features
 from opacc_ray.extract.feature_set import read_index
-from opacc_ray.extract.features import Features
 from opacc_ray.extract.shards import (
     SOURCE,
     FeatureShard,

@@ -27,7 +27,7 @@ from pydantic import Field, Strict, model_validator
 
 from opacc_ray.documents import Part, SealedDocument, format_field
 from opacc_ray.errors import DataError
-from opacc_ray.extract.features import FeatureFile, Features
+from opacc_ray.extract.feature_files import FeatureFile, Features
 from opacc_ray.extract.machine import Machine
 from opacc_ray.extract.shards import REMEDY, ShardReport, digest_of, read_table, widths
 from opacc_ray.lake.store_uris import Store, join, open_store

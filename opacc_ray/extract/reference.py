@@ -17,8 +17,8 @@ import numpy as np
 
 from opacc_ray.errors import DataError
 from opacc_ray.extract.content_digest import Code, decided_by, digest_of
+from opacc_ray.extract.feature_files import Features
 from opacc_ray.extract.feature_set import Index, read_index, read_other
-from opacc_ray.extract.features import Features
 from opacc_ray.extract.neighbours import Arrays
 from opacc_ray.extract.surprise import Reference
 from opacc_ray.lake.examples import Plan, Shard

@@ -14,7 +14,7 @@ from opacc_ray.cluster import session
 from opacc_ray.datasets.classes import blocks
 from opacc_ray.datasets.head import Array, shares_of
 from opacc_ray.errors import DataError
-from opacc_ray.extract.features import Features
+from opacc_ray.extract.feature_files import Features
 from opacc_ray.extract.inference import read_output
 from opacc_ray.extract.shards import Columns
 from opacc_ray.lake.examples import Shard

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError, SpecError, shortened
 from opacc_ray.extract.extractor import refusal
+from opacc_ray.extract.feature_files import Features, StoredParts, TooLarge
 from opacc_ray.extract.feature_set import Complete, Index
-from opacc_ray.extract.features import Features, StoredParts, TooLarge
 from opacc_ray.extract.slice_columns import with_slices
 from opacc_ray.lake.examples import BadItem
 from opacc_ray.lake.parquet_io import encode, numbers, read_bytes, texts

@@ -14,8 +14,8 @@ from opacc_ray.audit import verbs
 from opacc_ray.cluster import parts as parts_module
 from opacc_ray.cluster.parts import ActorParts, hold
 from opacc_ray.errors import ClusterError, DataError
+from opacc_ray.extract.feature_files import Features, StoredParts
 from opacc_ray.extract.feature_set import make_index
-from opacc_ray.extract.features import Features, StoredParts
 from opacc_ray.extract.shards import encode_reported, parse_report
 from opacc_ray.parts.view import View
 from opacc_ray.runs import feature_store

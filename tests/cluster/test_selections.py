@@ -12,7 +12,7 @@ import pytest
 
 import opacc_ray as opacc
 from opacc_ray.cluster.parts import ActorParts
-from opacc_ray.extract.features import FeatureFile, Features
+from opacc_ray.extract.feature_files import FeatureFile, Features
 from opacc_ray.extract.shards import FeatureShard, encode_shard
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.parts.view import View

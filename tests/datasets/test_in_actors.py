@@ -9,7 +9,7 @@ from synthetic_run import write_synthetic
 from opacc_ray.cluster.parts import ActorParts
 from opacc_ray.datasets.class_coverage import Metrics, Regions, measure
 from opacc_ray.datasets.classes import Grouped
-from opacc_ray.extract.features import Features, StoredParts
+from opacc_ray.extract.feature_files import Features, StoredParts
 from opacc_ray.parts.view import Parts, View
 
 NAMES = ("hidden", "output", "prediction", "confidence")

@@ -14,7 +14,7 @@ from opacc_ray.audit import stages, verbs
 from opacc_ray.audit.stages import index_features
 from opacc_ray.documents import sealed
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.extract import features
+from opacc_ray.extract import feature_files
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.machine import Machine
 from opacc_ray.extract.shards import FeatureShard, digest_of, encode_shard, report_on
@@ -85,7 +85,7 @@ def test_files_that_were_there_before_give_the_same_index_from_their_ends(
     index = read_back(run)
     monkeypatch.setattr(stages, "hashes_of", None)  # for which ids are read
     monkeypatch.setattr(stages, "_refuse_repeated", lambda *_: None)
-    monkeypatch.setattr(features, "read_table", None)
+    monkeypatch.setattr(feature_files, "read_table", None)
     assert index_features(job_of(run), PLAN) == index
     assert read_back(run) == index
 
@@ -182,13 +182,13 @@ class Reads:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: list[tuple[str, tuple[str, ...]]] = []
-        plain = features.read_table
+        plain = feature_files.read_table
 
         def read(store: Any, file: str, names: Any, *sizes: Any, **known: Any) -> Any:
             self.seen.append((file, tuple(names)))
             return plain(store, file, names, *sizes, **known)
 
-        monkeypatch.setattr(features, "read_table", read)
+        monkeypatch.setattr(feature_files, "read_table", read)
 
     @property
     def names(self) -> set[str]:

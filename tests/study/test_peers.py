@@ -9,7 +9,7 @@ from opacc_ray.study.peers import PEERS
 from opacc_ray.study.peers.lure import weights
 from opacc_ray.study.peers.peer import POOL, Question, normal
 from opacc_ray.study.peers.ppi import power_tuned
-from opacc_ray.study.peers.stratified import allocate, combined
+from opacc_ray.study.peers.stratified_proxy import allocate, combined
 from opacc_ray.study.study_spec import MethodSpec
 
 

@@ -15,7 +15,7 @@ from opacc_ray.study.peers import (
     robust,
     sawade,
     strat_ppi,
-    stratified,
+    stratified_proxy,
     structured,
     two_phase,
 )
@@ -29,7 +29,7 @@ PEERS: dict[str, Peer] = {
     "active-refit": Peer(active_refit.estimate, least=2),
     "active-robust": Peer(robust.estimate, least=3),
     "lure": Peer(lure.estimate, least=2),
-    "stratified-proxy": Peer(stratified.estimate, least=2),
+    "stratified-proxy": Peer(stratified_proxy.estimate, least=2),
     "two-phase": Peer(two_phase.estimate, least=4),
     "sawade": Peer(sawade.estimate, least=2, kind=F_MEASURES),
     "oasis": Peer(oasis.estimate, least=2, kind=F_MEASURES),

@@ -14,7 +14,7 @@ import numpy as np
 
 from opacc_ray.study.peers.peer import PeerEstimate, Question, normal
 from opacc_ray.study.peers.ppi import power_tuned
-from opacc_ray.study.peers.stratified import allocate
+from opacc_ray.study.peers.stratified_proxy import allocate
 
 NUM_STRATA, LABELS = 10, 10
 """Most strata, and labels of each on average at least."""

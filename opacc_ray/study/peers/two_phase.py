@@ -2,9 +2,9 @@
 
     phase 1: a share φ = 0.3 of the labels, n_h ∝ N_h, to measure s_h;  phase 2: n_h ∝ N_h s_h for both phases together
 
-Estimate and variance are those of stratified sampling, as if n_h were fixed: :mod:`opacc_ray.study.peers.stratified`,
-whose strata by the confidence these are, 10 or fewer so that phase 1 has 3 labels in each on average. s_h² = p(1 - p)
-with p = (failures + 1)/(labels + 2), because a few labels often show no failure.
+Estimate and variance are those of stratified sampling, as if n_h were fixed, with the strata by the confidence of
+:mod:`opacc_ray.study.peers.stratified_proxy`, 10 or fewer so that phase 1 has 3 labels in each on average. s_h² is
+p(1 - p) with p = (failures + 1)/(labels + 2), because a few labels often show no failure.
 
 Legend: N_h and n_h examples and labels of stratum h, s_h standard deviation of its outcomes.
 """
@@ -12,7 +12,7 @@ Legend: N_h and n_h examples and labels of stratum h, s_h standard deviation of 
 import numpy as np
 
 from opacc_ray.study.peers.peer import PeerEstimate, Question, normal
-from opacc_ray.study.peers.stratified import NUM_STRATA, allocate, combined, strata_of
+from opacc_ray.study.peers.stratified_proxy import NUM_STRATA, allocate, combined, strata_of
 
 PILOT, LABELS = 0.3, 3
 """φ, and labels of a stratum in phase 1 on average at least."""
