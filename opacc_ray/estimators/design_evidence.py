@@ -30,7 +30,7 @@ from opacc_ray.estimators.intervals import (
     weighted_share_interval,
 )
 from opacc_ray.estimators.rounds import LinearEstimator, linear_estimator
-from opacc_ray.estimators.totals import Array, Codes, DomainMean, Groups, Variable, labelled_in
+from opacc_ray.estimators.totals import Array, Codes, DomainMean, Groups, Variable, added, labelled_in
 from opacc_ray.selection import Selection
 
 
@@ -75,7 +75,7 @@ class DesignEvidence:
             return [self._of_pool(variable)]
         value, variance, found = self._ratios(variable, where, num_domains)
         weight = self.design.largest_weight / np.maximum(found, 1e-300)
-        sizes = np.bincount(domain[domain >= 0], weights=self.sizes[domain >= 0], minlength=num_domains)
+        sizes = added(domain, self.sizes, num_domains)
         labelled, events = labelled_in(self.index, where, variable.values, num_domains)
         rows = np.column_stack([value, variance, sizes, labelled, events, weight]).tolist()
         few = self.design.degrees
@@ -91,10 +91,8 @@ class DesignEvidence:
         """
         where = domain[self.group]
         _, variance, found = self._ratios(variable, where, num_domains)
-        here = where >= 0
-        size = variable.square[self.group[here]] * self.groups.factor(self.index[here]) ** 2
-        num = np.maximum(np.bincount(where[here], minlength=num_domains), 1)
-        mean = np.bincount(where[here], weights=size, minlength=num_domains) / num
+        size = variable.square[self.group] * self.groups.factor(self.index) ** 2
+        mean = added(where, size, num_domains) / np.maximum(added(where, np.ones(len(size)), num_domains), 1)
         weight = self.design.largest_weight / np.maximum(found, 1e-300)
         return np.asarray(variance + np.where(found > 0, 0.5 * weight**2 * mean, 0.0))
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.estimators.design_evidence import DesignShare
-from opacc_ray.estimators.totals import Array, Codes, DomainShare, Groups, Variable
+from opacc_ray.estimators.totals import Array, Codes, DomainShare, Groups, Variable, added
 
 _LEAST = 1e-300
 
@@ -55,13 +55,13 @@ class ForeseenEvidence:
             *(a * p, a**2 * p * odds, a**2 * p**2 * odds, probability, probability * p),
             *(a * p * np.sqrt(left), a**2 * p * odds, a * left * p),
         )
-        return cls(groups, ExpectedSums(*(_added(code, term, groups.num) for term in terms)))
+        return cls(groups, ExpectedSums(*(added(code, term, groups.num) for term in terms)))
 
     def shares(self, variable: Variable, domain: Codes, num_domains: int) -> list[DomainShare]:
         """Return the mean of a variable over each domain; ``domain`` (G,) is that of each group, or -1."""
 
         def over(values: Array) -> Array:
-            return _over(values, domain, num_domains)
+            return added(domain, values, num_domains)
 
         sums, mean, size = self.sums, variable.mean, np.maximum(over(self.sizes), 1)
         expected, first = over(sums.expected * mean), over(sums.effect * mean) / size
@@ -83,8 +83,8 @@ class ForeseenEvidence:
     def variance(self, variable: Variable, domain: Codes, num_domains: int) -> Array:
         """Return the variance of the mean of any variable over each domain."""
         spread = self.sums.odds * variable.square - self.sums.square * variable.mean**2
-        size = np.maximum(_over(self.sizes, domain, num_domains), 1)
-        return np.asarray(np.maximum(_over(spread, domain, num_domains), 0) / size**2)
+        size = np.maximum(added(domain, self.sizes, num_domains), 1)
+        return np.asarray(np.maximum(added(domain, spread, num_domains), 0) / size**2)
 
 
 class RandomEvidence:
@@ -104,13 +104,13 @@ class RandomEvidence:
         """Return what ``num`` labels are expected to say, at predicted failures p (N,)."""
         everything: NDArray[np.int64] = np.arange(len(p))
         code, a = groups.code(everything), groups.factor(everything)
-        failures, square = (_added(code, term, groups.num) for term in (a * p, a**2 * p))
+        failures, square = (added(code, term, groups.num) for term in (a * p, a**2 * p))
         return cls(groups, failures, square, num, index)
 
     def shares(self, variable: Variable, domain: Codes, num_domains: int) -> list[DesignShare]:
         """Return the mean of a variable over each domain; ``domain`` (G,) is that of each group, or -1."""
-        size = _over(self.sizes, domain, num_domains)
-        value = _over(self.failures * variable.mean, domain, num_domains) / np.maximum(size, 1)
+        size = added(domain, self.sizes, num_domains)
+        value = added(domain, self.failures * variable.mean, num_domains) / np.maximum(size, 1)
         variance = self.variance(variable, domain, num_domains)
         labelled = size * (self.num / self.sizes.sum())
         events, weight = np.floor(labelled * np.clip(value, 0, 1)), 1 / np.maximum(labelled, _LEAST)
@@ -119,17 +119,7 @@ class RandomEvidence:
 
     def variance(self, variable: Variable, domain: Codes, num_domains: int) -> Array:
         """Return the variance of the mean of any variable over each domain."""
-        size = np.maximum(_over(self.sizes, domain, num_domains), 1)
-        mean = _over(self.failures * variable.mean, domain, num_domains) / size
-        spread = _over(self.square * variable.square, domain, num_domains) / size - mean**2
+        size = np.maximum(added(domain, self.sizes, num_domains), 1)
+        mean = added(domain, self.failures * variable.mean, num_domains) / size
+        spread = added(domain, self.square * variable.square, num_domains) / size - mean**2
         return np.asarray(np.maximum(spread, 0) * (self.sizes.sum() / self.num - 1) / size)
-
-
-def _over(values: Array, domain: Codes, num: int) -> Array:
-    """Add up values (G,) over the groups of each domain, (num,)."""
-    inside = domain >= 0
-    return _added(domain[inside], values[inside], num)
-
-
-def _added(code: Codes, values: Array, num: int) -> Array:
-    return np.bincount(code, weights=values, minlength=num).astype(np.float64)

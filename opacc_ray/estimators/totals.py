@@ -160,7 +160,7 @@ class Groups(NamedTuple):
             code, factor = self.code(free[own]), self.factor(free[own])
             spread = p[own] * odds[own] * factor**2
             for row, values in zip(found, (p[own] * factor, spread, spread * p[own]), strict=True):
-                row += _added(code, values, self.num)
+                row += added(code, values, self.num)
         return GroupSums(*found)
 
 
@@ -231,9 +231,8 @@ class PredictedEvidence:
 
     def _combine(self, variable: Variable, domain: Codes, num: int) -> list[list[float]]:
         def over(values: Array) -> Array:  # sums over the groups of each domain
-            return _added(domain[inside], values[inside], num)
+            return added(domain, values, num)
 
-        inside = domain >= 0
         sizes = over(self.sizes)
         divisor = np.maximum(sizes, 1)
         group, factor = self.groups.code(self.index), self.groups.factor(self.index)
@@ -250,15 +249,15 @@ class PredictedEvidence:
             p, pi, h = part.expected[here], part.probability[here], part.leverage[here]
             scale, left = factor[own] * (w / divisor)[at], np.maximum(1 - pi, 0)
             forecast = p * mean[own]
-            before = _added(where[known], factor[known] * variable.values[known], num)
+            before = added(where[known], factor[known] * variable.values[known], num)
             error = scale * (variable.values[own] - forecast) / pi
-            value += w * (before + over(sums.predicted * variable.mean)) / divisor + _added(at, error, num)
-            measured += _added(at, error**2 * left / (1 - h), num)
+            value += w * (before + over(sums.predicted * variable.mean)) / divisor + added(at, error, num)
+            measured += added(at, error**2 * left / (1 - h), num)
             effect = scale * np.sqrt(left) / pi
-            first += _added(at, forecast * effect, num)
-            second += _added(at, forecast * effect**2, num)
-            met += _added(at, variable.values[own] * effect, num)
-            expected += _added(at, forecast, num)
+            first += added(at, forecast * effect, num)
+            second += added(at, forecast * effect**2, num)
+            met += added(at, variable.values[own] * effect, num)
+            expected += added(at, forecast, num)
         labelled, events = labelled_in(self.index, where, variable.values, num)
         by_forecast = (weight**2 * foreseen).sum(axis=0)
         shrunk = (labelled * measured + PRIOR_LABELS * by_forecast) / (labelled + PRIOR_LABELS)
@@ -266,7 +265,7 @@ class PredictedEvidence:
         half = 0.5 / np.maximum(expected, _LEAST)
         last = self.labels[-1]
         own = np.arange(last.places.start, last.places.stop)[where[last.places] >= 0]
-        drawn = _added(where[own], factor[own] * last.expected[own - last.places.start] * mean[own], num)
+        drawn = added(where[own], factor[own] * last.expected[own - last.places.start] * mean[own], num)
         unseen = np.maximum(over(self.sums[-1].predicted * variable.mean) - drawn, 0)
         columns = value, variance, sizes, labelled, events, half * first, half * second, expected
         met_near, near = first * met / np.maximum(second, _LEAST), first**2 / np.maximum(second, _LEAST)
@@ -276,8 +275,7 @@ class PredictedEvidence:
 def labelled_in(index: NDArray[np.int64], where: Codes, values: Array, num: int) -> tuple[Array, Array]:
     """Return the distinct labels in each of ``num`` domains, and the sum of their values; ``where`` (n,) may be -1."""
     _, once = np.unique(index, return_index=True)
-    once = once[where[once] >= 0]
-    return _added(where[once], np.ones(len(once)), num), _added(where[once], values[once], num)
+    return added(where[once], np.ones(len(once)), num), added(where[once], values[once], num)
 
 
 @dataclass(frozen=True)
@@ -396,5 +394,8 @@ class PredictedShare(NamedTuple):
         return np.minimum((self.events + found) / self.size, 1.0)
 
 
-def _added(code: Codes, values: Array, num: int) -> Array:
+def added(code: Codes, values: Array, num: int) -> Array:
+    """Add up values (k,) by their codes, (num,); those below 0 are left out."""
+    if (out := code < 0).any():
+        code, values = code[~out], values[~out]
     return np.bincount(code, weights=values, minlength=num).astype(np.float64)
