@@ -1,25 +1,25 @@
 """CES with several objectives and settings, against simple random sampling: bias and mean squared error.
 
-    python benchmarks/ces_objectives.py FOLDER [--repetitions 1000] [--settings PATTERN]
+    python benchmarks/ces_objectives.py CASES… [--repetitions 1000] [--settings PATTERN]
 
-FOLDER holds fully labelled cases, one .npz each: `hidden` (N, m), and `correct` (N,) or, for a regression,
-`squared_error` (N,), whose outcome is 1 - squared_error / its largest; `logits` (N, C) or `pred` (N,) is the output
-layer. Printed is a Markdown table of E (bias) per case and number of labels n: E is the mean squared error of the
-estimate over that of simple random sampling without replacement, S²(1/n - 1/N); the bias is in standard deviations of
-the same. All n come from one selection: the first examples of a longer one are the shorter one.
+CASES are cases of `opacc study` with a hidden layer and an output layer, files or folders of them. Printed is a
+Markdown table of E (bias) per case and number of labels n: E is the mean squared error of the estimate over that of
+simple random sampling without replacement, S²(1/n - 1/N); the bias is in standard deviations of the same. All n come
+from one selection: the first examples of a longer one are the shorter one.
 """
 
 import argparse
 import re
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import markdown_table as markdown
 import numpy as np
-from numpy.typing import NDArray
 
 import opacc_ray as opacc
+from opacc_ray.parts.view import LocalParts
+from opacc_ray.study.cases import Case, find_cases, read_case
+from opacc_ray.study.study_spec import CaseSpec
 
 LABELS = (50, 100, 180)
 
@@ -36,17 +36,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-class Case(NamedTuple):
-    """A pool whose outcomes are known."""
-
-    name: str
-    pool: opacc.Pool
-    outcome: NDArray[np.float64]  # (N,)
-
-
 def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    found.add_argument("folder", type=Path, metavar="FOLDER")
+    found.add_argument("cases", nargs="+", metavar="CASES")
     found.add_argument("--repetitions", type=int, default=1000)
     found.add_argument("--settings", default="", metavar="PATTERN", help="only settings that match")
     return found
@@ -54,10 +46,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     given = parser().parse_args()
-    cases = [read_case(path) for path in sorted(given.folder.glob("*.npz"))]
-    if not cases:
-        parser().error(f"{given.folder} holds no .npz")
-    print(markdown.header(["E (bias)", *columns_of(case.name for case in cases)]))
+    cases = [read_case(source) for source in find_cases([CaseSpec(path=path) for path in given.cases], {}, None)]
+    print(markdown.header(["E (bias)", *columns_of(case.source.name for case in cases)]))
     for label, parameters in SETTINGS.items():
         if re.search(given.settings, label):
             cells = [cell for case in cases for cell in measure(case, parameters, given.repetitions)]
@@ -66,16 +56,6 @@ def main() -> None:
 
 def columns_of(cases: Iterable[str]) -> list[str]:
     return [f"{case.replace('_', ' ')} n={n}" for case in cases for n in LABELS]
-
-
-def read_case(path: Path) -> Case:
-    with np.load(path) as arrays:
-        if "correct" in arrays:
-            outcome = arrays["correct"].astype(np.float64)
-        else:
-            outcome = 1 - arrays["squared_error"].astype(np.float64) / arrays["squared_error"].max()
-        output = arrays["logits"] if "logits" in arrays else arrays["pred"][:, None]
-        return Case(path.stem, opacc.Pool(hidden=arrays["hidden"], output=output), outcome)
 
 
 def measure(case: Case, parameters: dict[str, Any], repetitions: int) -> list[str]:
@@ -88,7 +68,9 @@ def measure(case: Case, parameters: dict[str, Any], repetitions: int) -> list[st
 
 
 def _estimates(case: Case, parameters: dict[str, Any], seed: int) -> list[float]:
-    chosen = opacc.select(case.pool, "ces", max(LABELS), seed=seed, **parameters).index
+    assert isinstance(case.view.parts, LocalParts)
+    [pool] = case.view.parts.pools
+    chosen = opacc.select(pool, "ces", max(LABELS), seed=seed, **parameters).index
     return [float(case.outcome[chosen[:n]].mean()) for n in LABELS]
 
 

@@ -17,7 +17,7 @@ CASES is a folder that benchmarks/make_cases.py wrote.
     judges      judges.py                               LLMBar/Dataset/LLMBar of github.com/princeton-nlp/LLMBar
     nearer      nearer.py                               CASES… with hidden layers and classes
     prices      prices.py                               as before [--prices P…]
-    ces         ces_objectives.py                       FOLDER of .npz
+    ces         ces_objectives.py                       CASES… with hidden layers [--repetitions R]
     papers      papers.py                               DATA FOLDER: cases, deepest and images; studies are kept
     deepest     deepest_table2.py                       FOLDER of the five .csv of the DeepEST authors
     intervals   intervals_coverage.py                   CASE…
@@ -59,7 +59,7 @@ ALL = {
     "misled": "{cases} --minutes 30",
     "gap": "{cases}",
     "prices": "{cases}",
-    "ces": "{cases} --repetitions 200",
+    "ces": "{cases}/digits_angle.npz {cases}/fashion.npz {cases}/fashion_swapped.npz --repetitions 200",
     "deepest": "{cases}",
     "intervals": "{cases}/fashion.npz {cases}/CN5_MNIST.csv {cases}/LN5_MNIST.csv",
     "coverage": "--minutes 24",
