@@ -59,7 +59,7 @@ ALL = {
     "misled": "{cases} --minutes 30",
     "gap": "{cases}",
     "prices": "{cases}",
-    "ces": "{cases}/digits_angle.npz {cases}/fashion.npz {cases}/fashion_swapped.npz --repetitions 200",
+    "ces": "{cases}/digits_angle.npz {cases}/fashion.npz {cases}/fashion_swapped.npz",
     "deepest": "{cases}",
     "intervals": "{cases}/fashion.npz {cases}/CN5_MNIST.csv {cases}/LN5_MNIST.csv",
     "coverage": "--minutes 24",

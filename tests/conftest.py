@@ -45,6 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if MEMORY.is_dir() and _takes_all_files():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))  # folders of `tmp_path`
     config.option.loadscopereorder = False  # of xdist, which begins with the files of many tests: those take no time
+    gc.disable()  # until all is imported and collected, of which nothing is garbage
 
 
 def _takes_all_files() -> bool:
@@ -92,8 +93,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """Spare the garbage collector what imports and collection have made: it stays to the end."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

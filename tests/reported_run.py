@@ -1,5 +1,6 @@
 """Runs over pools of real pictures or arrays, written by hand: what the model says and what is so are known."""
 
+import functools
 import io
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +30,7 @@ VALUE = RNG.normal(10, 3, N)
 ESTIMATE = VALUE + RNG.normal(0, 0.4, N)
 
 
+@functools.cache
 def picture(i: int) -> bytes:
     """A small grey PNG, another one for each i."""
     sink = io.BytesIO()

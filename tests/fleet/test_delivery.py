@@ -21,7 +21,7 @@ from small_fleet import label, write_fleet
 
 from opacc_ray.audit import verbs
 from opacc_ray.cli.main import main
-from opacc_ray.fleet import outcomes, receivers, summary
+from opacc_ray.fleet import outcomes, receivers
 from opacc_ray.fleet.fleet_documents import AlertNotice, FleetSummary
 from opacc_ray.fleet.fleet_spec import load_fleet
 from opacc_ray.fleet.queue import work_through
@@ -108,8 +108,7 @@ class Fleet:
 
 
 @pytest.fixture
-def fleet(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Fleet:
-    monkeypatch.setattr(summary, "make_report", lambda run, level: None)  # nobody looks at reports here
+def fleet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Fleet:
     return Fleet(tmp_path, capsys)
 
 

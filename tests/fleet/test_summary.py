@@ -15,6 +15,7 @@ from opacc_ray.cli.fleet_commands import fleet_text
 from opacc_ray.cli.main import main
 from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.errors import AlertError
+from opacc_ray.fleet import summary
 from opacc_ray.fleet.alerts import Evidence
 from opacc_ray.fleet.fleet_documents import AlertNotice, AuditFailure, AuditSummary, FleetSummary
 from opacc_ray.fleet.fleet_spec import load_fleet
@@ -22,6 +23,7 @@ from opacc_ray.fleet.run_fleet import FleetError, Written, run_fleet
 from opacc_ray.fleet.summary_page import page as page_of
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.report.facts import difference
+from opacc_ray.report.run_report import make_report
 from opacc_ray.runs.run import Run
 
 
@@ -103,7 +105,10 @@ def test_a_round_waits_since_it_was_drawn(home: Home) -> None:
     assert 0 <= waiting.days < 1
 
 
-def test_another_model_on_the_same_pool_is_compared_by_the_same_labels(home: Home, weeks: Weeks) -> None:
+def test_another_model_on_the_same_pool_is_compared_by_the_same_labels(
+    home: Home, weeks: Weeks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(summary, "make_report", make_report)
     home.label(home.run(models={"served": model(home.home, "trained")}))
     weeks.next()
     home.label(home.run(models={"served": model(home.home, "random")}))

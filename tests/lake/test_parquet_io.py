@@ -114,9 +114,9 @@ def test_footer_larger_than_what_is_read_at_first(store: Store) -> None:
     assert read_columns(store, "a.parquet", ["apart"]).equals(table.select(["apart"]))
 
 
-@pytest.mark.parametrize("data", [b"", b"abc", b"x" * 100_000, encoded()[:-9], encoded()[70_000:]])
-def test_what_is_not_parquet_is_an_error(tmp_path: Path, data: bytes) -> None:
-    store = open_store(str(tmp_path))
+@pytest.mark.parametrize("left", [slice(0), slice(3), slice(8, 70_000), slice(-9), slice(70_000, None)])
+def test_what_is_not_parquet_is_an_error(tmp_path: Path, left: slice) -> None:
+    store, data = open_store(str(tmp_path)), encoded()[left]
     store.write("a.parquet", data)
     with pytest.raises((pa.ArrowException, OSError, StorageError)):
         read_columns(store, "a.parquet", ["narrow"])
