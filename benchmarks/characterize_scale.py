@@ -22,7 +22,7 @@ import markdown_table as markdown
 import numpy as np
 
 from opacc_ray.audit.stages import index_features
-from opacc_ray.extract.extractor import Extraction
+from opacc_ray.extract.extraction import Extraction
 from opacc_ray.extract.shards import FeatureShard, encode_shard, report_on
 from opacc_ray.lake.examples import Plan, Shard
 from opacc_ray.runs.identity import header_of

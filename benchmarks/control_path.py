@@ -20,7 +20,7 @@ import markdown_table as markdown
 import numpy as np
 
 from opacc_ray.audit.stages import index_features, unfinished
-from opacc_ray.extract.extractor import Extraction
+from opacc_ray.extract.extraction import Extraction
 from opacc_ray.extract.feature_set import INDEX, read_index
 from opacc_ray.extract.shards import FeatureShard, encode_shard
 from opacc_ray.lake.local_store import LocalStore

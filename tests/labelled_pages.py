@@ -23,7 +23,7 @@ from PIL import Image
 
 from opacc_ray.audit import verbs
 from opacc_ray.audit.stages import index_features
-from opacc_ray.extract.extractor import Extraction
+from opacc_ray.extract.extraction import Extraction
 from opacc_ray.extract.shards import FeatureShard, encode_shard
 from opacc_ray.labels.page.serve import TOKEN, serve
 from opacc_ray.lake.pools import plan_shards

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from opacc_ray.audit.stages import index_features
-from opacc_ray.extract.extractor import Extraction
+from opacc_ray.extract.extraction import Extraction
 from opacc_ray.extract.shards import FeatureShard, encode_shard
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.lake.pools import plan_shards

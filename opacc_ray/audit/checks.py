@@ -23,7 +23,7 @@ from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, OpaccError, SpecError, counted, shown
 from opacc_ray.extract import reference
 from opacc_ray.extract.content_digest import code_of, plan_set
-from opacc_ray.extract.extractor import Extraction
+from opacc_ray.extract.extraction import Extraction
 from opacc_ray.extract.shards import find_repeated, hashes_of
 from opacc_ray.extract.slice_columns import try_slices
 from opacc_ray.extract.trial import Pace, measure_pace

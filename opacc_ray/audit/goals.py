@@ -81,7 +81,7 @@ def served(run: Run, target: Target) -> list[str]:
     found = [metric] if target.metric.name != ACCURACY or target.by is None else []
     if target.by is None:
         return found
-    named = target.by in (*_OF_CLASSES, *run.spec.slice_names)
+    named = target.by in (*_OF_CLASSES, *run.spec.pool.slice_names)
     return found + ([target.by] if named else [name.strip() for name in target.by.split(CROSSING)])
 
 

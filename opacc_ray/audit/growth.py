@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from opacc_ray.errors import DataError
-from opacc_ray.extract.carried import Known
 from opacc_ray.extract.content_digest import Code, decided_by
+from opacc_ray.extract.extraction import Known
 from opacc_ray.extract.feature_set import FeatureLink, Index, read_index
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.store import Entry

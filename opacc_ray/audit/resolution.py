@@ -15,8 +15,8 @@ from opacc_ray.audit.growth import features_before
 from opacc_ray.audit.several_models import check_models
 from opacc_ray.errors import DataError
 from opacc_ray.extract import reference
-from opacc_ray.extract.carried import Known
 from opacc_ray.extract.content_digest import Code, changes, code_of, decided_by, plan_set
+from opacc_ray.extract.extraction import Known
 from opacc_ray.extract.feature_set import HOME, feature_set
 from opacc_ray.extract.shards import finished_shards
 from opacc_ray.extract.spot_check import difference

@@ -79,7 +79,7 @@ def asked_of(run: Run, metrics: Sequence[str] | None = None, by: Sequence[str] |
     of_parts = [metric for metric in wanted if not metric.judges_confidence]
     of_slices = of_parts[: None if metrics else 1] or [Metric(ACCURACY)]
     tables = list[tuple[Metric, str]]()
-    for name in dict.fromkeys(spec.slice_names if by is None else by):
+    for name in dict.fromkeys(spec.pool.slice_names if by is None else by):
         tables += [(metric, name) for metric in ([Metric(ACCURACY)] if name in _OF_CLASSES else of_slices)]
     return Asked(tuple(metric for metric in dict.fromkeys(wanted) if metric.name != ACCURACY), tuple(tables))
 

@@ -19,9 +19,9 @@ from typing import NamedTuple
 from opacc_ray.audit.growth import known_features
 from opacc_ray.errors import DataError, LostRayError, counted
 from opacc_ray.extract import reference, stored_features
-from opacc_ray.extract.carried import Known, copy_shards, left_of, locate
+from opacc_ray.extract.carried import copy_shards, left_of, locate
 from opacc_ray.extract.content_digest import describe
-from opacc_ray.extract.extractor import Base, Extraction, refusal
+from opacc_ray.extract.extraction import Base, Extraction, Known, refusal
 from opacc_ray.extract.feature_files import Features
 from opacc_ray.extract.feature_set import (
     ALL,

@@ -34,7 +34,8 @@ from opacc_ray.cluster.session import raise_if_ending
 from opacc_ray.cluster.tasks import LOST, cause_of, enter_folder, ran_out_of_memory
 from opacc_ray.errors import ClusterError, StorageError, counted, shortened
 from opacc_ray.extract.carried import left_of
-from opacc_ray.extract.extractor import Extraction, Extractor, Interrupted
+from opacc_ray.extract.extraction import Extraction
+from opacc_ray.extract.extractor import Extractor, Interrupted
 from opacc_ray.extract.machine import Machine, tune_allocation
 from opacc_ray.extract.shards import FinishedElsewhere, ShardReport
 from opacc_ray.lake.examples import Shard

@@ -9,12 +9,11 @@ seen, in its batch of that time; another batch would change the last bits.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.extract.extraction import Extraction, Known
 from opacc_ray.extract.feature_files import Features
 from opacc_ray.extract.feature_set import read_index
 from opacc_ray.extract.shards import (
@@ -22,28 +21,17 @@ from opacc_ray.extract.shards import (
     FeatureShard,
     ShardReport,
     encode_shard,
-    joined,
     read_report,
     read_table,
     report_on,
+    stacked,
 )
 from opacc_ray.lake.examples import Shard, source_of
 from opacc_ray.lake.parquet_io import numbers, to_numpy
 from opacc_ray.lake.store import in_order
 from opacc_ray.lake.store_uris import Store
 
-if TYPE_CHECKING:
-    from opacc_ray.extract.extractor import Extraction
-
 THREADS = 4  # shards that are copied at a time
-
-
-@dataclass(frozen=True)
-class Known:
-    """Complete features of an earlier listing of a pool."""
-
-    folder: Store  # of the forward pass
-    added: tuple[tuple[str, Store], ...] = ()  # further features of the same examples
 
 
 def locate(known: Known, shards: Sequence[Shard]) -> list[Shard]:
@@ -78,25 +66,17 @@ def left_of(shard: Shard) -> list[int]:
     return [number for number in range(len(shard.parts)) if number not in there]
 
 
-def read_carried(job: "Extraction", shard: Shard) -> FeatureShard:
+def read_carried(job: Extraction, shard: Shard) -> FeatureShard:
     """Return the known features of a shard's parts; raises DataError if their files are damaged."""
     assert job.known is not None
     added = dict(job.known.added)
     by_file: dict[str, list[int]] = {}
     for number, file in shard.carried:
         by_file.setdefault(file, []).append(source_of(shard.parts[number]))
-    found = [_rows_of(job, added, file, sources) for file, sources in by_file.items()]
-    return FeatureShard(
-        ids=[name for part in found for name in part.ids],
-        uris=[uri for part in found for uri in part.uris or ()],
-        columns=joined([part.columns for part in found]),
-        bad=[],
-        own_ids=any(part.own_ids for part in found),
-        sources=[source for part in found for source in part.sources or ()],
-    )
+    return stacked([_rows_of(job, added, file, sources) for file, sources in by_file.items()])
 
 
-def _rows_of(job: "Extraction", added: dict[str, Store], file: str, sources: Sequence[int]) -> FeatureShard:
+def _rows_of(job: Extraction, added: dict[str, Store], file: str, sources: Sequence[int]) -> FeatureShard:
     """Return the rows of a file that are from some parts of the pool."""
     assert job.known is not None
     folder = job.known.folder
@@ -115,32 +95,19 @@ def _rows_of(job: "Extraction", added: dict[str, Store], file: str, sources: Seq
 
 def merged(shard: Shard, parts: Sequence[FeatureShard]) -> FeatureShard:
     """Return the features of several groups of a shard's parts, in the order of the shard."""
-    number = {source_of(part): place for place, part in enumerate(shard.parts)}
-    held = [part for part in parts if part.ids]
-    sources = [source for part in held for source in part.sources or ()]
-    order = np.argsort([number[source] for source in sources], kind="stable").tolist()
-    ids, uris = [name for part in held for name in part.ids], [uri for part in held for uri in part.uris or ()]
-    names = set.intersection(*(set(part.columns) for part in held)) if held else set()
-    columns: dict[str, NDArray[Any]] = joined(
-        [{name: part.columns[name] for name in part.columns if name in names} for part in held]
-    )
-    return FeatureShard(
-        ids=[ids[row] for row in order],
-        uris=[uris[row] for row in order],
-        columns={name: values[order] for name, values in columns.items()},
-        bad=[item for part in parts for item in part.bad],
-        own_ids=any(part.own_ids for part in held),
-        sources=[sources[row] for row in order],
-    )
+    whole = stacked(parts)
+    place = {source_of(part): number for number, part in enumerate(shard.parts)}
+    order = np.argsort([place[source] for source in whole.sources or ()], kind="stable")
+    return whole.take(order.tolist())
 
 
-def copy_shards(job: "Extraction", shards: Sequence[Shard], on_done: Callable[[Shard, ShardReport], None]) -> None:
+def copy_shards(job: Extraction, shards: Sequence[Shard], on_done: Callable[[Shard, ShardReport], None]) -> None:
     """Write the features of shards of which all parts are known; no model runs."""
     for shard, report in zip(shards, in_order(lambda shard: _copy(job, shard), shards, THREADS), strict=True):
         on_done(shard, report)
 
 
-def _copy(job: "Extraction", shard: Shard) -> ShardReport:
+def _copy(job: Extraction, shard: Shard) -> ShardReport:
     whole = merged(shard, [read_carried(job, shard)])
     for name, folder in job.beside:
         folder.write(shard.file, encode_shard(FeatureShard(whole.ids, None, {name: whole.columns[name]}, [], False)))

@@ -3,20 +3,19 @@
 A shard's file is written atomically, so it is also the checkpoint: a file that exists is finished.
 """
 
-import os
 import threading
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
-from opacc_ray.extract.carried import Known, left_of, merged, read_carried
-from opacc_ray.extract.content_digest import Code, check_unchanged
+from opacc_ray.extract.carried import left_of, merged, read_carried
+from opacc_ray.extract.content_digest import check_unchanged
+from opacc_ray.extract.extraction import Base, Extraction, check_bad, kept_rows, surprise_of
 from opacc_ray.extract.inference import columns_of, load_model, run_model, run_that_fits
 from opacc_ray.extract.inputs import Batch, load_transform, transformed
 from opacc_ray.extract.machine import yield_to_others
@@ -26,11 +25,11 @@ from opacc_ray.extract.shards import (
     ShardReport,
     check_plan,
     encode_shard,
-    joined,
     not_finite,
     read_report,
     read_table,
     report_on,
+    stacked,
 )
 from opacc_ray.lake.examples import BadItem, Shard, source_of
 from opacc_ray.lake.parquet_io import to_numpy
@@ -38,7 +37,7 @@ from opacc_ray.lake.pools import read_numbered
 from opacc_ray.lake.store_uris import Store
 from opacc_ray.neurons.criteria import Ranges
 from opacc_ray.parts.loops import NextAhead
-from opacc_ray.spec import SURPRISE, PoolSpec, Spec, open_pool, rules_of, see_modules
+from opacc_ray.spec import SURPRISE, open_pool, rules_of, see_modules
 
 if TYPE_CHECKING:
     from opacc_ray.extract.inference import FunctionModel
@@ -52,41 +51,6 @@ class Interrupted(OpaccError):
     """Extraction was ended on purpose between two batches, and nothing was written."""
 
     exit_code = 4
-
-
-class Base(NamedTuple):
-    """Existing features of the same shards."""
-
-    folder: Store
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Extraction:
-    """What to extract, its source and its target: small enough to send to every actor."""
-
-    spec: Spec
-    source: PoolSpec
-    names: tuple[str, ...]
-    target: Store  # folder of features
-    reference: Store | None = None  # folder of the reference
-    ranges: bool = False  # also extract ranges of the covered neurons
-    beside: tuple[tuple[str, Store], ...] = ()  # further features of the same pass, each with its folder
-    base: Base | None = None  # the one named feature is added to these, for their examples
-    modules: str = field(default_factory=os.getcwd)  # the driver's folder, which may contain the user's modules
-    code: Code | None = None  # that is part of the features' digest
-    known: Known | None = None  # features of an earlier listing of the pool
-
-    @property
-    def made(self) -> tuple[str, ...]:
-        """All features that are extracted."""
-        return (*self.names, *(name for name, _ in self.beside))
-
-    @property
-    def needs_model(self) -> bool:
-        """Whether the model runs; surprise is computed from a stored hidden layer."""
-        held = self.base.names if self.base else ()
-        return self.base is None or not ("hidden" in held and set(self.names) <= set(SURPRISE))
 
 
 class Extractor:
@@ -216,32 +180,26 @@ class Extractor:
 
     def _compute(self, shard: Shard) -> tuple[FeatureShard, list[Ranges]]:
         """Return all columns of a shard, and the ranges of the covered neurons in each batch."""
-        uris: list[str] = []
-        sources: list[int] = []
-        found = FeatureShard([], uris, {}, [], own_ids=False, sources=sources)
-        parts: list[Columns] = []
+        parts: list[FeatureShard] = []
+        bad: list[BadItem] = []
         ranges: list[Ranges] = []
-        with closing(self._batches_exclusively(shard, found.bad)) as batches:
+        with closing(self._batches_exclusively(shard, bad)) as batches:
             for batch in batches:
                 self._refuse_interrupted(shard)
                 self._computed[shard.number] = batch
                 try:
-                    columns_of_batch, activations = self.compute(batch)
+                    columns, activations = self.compute(batch)
                 finally:
                     del self._computed[shard.number]
-                parts.append(columns_of_batch)
+                parts.append(FeatureShard(batch.ids, batch.uris, columns, [], batch.own_ids, batch.sources))
                 if self._job.ranges:
-                    sound = np.delete(np.arange(len(batch.ids)), list(not_finite(columns_of_batch)))
+                    sound = np.delete(np.arange(len(batch.ids)), list(not_finite(columns)))
                     ranges += [Ranges.of([values[sound] for values in activations.layers])] if len(sound) else []
-                found.ids.extend(batch.ids)
-                uris.extend(batch.uris)
-                sources.extend(batch.sources)
-                found = found._replace(own_ids=batch.own_ids)
-        columns = joined(parts)
+        found = stacked(parts)._replace(bad=bad)
         if self._job.base is None and self._reference.traces is not None:
             with self._computing:
-                columns |= surprise_of(self._job, self._reference, columns, self._job.names)
-        return found._replace(columns=columns), ranges
+                found.columns.update(surprise_of(self._job, self._reference, found.columns, self._job.names))
+        return found, ranges
 
     def _batches_exclusively(self, shard: Shard, bad: list[BadItem]) -> Generator[Batch, None, None]:
         """Yield batches of inputs, read one ahead; other shards compute only while this one waits."""
@@ -306,72 +264,10 @@ class Extractor:
         return {name: values for name, values in columns.items() if name in wanted}
 
 
-def surprise_of(job: Extraction, loaded: reference.Loaded, columns: Columns, names: Sequence[str]) -> Columns:
-    """Return the surprise of a shard's examples, as far as ``names`` has it and the columns lack it."""
-    if loaded.traces is None or not columns:
-        return {}
-    predicted = columns["prediction"] if job.spec.model.has_classes else None
-    measures = {"dsa": loaded.traces.dsa, "lsa": loaded.traces.lsa}
-    missing = [name for name in SURPRISE if name in names and name not in columns]
-    return {name: measures[name](columns["hidden"], predicted) for name in missing}
-
-
-def kept_rows(job: Extraction, loaded: reference.Loaded, shard: FeatureShard, names: Sequence[str]) -> FeatureShard:
-    """Return the columns in ``names``; NaN or infinity in any is an error, or a bad item if the spec excludes those."""
-    found = not_finite(shard.columns)
-    bad = [
-        BadItem(
-            shard.ids[row],
-            _reason(loaded, name, shard.columns, row),
-            None if shard.sources is None else shard.sources[row],
-        )
-        for row, name in found.items()
-    ]
-    check_bad(job.spec, job.source, [*shard.bad, *bad])
-    if not found:
-        return shard._replace(columns={name: shard.columns[name] for name in names if name in shard.columns})
-    kept = [row for row in range(len(shard.ids)) if row not in found]
-    return take_rows(shard, kept, names)._replace(bad=[*shard.bad, *bad])
-
-
-def _reason(loaded: reference.Loaded, name: str, columns: Columns, row: int) -> str:
-    if name not in SURPRISE or np.isnan(columns[name][row]) or loaded.traces is None:
-        return f"NaN or infinity in {name}"
-    predicted = columns["prediction"][row]
-    if predicted in loaded.traces.classes:
-        return "the nearest reference trace of its predicted class is also one of another class, so dsa is infinite"
-    return f"no example of the reference is predicted as its class, {predicted}, so it has no {name}"
-
-
-def check_bad(spec: Spec, source: PoolSpec, bad: Sequence[BadItem]) -> None:
-    """Raise DataError for the first example that could not be used, unless the spec excludes those."""
-    if bad and spec.extract.on_bad_item == "error":
-        raise refusal(spec, source, bad[0])
-
-
-def take_rows(shard: FeatureShard, rows: Sequence[int], names: Sequence[str]) -> FeatureShard:
-    """Return some rows of the columns that exist."""
-    return shard._replace(
-        ids=[shard.ids[row] for row in rows],
-        uris=None if shard.uris is None else [shard.uris[row] for row in rows],
-        sources=None if shard.sources is None else [shard.sources[row] for row in rows],
-        columns={name: shard.columns[name][list(rows)] for name in names if name in shard.columns},
-    )
-
-
 def _rows_of(found: FeatureShard, ids: Sequence[str], bad: list[BadItem]) -> FeatureShard:
     """Return all columns of the examples with these ids; raises DataError if one of them could not be read."""
     places = {name: row for row, name in enumerate(found.ids)}
     if lost := [name for name in ids if name not in places]:
         raise DataError(f"example {lost[0]!r} cannot be read now, and could be before; restore it and run again")
-    rows = take_rows(found, [places[name] for name in ids], list(found.columns))
+    rows = found.take([places[name] for name in ids])
     return rows._replace(uris=None, sources=None, bad=bad, own_ids=False)
-
-
-def refusal(spec: Spec, source: PoolSpec, item: BadItem) -> DataError:
-    """Return the error for a bad item that the spec does not exclude."""
-    aim = "state the accuracy of" if source == spec.pool else "compare with"
-    return DataError(
-        f"example {item.id!r} of {source.uri}: {item.reason}; "
-        f"repair or remove it, or set extract.on_bad_item: exclude to {aim} the rest"
-    )

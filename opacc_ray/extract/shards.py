@@ -59,6 +59,15 @@ class FeatureShard(NamedTuple):
     own_ids: bool = True  # whether the ids are the pool's own; ids made of keys are unique without a check
     sources: list[int] | None = None  # digest of the part of the pool that each example is from; None: not known
 
+    def take(self, rows: Sequence[int], names: Iterable[str] | None = None) -> "FeatureShard":
+        """Return some rows, in this order, of those columns in ``names`` that exist; default: all."""
+        return self._replace(
+            ids=[self.ids[row] for row in rows],
+            uris=None if self.uris is None else [self.uris[row] for row in rows],
+            sources=None if self.sources is None else [self.sources[row] for row in rows],
+            columns={name: self.columns[name][list(rows)] for name in names or self.columns if name in self.columns},
+        )
+
 
 class ShardReport(NamedTuple):
     """Report on a finished shard for the driver and the index."""
@@ -285,6 +294,20 @@ def joined(batches: Sequence[Columns]) -> Columns:
         if widths == [0]:
             raise DataError(f"{name} has no value for any example; {_ONE_WIDTH}")
     return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]} if batches else {}
+
+
+def stacked(parts: Sequence[FeatureShard]) -> FeatureShard:
+    """Return the examples of some parts, one after another, with the columns that all have, and the bad items."""
+    held = [part for part in parts if part.ids]
+    names = set.intersection(*(set(part.columns) for part in held)) if held else set()
+    return FeatureShard(
+        ids=[name for part in held for name in part.ids],
+        uris=[uri for part in held for uri in part.uris or ()],
+        columns=joined([{name: part.columns[name] for name in part.columns if name in names} for part in held]),
+        bad=[item for part in parts for item in part.bad],
+        own_ids=any(part.own_ids for part in parts),
+        sources=[source for part in held for source in part.sources or ()],
+    )
 
 
 def not_finite(columns: Columns) -> dict[int, str]:

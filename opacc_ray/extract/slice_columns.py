@@ -19,7 +19,8 @@ import numpy as np
 
 from opacc_ray.errors import DataError
 from opacc_ray.extract.arrow_slices import as_stored, check_type, slicing_of
-from opacc_ray.extract.carried import Known, left_of, locate
+from opacc_ray.extract.carried import left_of, locate
+from opacc_ray.extract.extraction import Known
 from opacc_ray.extract.feature_files import Features
 from opacc_ray.extract.feature_set import INDEX, Complete, IndexedShard, make_index, read_index, write_index
 from opacc_ray.extract.shards import SOURCE, ShardReport, encode_reported, parse_report, read_report, read_table

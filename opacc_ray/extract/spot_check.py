@@ -23,8 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
-from opacc_ray.extract.carried import Known, locate
-from opacc_ray.extract.extractor import Extraction, Extractor
+from opacc_ray.extract.carried import locate
+from opacc_ray.extract.extraction import Extraction, Known
+from opacc_ray.extract.extractor import Extractor
 from opacc_ray.extract.inference import columns_of, load_model, run_model
 from opacc_ray.extract.inputs import load_transform, transformed
 from opacc_ray.extract.shards import SOURCE, Columns, joined, not_finite, read_report, read_table

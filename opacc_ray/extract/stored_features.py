@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError, SpecError, shown
 from opacc_ray.extract import reference
 from opacc_ray.extract.carried import left_of, merged, read_carried
-from opacc_ray.extract.extractor import Extraction, kept_rows, surprise_of
+from opacc_ray.extract.extraction import Extraction, kept_rows, surprise_of
 from opacc_ray.extract.feature_set import Complete
 from opacc_ray.extract.inference import read_output
 from opacc_ray.extract.neighbours import HOST
-from opacc_ray.extract.shards import Columns, FeatureShard, ShardReport, encode_shard, joined, report_on
+from opacc_ray.extract.shards import Columns, FeatureShard, ShardReport, encode_shard, report_on, stacked
 from opacc_ray.extract.trial import left_nothing
 from opacc_ray.lake.examples import BadItem, Batch, Plan, Shard, source_of
 from opacc_ray.lake.examples import Columns as PoolColumns
@@ -77,16 +77,13 @@ def _extract(job: Extraction, shard: Shard, loaded: reference.Loaded) -> ShardRe
 
 def _read(job: Extraction, shard: Shard, numbers_of_parts: Sequence[int]) -> FeatureShard:
     """Return the features of some parts of a shard, by their numbers."""
-    found = [(source_of(shard.parts[number]), _parts(job, shard.only([number]))) for number in numbers_of_parts]
-    parts = [(source, part) for source, own in found for part in own]
-    return FeatureShard(
-        [name for _, part in parts for name in part.ids],
-        [uri for _, part in parts for uri in part.uris or ()],
-        joined([part.columns for _, part in parts if part.ids]),
-        [item._replace(source=source) for source, part in parts for item in part.bad],
-        own_ids=job.source.columns.id is not None,
-        sources=[source for source, part in parts for _ in part.ids],
-    )
+    parts = []
+    for number in numbers_of_parts:
+        source = source_of(shard.parts[number])
+        for part in _parts(job, shard.only([number])):
+            bad = [item._replace(source=source) for item in part.bad]
+            parts.append(part._replace(bad=bad, sources=[source] * len(part.ids)))
+    return stacked(parts)._replace(own_ids=job.source.columns.id is not None)
 
 
 def _parts(job: Extraction, shard: Shard) -> Iterator[FeatureShard]:

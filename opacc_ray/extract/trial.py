@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, counted
-from opacc_ray.extract.extractor import Extraction, Extractor, check_bad, take_rows
+from opacc_ray.extract.extraction import Extraction, check_bad
+from opacc_ray.extract.extractor import Extractor
 from opacc_ray.extract.inference import FunctionModel, columns_of, load_model, run_model
 from opacc_ray.extract.inputs import Batch, load_transform, transformed
 from opacc_ray.extract.machine import resident_bytes
@@ -226,7 +227,7 @@ def measure_pace(job: Extraction, shards: Sequence[Shard], num_batches: int, dev
     read, read_cpu, compute = np.sum([seconds for _, _, seconds in timed], axis=0) / num
     batch, columns, _ = timed[0]
     whole = FeatureShard(batch.ids, batch.uris, columns, [], batch.own_ids)
-    half = take_rows(whole, range(len(batch.ids) // 2), list(columns))  # shows the bytes per row
+    half = whole.take(range(len(batch.ids) // 2))  # shows the bytes per row
     num_bytes, of_half = (len(encode_shard(part, extractor.prepare().machine)) for part in (whole, half))
     per_example = (num_bytes - of_half) / max(1, len(whole.ids) - len(half.ids))
     return Pace(

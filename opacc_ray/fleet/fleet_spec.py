@@ -96,9 +96,10 @@ class AlertLimits(Section):
                 check_metrics(list(getattr(self, key) or ()), spec.model)
             except SpecError as error:
                 raise SpecError(f"{place}: alerts.{key}{str(error).removeprefix('metrics')}") from None
+        there = spec.pool.slice_names
         for by in self.min_slices or ():
-            if by not in spec.slice_names:
-                known = f"there are {', '.join(spec.slice_names)}" if spec.slice_names else "the pool has none"
+            if by not in there:
+                known = f"there are {', '.join(there)}" if there else "the pool has none"
                 raise SpecError(f"{place}: alerts.min_slices: {shown(by)} is not in pool.slices; {known}; add it there")
 
 
@@ -270,7 +271,7 @@ def parse_fleet(content: Any, source: str) -> Fleet:
     for item in audits:
         _check_limits(fleet, item, source)
         by = spec.watch.by if spec.watch else None
-        if by is not None and by not in item.spec.slice_names:
+        if by is not None and by not in item.spec.pool.slice_names:
             raise SpecError(
                 f"{source}, audit {shown(item.name)}: watch.by: {shown(by)} is not in pool.slices; add it there"
             )

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError, SpecError, shortened
-from opacc_ray.extract.extractor import refusal
+from opacc_ray.extract.extraction import refusal
 from opacc_ray.extract.feature_files import Features, StoredParts, TooLarge
 from opacc_ray.extract.feature_set import Complete, Index
 from opacc_ray.extract.slice_columns import with_slices

@@ -137,13 +137,8 @@ class Spec(Section):
         self._check_features()
         self._check_shown()
         check_metrics(self.numbers, self.model)
-        check_served(self.served, self.model, self.slice_names)
+        check_served(self.served, self.model, self.pool.slice_names)
         return self
-
-    @property
-    def slice_names(self) -> list[str]:
-        """Names of the slices of the pool."""
-        return self.pool.slice_names
 
     @property
     def least(self) -> Least | None:
@@ -177,7 +172,7 @@ class Spec(Section):
             serve = served_texts(parameters["serve"]) if "serve" in parameters else self.served
         except ValueError as error:
             raise SpecError(f"serve: {error}") from None
-        check_served(serve, self.model, self.slice_names)
+        check_served(serve, self.model, self.pool.slice_names)
         return dict(parameters) | ({"serve": in_places(serve, self.model)} if serve else {})
 
     def _check_shown(self) -> None:
@@ -211,9 +206,8 @@ class Spec(Section):
             return
         way = next((key for key in WAYS if getattr(self.model, key)), None)
         if way is None:
-            raise SpecError(
-                "key 'model.factory' is missing; add it, or audit stored predictions with pool.format: features"
-            )
+            remedy = "add it, or audit stored predictions with pool.format: features"
+            raise SpecError(f"key 'model.factory' is missing; {remedy}")
         if way != "factory" and "coverage" in self.features():
             raise SpecError(f"coverage needs the layers of a module, and a {way} has none; set model.factory")
 
@@ -324,7 +318,7 @@ class Spec(Section):
 
     @property
     def reads_reference(self) -> bool:
-        """Return whether a feature, or the method, uses the reference."""
+        """Whether a feature, or the method, uses the reference."""
         return self.reference is not None and bool(self.compares_with() or self.reference.labels)
 
     @property

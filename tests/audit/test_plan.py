@@ -13,7 +13,8 @@ from opacc_ray.cli import run_answers
 from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import SpecError
-from opacc_ray.extract.extractor import Extraction, Extractor
+from opacc_ray.extract.extraction import Extraction
+from opacc_ray.extract.extractor import Extractor
 from opacc_ray.extract.machine import resident_bytes
 from opacc_ray.extract.trial import measure_pace
 from opacc_ray.lake.store_uris import open_store

@@ -20,7 +20,7 @@ from opacc_ray.audit.status import status
 from opacc_ray.audit.verify import Verification, verify
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, LabelError, OpaccError
-from opacc_ray.extract.extractor import Extraction
+from opacc_ray.extract.extraction import Extraction
 from opacc_ray.extract.feature_set import read_index
 from opacc_ray.extract.shards import FeatureShard, encode_shard
 from opacc_ray.labels.label_actions import import_labels

@@ -7,7 +7,7 @@ import pytest
 
 from opacc_ray.cluster.placement import Needs, place
 from opacc_ray.errors import ClusterError
-from opacc_ray.extract.extractor import Extraction
+from opacc_ray.extract.extraction import Extraction
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.spec import ExtractSpec, parse_spec
 

@@ -15,7 +15,8 @@ from small_pictures import picture
 
 from opacc_ray.errors import DataError
 from opacc_ray.extract import extractor
-from opacc_ray.extract.extractor import Extraction, Extractor
+from opacc_ray.extract.extraction import Extraction
+from opacc_ray.extract.extractor import Extractor
 from opacc_ray.extract.inference import run_that_fits
 from opacc_ray.extract.shards import ShardReport, encode_shard, read_table
 from opacc_ray.extract.torch_model import Activations, Model

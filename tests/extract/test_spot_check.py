@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opacc_ray.extract.extractor import Extraction, Extractor
+from opacc_ray.extract.extraction import Extraction
+from opacc_ray.extract.extractor import Extractor
 from opacc_ray.extract.spot_check import Difference, difference
 from opacc_ray.lake.examples import BadItem
 from opacc_ray.lake.pools import read_examples

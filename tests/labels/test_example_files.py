@@ -14,7 +14,7 @@ from PIL import Image
 from opacc_ray.audit import verbs
 from opacc_ray.audit.stages import index_features
 from opacc_ray.errors import DataError
-from opacc_ray.extract.extractor import Extraction
+from opacc_ray.extract.extraction import Extraction
 from opacc_ray.extract.shards import FeatureShard, encode_shard
 from opacc_ray.labels.example_files import ExampleFiles, PictureCache
 from opacc_ray.labels.label_actions import import_labels
