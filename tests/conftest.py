@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import gc
+import logging
 import os
 import secrets
 import subprocess
@@ -92,9 +93,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Spare the garbage collector what imports and collection have made: it stays to the end."""
+    """Spare the garbage collector what imports and collection have made: it stays to the end.
+
+    Let torch's loggers propagate: else pytest adds its handlers to each of the 40, six times in a test.
+    """
     gc.freeze()
     gc.enable()
+    for name in logging.root.manager.loggerDict:
+        if name.partition(".")[0] == "torch":
+            logging.getLogger(name).propagate = True
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -79,7 +79,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 Audit = Callable[..., tuple[Run, Made]]
 
 
-@pytest.fixture(params=["shared", "own"])
+SHARED_AND_OWN = pytest.mark.parametrize("audit", ["shared", "own"], indirect=True)
+
+
+@pytest.fixture(params=["shared"])
 def audit(folder: Path, request: pytest.FixtureRequest) -> Audit:
     """Runs a spec as `opacc run` in a new process does; of a model with weights, and of one that brings its own."""
 
@@ -119,8 +122,8 @@ EDITS = {
 }
 
 
-@pytest.mark.parametrize("name", ["first", "second"])
-@pytest.mark.parametrize("kind", EDITS)
+@SHARED_AND_OWN
+@pytest.mark.parametrize(("kind", "name"), [("transform", "first"), ("factory", "second"), ("helper", "first")])
 def test_features_of_changed_code_are_made_again(
     kind: str, name: str, audit: Audit, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -178,6 +181,7 @@ def test_what_features_do_not_come_from_keeps_them(audit: Audit, folder: Path) -
     assert (again.uri, made) == (first.uri, [])
 
 
+@SHARED_AND_OWN
 @pytest.mark.parametrize("seen", ["variable", "data"])
 def test_what_no_source_file_shows_is_found_by_extracting_examples_again(
     seen: str, audit: Audit, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -208,6 +212,7 @@ def test_what_no_source_file_shows_is_found_by_extracting_examples_again(
     assert not [message for message in caplog.messages if "extracting again" in message]
 
 
+@SHARED_AND_OWN
 def test_features_half_made_by_other_code_are_not_completed(
     audit: Audit, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,7 +228,6 @@ def test_features_half_made_by_other_code_are_not_completed(
     assert (len(made), new.uri == old.uri) == (4, False)
 
 
-@pytest.mark.parametrize("audit", ["shared"], indirect=True)
 def test_stored_reference_is_compared_too(audit: Audit, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By an audit of another pool, of which no features are there."""
     sections = {
@@ -245,6 +249,7 @@ def test_stored_reference_is_compared_too(audit: Audit, folder: Path, monkeypatc
     assert again.header.reference != first.header.reference
 
 
+@SHARED_AND_OWN
 def test_features_that_were_removed_are_made_again_without_a_word(
     audit: Audit, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -297,7 +302,6 @@ def test_half_precision_and_another_batch_are_within_the_tolerance(precision: st
     assert (again.uri, made) == (first.uri, [])
 
 
-@pytest.mark.parametrize("audit", ["shared"], indirect=True)
 def test_history_is_that_of_the_same_code(audit: Audit, folder: Path) -> None:
     auto = {"history": "auto", "sample": {"method": "neyman", "budget": 6}}
     old, _ = audit()
@@ -339,6 +343,7 @@ def test_set_names_the_files_that_made_it(audit: Audit, folder: Path) -> None:
         assert said["decided_by"]["code"]["files"] == run.header.code.files
 
 
+@SHARED_AND_OWN
 def test_grown_pool_takes_no_features_of_a_model_that_changed_unseen(
     audit: Audit, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
