@@ -162,10 +162,11 @@ class PoolSpec(Section):
     @property
     def slice_rules(self) -> tuple[SliceRule, ...]:
         """Return the slices that are not crossings, and the clusters that were drawn."""
-        rules, asked = rules_in(self.slices or ()), self.population
+        rules, asked = rules_in(self.slices) if self.slices else [], self.population
         if asked is None or asked.cluster is None or any(rule.name == asked.cluster for rule in rules):
             return tuple(rules)
-        return (*rules, _rule(asked.cluster)._replace(is_cluster=True))
+        [cluster] = rules_in([asked.cluster])
+        return (*rules, cluster._replace(is_cluster=True))
 
     @property
     def population(self) -> SampleOf | None:

@@ -152,7 +152,7 @@ def test_slices_and_shown_columns_are_added_to_the_spec_of_a_run(folder: Path) -
     write(folder / "audits", "answers-0123abcd/spec.json", "{}")
     found = kept_spec(spec_of_predictions(name, budget=1, method="srs", slices="camera"))
     assert found == load_spec(str(file))
-    assert found.slice_names == ["camera"]
+    assert found.pool.slice_names == ["camera"]
     assert (found.manifest.show, found.least and found.least.share) == (["text"], 0.9)
     with pytest.raises(SpecError, match=r"which draws from it otherwise"):
         kept_spec(spec_of_predictions(name, budget=1, method="css"))

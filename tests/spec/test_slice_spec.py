@@ -128,7 +128,7 @@ def test_a_reference_has_no_slices_of_its_own_and_takes_none_of_the_pool() -> No
 def test_a_population_of_clusters_reads_their_column_and_decides_no_run() -> None:
     without, given = spec_with(["camera"]), spec_with(["camera"], sample_of={"video": "more"})
     assert given.pool.population == SampleOf(None, "video")
-    assert given.slice_names == ["camera"]
+    assert given.pool.slice_names == ["camera"]
     assert given.pool.slice_columns == ("camera", "video")
     assert [rule.is_cluster for rule in given.pool.slice_rules] == [False, True]
     assert (given.identity(), given.pool.reading()) == (without.identity(), without.pool.reading())
