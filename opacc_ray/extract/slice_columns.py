@@ -87,12 +87,12 @@ def store_slices(pool: PoolSpec, plan: Plan, there: Complete, known: Known | Non
 
 
 def try_slices(pool: PoolSpec, plan: Plan) -> str:
-    """Check the slices of the first rows; returns the names of all slices, and raises as :func:`store_slices`."""
+    """Check the slices and clusters of the first rows; returns their names, and raises as :func:`store_slices`."""
     for _, table in islice(_rows(pool, plan.shards[0]) if pool.slice_columns else (), 1):
         for rule in pool.slice_rules:
             if rule.column != FOLDER:
                 slicing_of(rule, as_stored(table[rule.column]))
-    return ", ".join(pool.slice_names)
+    return ", ".join([*pool.slice_names, *(f"clusters {rule.name}" for rule in pool.slice_rules if rule.is_cluster)])
 
 
 def check_slices(folder: Store, own: IndexedShard) -> None:
