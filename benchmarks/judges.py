@@ -13,7 +13,8 @@ Methods of others (`opacc_ray/study/peers`) get the judge's score as confidence,
 *multi-ppi++* is PPI++ with a least-squares weight for each judge, and Student's quantile. *sample* is the mean of a
 simple random sample with Wilson's interval. neyman draws four rounds of 10, 20, 30 and 40 %.
 
-*partly*: the judge has judged 2,000 answers drawn at random. *LLaMA 2*: a weak judge. *useless*: the first judge's
+*partly*: the judge has judged 2,000 answers drawn at random. *part alone*: such a part, drawn anew in each repetition,
+is audited by neyman as a pool with ``sample_of``. *LLaMA 2*: a weak judge. *useless*: the first judge's
 scores in random order. *bound*: the root of Godambe and Joshi's bound of the variance over the variance of PPI++ with
 known weights, both by the shares of right answers among those that judges score alike. No unbiased design is narrower.
 
@@ -65,6 +66,9 @@ def main() -> None:
             print(markdown.row([title, name, *cells]), flush=True)
         ratios = ", ".join(compared(rows, place, n) for place, n in enumerate(given.labels))
         best.append(f"{title}: {ratios}; bound {bound(right, chosen):.2f}")
+    found = [measure(part_alone(judges[THREE[0]]), right, n, given.repetitions) for n in given.labels]
+    cells = [text for own in found for text in (f"{own[0]:.3f}", f"{100 * own[1]:.1f}", f"{own[2]:.2f}")]
+    print(markdown.row(["GPT-4, part alone", "neyman", *cells]), flush=True)
     print(f"\n{right.mean():.1%} of {len(right):,} answers are right; {given.repetitions} repetitions. The width of")
     print("neyman over that of the narrowest other method that covers in 94 % or more:\n")
     print("\n".join(f"- {text}" for text in best))
@@ -181,14 +185,28 @@ def multi_ppi(table: Array, right: Array, num: int, rng: np.random.Generator) ->
     return PeerEstimate(value, value - half, value + half, index)
 
 
-def neyman(pool: opacc.Pool, right: Array, num: int, rng: np.random.Generator) -> PeerEstimate:
+def neyman(
+    pool: opacc.Pool, right: Array, num: int, rng: np.random.Generator, sample_of: int | None = None
+) -> PeerEstimate:
     ends = np.rint(np.array([0.0, *ROUNDS]) * num).astype(int)
     rounds = list[tuple[opacc.Selection, Array]]()
     for size in np.diff(ends).tolist():
         chosen = opacc.select(pool, "neyman", size, int(rng.integers(2**31)), previous=rounds)
         rounds.append((chosen, right[chosen.index]))
-    found = opacc.estimate([own for own, _ in rounds], [own for _, own in rounds], LEVEL, pool=pool)
+    outcomes = [own for _, own in rounds]
+    found = opacc.estimate([own for own, _ in rounds], outcomes, LEVEL, pool=pool, sample_of=sample_of)
     return PeerEstimate(found.value, found.low, found.high, np.concatenate([own.index for own, _ in rounds]))
+
+
+def part_alone(score: Array) -> Method:
+    """Return an audit of a random part of the answers, which alone are judged, for all of them."""
+
+    def audit(right: Array, num: int, rng: np.random.Generator) -> PeerEstimate:
+        part = np.sort(rng.choice(len(right), JUDGED, replace=False))
+        pool = opacc.Pool([str(place) for place in part], judges={"a": score[part]})
+        return neyman(pool, right[part], num, rng, sample_of=len(right))
+
+    return audit
 
 
 def measure(method: Method, right: Array, num: int, repetitions: int) -> Measured:

@@ -66,7 +66,7 @@ ALL = {
     "until": "{files}",
     "speed": "",
     "throughput": "",
-    "driver": "10000000×64:ces,deepest,neyman",
+    "driver": "10000000×64:ces,deepest,neyman,estimate",
     "listing": "",
     "characterize_scale": "--actors 1 2 4",
     "chaos": "100 0",
