@@ -105,7 +105,7 @@ def _compiled(text: str) -> Any:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_unbroken
     )
     environment.loader = FunctionLoader(_shared)
-    environment.filters |= {"short": shortened_to, "sentence": sentence}
+    environment.filters |= {"short": shortened_to, "sentence": sentence, "prose": _prose}
     environment.globals.update(table=html_table, heat_map=heat_map, percent=percent)
     environment.globals.update(thousands=thousands, level_text=level_text)
     return environment.from_string(text)
@@ -114,6 +114,15 @@ def _compiled(text: str) -> Any:
 def _unbroken(value: Any) -> Any:
     """Keep a percentage on one line."""
     return value.replace(" %", "\N{NO-BREAK SPACE}%") if isinstance(value, str) else value
+
+
+def _prose(text: str) -> Markup:
+    """Return a sentence of ours as HTML, with what is between backticks as code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return Markup("{}").format(_unbroken(text))
+    forms = Markup("{}"), Markup("<code>{}</code>")
+    return Markup("").join(forms[place % 2].format(_unbroken(part)) for place, part in enumerate(parts))
 
 
 def _shared(name: str) -> str:

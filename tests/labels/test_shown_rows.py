@@ -105,7 +105,7 @@ def test_ground_truth_gets_texts_and_cvat_refuses_them(tmp_path: Path) -> None:
     assert all(json.loads(line)["source"].startswith(("text: ham", "text: spam")) for line in lines)
     answered = [json.loads(line) | {"job": 0, "job-metadata": {"class-name": "ham"}} for line in lines]
     assert import_labels(run, "out.manifest", "\n".join(map(json.dumps, answered)).encode()).labelled == 12
-    with pytest.raises(SpecError, match=r"CVAT shows pictures only"):
+    with pytest.raises(SpecError, match=r"CVAT has no task for texts and rows"):
         write_tasks(run, Wanted("cvat", str(tmp_path / "cvat")))
     with pytest.raises(SpecError, match=r"--images thumbnails: the rows of .* are no pictures"):
         write_tasks(run, Wanted("label-studio", str(tmp_path / "ls"), images="thumbnails"))

@@ -8,12 +8,15 @@ The XML is read as it streams, by expat, without a document type: no entity is e
 """
 
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 from xml.parsers import expat
 
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels.label_rows import Context, Label, LabelFile, Task, id_of_copy, is_cant_tell, label_of, quoted
+
+log = logging.getLogger(__name__)
 
 IMAGES = ("copies",)
 
@@ -25,12 +28,12 @@ CHUNK = 1 << 16
 def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
     """Return ``labels.json``, for the raw view of CVAT's label constructor; the images are copied next to it.
 
-    Raises SpecError if examples are no pictures; CVAT cannot show columns of a row.
+    Raises SpecError for what CVAT cannot show or ask: it has no task for texts and rows, and one tag for each picture.
     """
-    if not context.has_pictures:
-        raise SpecError("CVAT shows pictures only, and this pool has none: use label-studio, csv or `opacc label`")
-    if context.task == "multilabel":
-        raise SpecError("labels of several classes are not read from CVAT: use label-studio, csv or `opacc label`")
+    if refusal := _refusal(context):
+        raise SpecError(f"{refusal}: use --to label-studio or --to csv, or `opacc label`")
+    if context.columns:
+        log.warning("CVAT shows the pictures alone, without %s; `opacc label` shows both", ", ".join(context.columns))
     if context.reads_numbers:
         number: dict[str, Any] = {"name": VALUE, "mutable": False, "input_type": "text", "values": [""]}
         labels = [{"name": VALUE, "type": "tag", "attributes": [number]}]
@@ -40,6 +43,18 @@ def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
         labels = [{"name": name, "type": "tag", "attributes": []} for name in names]
     labels.append({"name": UNSURE, "type": "tag", "attributes": []})
     return {"labels.json": json.dumps(labels, ensure_ascii=False, indent=1).encode() + b"\n"}
+
+
+def _refusal(context: Context) -> str | None:
+    """Return why people cannot give the labels in CVAT; None if they can."""
+    if not context.has_pictures:
+        return "CVAT has no task for texts and rows of a table, and this pool has no pictures"
+    if context.task == "grade":
+        return "CVAT shows pictures only, so nobody would see the answers to judge"
+    if context.task in ("multilabel", "counts"):
+        what = "several classes" if context.task == "multilabel" else "several numbers"
+        return f"a label of {what} is not read from CVAT"
+    return None
 
 
 def looks_like(head: str) -> bool:

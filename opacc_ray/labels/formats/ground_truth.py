@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from opacc_ray.errors import DataError, LabelError
+from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.labels.label_rows import Context, Label, LabelFile, Task, label_of, quoted
 
 IMAGES = ("addresses",)
@@ -19,7 +19,12 @@ ID, RUN, ROUND = "opacc-id", "opacc-run", "opacc-round"
 
 
 def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
-    """Return ``input.manifest``; raises DataError for an image that is not in S3."""
+    """Return ``input.manifest``.
+
+    Raises DataError for an image that is not in S3, SpecError for answers that nobody would see beside a picture.
+    """
+    if context.has_pictures and context.task == "grade":
+        raise SpecError("Ground Truth shows the pictures without the answers to judge: use csv or `opacc label`")
     for task in tasks if context.has_pictures else ():
         if not (task.uri or "").startswith("s3://"):
             raise DataError(f"Ground Truth reads images from S3; {quoted(task.id)} is elsewhere: copy the pool to S3")

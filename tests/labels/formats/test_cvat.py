@@ -7,6 +7,7 @@ import pytest
 from awkward_ids import random_ids
 from reading_labels import read, refusal
 
+from opacc_ray.errors import SpecError
 from opacc_ray.labels.formats.cvat import write
 from opacc_ray.labels.formats.label_formats import parse
 from opacc_ray.labels.label_rows import Context, name_of_copy
@@ -103,3 +104,22 @@ IMAGE = '<annotations>\n<image name="a.png">{}</image></annotations>'
 )
 def test_what_is_no_export_is_refused(text: str, words: str) -> None:
     assert words in refusal(text, "annotations.xml")
+
+
+@pytest.mark.parametrize(
+    ("context", "words"),
+    [
+        (Context(("ham", "spam"), has_pictures=False, columns=("text",)), "no task for texts and rows of a table"),
+        (Context(("right", "wrong"), "grade", columns=("answer",)), "nobody would see the answers to judge"),
+        (Context(("cat", "dog"), "multilabel"), "a label of several classes is not read"),
+        (Context(None, "counts", counts=("hits", "missed")), "a label of several numbers is not read"),
+    ],
+)
+def test_what_cvat_cannot_ask_is_refused_with_what_to_use_instead(context: Context, words: str) -> None:
+    with pytest.raises(SpecError, match=rf"{words}.*: use --to label-studio or --to csv, or `opacc label`"):
+        write([], context)
+
+
+def test_a_row_with_a_picture_goes_without_its_columns_and_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    assert list(write([], Context(("cat", "dog"), columns=("subject", "text")))) == ["labels.json"]
+    assert "CVAT shows the pictures alone, without subject, text; `opacc label` shows both" in caplog.text
