@@ -129,12 +129,13 @@ def _asked(report: RunReport) -> dict[str, Any]:
 
 def _numbers(report: RunReport) -> dict[str, Any]:
     """Return the numbers besides the result: metrics, classes and slices."""
-    estimate = report.estimate
+    estimate, tables = report.estimate, part_tables(report)
     return {
         "metrics": metric_table(estimate) if estimate else None,
         "if_predicted": _if_predicted(estimate) if estimate else [],
         "judges": judge_table(estimate.judges) if estimate and estimate.judges else None,
-        "slices": [_part_section(report, table, f"slices-{place}") for place, table in enumerate(part_tables(report))],
+        "slices": [_part_section(report, table, f"slices-{place}") for place, table in enumerate(tables)],
+        "level_together": level_text(tables[0].level_together) if tables else "",
         "expected": expected_figure(report) if estimate is None else None,
         "most_parts": MOST_PARTS,
         "too_few": f"“{TOO_FEW.capitalize()}” marks fewer than {FEWEST} labels, "
@@ -167,7 +168,6 @@ def _part_section(report: RunReport, table: SliceTable, name: str) -> dict[str, 
         "more": more,
         "num": len(table.slices),
         "gist": f"{num} of {len(table.slices)} have enough labels to tell",
-        "level_together": level_text(table.level_together),
     }
 
 

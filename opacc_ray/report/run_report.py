@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 
@@ -80,19 +81,10 @@ def gather(
     DataError
         The features are not complete.
     """
-    index = run.complete_features().index
+    index, least = run.complete_features().index, run.spec.least if goal is None else Least.of(goal)
     rounds = read_rounds(run, conflict=conflict, score=score)
-    missing = sum(len(item.missing) for item in rounds)
-    known = having_labels(rounds)
-    stated, least = None, run.spec.least if goal is None else Least.of(goal)
-    if known:
-        before = _estimates(run)
-        asked = (name for estimate in before for name in estimate.metrics)
-        wanted = list(dict.fromkeys([*run.spec.numbers, *([least.metric] if least else []), *asked]))
-        fresh = accuracy.estimate(
-            run, keep=False, level=level, partial=True, conflict=conflict, score=score, metrics=wanted
-        )
-        stated = _with_slices(fresh, before)
+    missing, known = sum(len(item.missing) for item in rounds), having_labels(rounds)
+    stated = _stated(run, least, level=level, conflict=conflict, score=score) if known else None
     predictions = read_predictions(run)
     tables, edges = list[SliceTable](), np.empty(0)
     if known and run.spec.model.task == "classification":
@@ -131,19 +123,21 @@ def gather(
     return decided(run, report, least), pictures
 
 
-def _estimates(run: Run) -> list[AccuracyEstimate]:
-    """Return what `opacc estimate` stated so far; nothing if an estimate cannot be read any more."""
+def _stated(run: Run, goal: Least | None, **options: Any) -> AccuracyEstimate:
+    """Return an estimate with the metrics of spec and goal, and with all that `opacc estimate` was asked for.
+
+    Slices are those of estimates from the same labels at the same level. Estimates that cannot be read add nothing.
+    """
+    before: list[AccuracyEstimate] = []
     with suppress(DataError):
-        return [estimate for _, estimate in run.estimates()]
-    return []
-
-
-def _with_slices(stated: AccuracyEstimate, before: Sequence[AccuracyEstimate]) -> AccuracyEstimate:
-    """Return an estimate with the slices that others have in addition, from the same labels at the same level."""
+        before = [estimate for _, estimate in run.estimates()]
+    asked = (name for estimate in before for name in estimate.metrics)
+    wanted = list(dict.fromkeys([*run.spec.numbers, *([goal.metric] if goal else []), *asked]))
+    stated = accuracy.estimate(run, keep=False, partial=True, metrics=wanted, **options)
     tables = {(table.metric, table.by): table for table in stated.by_slice}
     for kept in before:
         if (kept.labels_digest, kept.level) == (stated.labels_digest, stated.level):
-            tables |= {key: table for table in kept.by_slice if (key := (table.metric, table.by)) not in tables}
+            tables = {(table.metric, table.by): table for table in kept.by_slice} | tables
     return stated.model_copy(update={"by_slice": list(tables.values())})
 
 

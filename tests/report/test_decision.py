@@ -1,5 +1,6 @@
 """What a report decides: verdict, checks, next step, findings, and the audit before."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,8 @@ def test_page_summary_and_model_card_say_the_same(run: Run) -> None:
     assert f'<h2 id="answer">{heading}</h2>' in html
     assert text.count(f"**{heading}.** {detail}") == 2  # at the top, and in the card
     for item in report.checks:
-        assert f"<h3>{item.name.capitalize()}</h3> <p>{item.text}</p>" in html
+        code = re.sub(r"`([^`]+)`", r"<code>\1</code>", item.text)  # commands are code
+        assert f"<h3>{item.name.capitalize()}</h3> <p>{code}</p>" in html
         assert f"**{item.name}**: " in text
 
 
