@@ -164,7 +164,9 @@ def test_forecasts_know_what_judges_save() -> None:
     assert worth_of_judges(view_of(opacc.Pool(confidence=np.full(N, 0.8)))) is None
 
 
-def test_a_csv_audit_has_judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_csv_audit_has_judges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Judges of a file: read by name, kept in the run, stated by estimate, budget and report; labels come by CSV."""
     import json
 
@@ -176,12 +178,14 @@ def test_a_csv_audit_has_judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     rows = (f"a{place},r{place},{text}\n" for place, text in enumerate(said))
     Path("answers.csv").write_text("id,reply,gpt\n" + "".join(rows))
     assert main(["run", "answers.csv", "--answer", "reply", "--judges", "gpt", "--budget", "150"]) == 0
+    judged = int(np.count_nonzero(~np.isnan(PARTLY)))
+    assert f"gpt has judged {judged} of {N} answers; if these were drawn at random, audit" in capsys.readouterr().err
     [run] = Path("audits").glob("*/spec.json")
     kept = json.loads((run.parent / "history" / "history.json").read_text())
     assert kept["sources"][0] | {"uri": ""} == {
         "kind": "judge",
         "uri": "",
-        "examples": int(np.count_nonzero(~np.isnan(PARTLY))),
+        "examples": judged,
         "column": "gpt",
     }
     chosen = json.loads((run.parent / "rounds" / "1" / "selection.json").read_text())["ids"]

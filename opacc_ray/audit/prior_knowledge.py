@@ -251,6 +251,12 @@ def gather(run: Run) -> tuple[list[HistorySource], dict[str, bytes]]:
         files[JUDGES] = encode(pa.table(scores))
         for name, score in scores.items():
             judged = int(np.count_nonzero(~np.isnan(score)))
+            if judged < len(score) / 2:
+                log.info(
+                    "%s has judged %d of %d answers; if these were drawn at random, audit them alone, with "
+                    "pool.filter and pool.sample_of: %d, which takes far fewer labels (docs/judges.md)",
+                    *(name, judged, len(score), len(score)),
+                )
             sources.append(HistorySource(kind="judge", uri=pool.uri, examples=judged, column=name))
     for source in sources:
         log.info("history: %d examples of %s", source.examples, source.uri)
