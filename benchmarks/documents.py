@@ -107,6 +107,16 @@ drawn at random are judged. *Part alone*: such a part, drawn anew each time, is 
 all answers. *Useless*: scores in random order. *Bound*: the least width that an unbiased design could have, over that
 of PPI++ with the best weights (Godambe and Joshi).""",
     ),
+    "clusters": Document(
+        "Clusters",
+        ("clusters.py",),
+        """\
+A pool is a random sample of 20 or 100 videos of 50 frames on average. In each video the model fails with a rate of its
+own: the rates are nearly *even*, *uneven* (a mean of 1 in 6, sometimes 1 in 2), or high in *few bad* ones. *Pool*: the
+share of the 95 % intervals for the pool that contain the mean accuracy of videos to come, in percent. *More*: the same
+of the intervals with `sample_of`. *Width*: the mean width of the latter over that of a normal interval with the same
+error. `neyman` draws four rounds.""",
+    ),
     "nearer": Document(
         "Trials that bring neyman nearer to its bound",
         ("nearer.py",),

@@ -15,6 +15,7 @@ CASES is a folder that benchmarks/make_cases.py wrote.
     misled      misled.py                               CASES… which have a confidence [--minutes M]
     gap         bound_gap.py                            CASES… which have a confidence [--budget N] [--repetitions R]
     judges      judges.py                               LLMBar/Dataset/LLMBar of github.com/princeton-nlp/LLMBar
+    clusters    clusters.py                             [--repetitions R]
     nearer      nearer.py                               CASES… with hidden layers and classes
     prices      prices.py                               as before [--prices P…]
     ces         ces_objectives.py                       CASES… with hidden layers [--repetitions R]
@@ -64,6 +65,7 @@ ALL = {
     "intervals": "{cases}/fashion.npz {cases}/CN5_MNIST.csv {cases}/LN5_MNIST.csv",
     "coverage": "--minutes 24",
     "until": "{files}",
+    "clusters": "",
     "speed": "",
     "throughput": "",
     "driver": "10000000×64:ces,deepest,neyman,estimate",

@@ -5,6 +5,7 @@ labels, or labels in the order of ``selection.ids``. A label is the name of a cl
 index if the classes have no names. :func:`outcomes` compares labels with predictions without estimating anything.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -34,7 +35,7 @@ from opacc_ray.samplers.judge_quality import JudgeQuality, judge_quality, judge_
 from opacc_ray.samplers.metric_estimates import MetricEstimates, Sample, compare_by
 from opacc_ray.samplers.select import select as select_by_outcomes
 from opacc_ray.selection import Selection
-from opacc_ray.slices import BY_PREDICTION, BY_TRUTH
+from opacc_ray.slices import BY_PREDICTION, BY_TRUTH, Slicing
 
 
 def select(
@@ -198,7 +199,7 @@ def _of_population(
     selections, outcomes = checked_rounds(selection, given, found.level)
     codes = None
     if clusters is not None:
-        codes = np.unique(np.asarray(clusters), return_inverse=True)[1]
+        codes = Slicing.of("clusters", clusters, most=math.inf).codes
         if len(codes) != (size := selections[0].pool_size):
             raise DataError(f"clusters have {len(codes)} values, for {size} examples; give one for each")
     sample = Sample(selections, outcomes, history=histories_of(history, 1)[0])

@@ -64,6 +64,8 @@ def test_a_sample_of_examples_needs_no_clusters_and_the_whole_population_is_the_
     assert width() == width(sample_of=pool.size) == width(sample_of=MOST_CLUSTERS, clusters=video)
     assert width() < width(sample_of=2 * pool.size) < width(sample_of=10 * pool.size) < width(sample_of="more")
     assert width(sample_of="more") < width(sample_of="more", clusters=video)
+    named = [f"video {own}" if own else None for own in video]  # None is one cluster more
+    assert width(sample_of="more", clusters=named) == pytest.approx(width(sample_of="more", clusters=video))
     assert width(sample_of=2 * MOST_CLUSTERS, clusters=video) < width(sample_of="more", clusters=video)
 
 
