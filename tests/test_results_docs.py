@@ -319,7 +319,7 @@ def test_one_command_measures_writes_and_copies(tmp_path: Path) -> None:
 def test_a_script_that_fails_writes_nothing(tmp_path: Path) -> None:
     done = run_writer("--root", str(tmp_path), "ces", str(tmp_path))
     assert done.returncode != 0
-    assert "holds no .npz" in done.stderr
+    assert "give a .npz, .csv or .parquet file" in done.stderr
     assert not (tmp_path / documents.RESULTS).exists()
 
 
