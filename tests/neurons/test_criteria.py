@@ -1,6 +1,7 @@
 """Neuron coverage: equal to a plain transcription, whatever the layers, the ranges and the batch."""
 
 import io
+import itertools
 
 import numpy as np
 import pytest
@@ -61,17 +62,16 @@ def unpack(packed, num):
     return np.unpackbits(packed, axis=1, count=num).astype(bool)
 
 
-@pytest.mark.parametrize("widths", WIDTHS, ids=str)
-@pytest.mark.parametrize("data", DATA)
 @pytest.mark.parametrize("text", CRITERIA)
-def test_bits_are_the_transcription(text, data, widths):
-    layers, ranges = example(data, widths)
+def test_bits_are_the_transcription(text):
     criterion = Criterion.parse(text)
-    expected = met(text, layers, ranges.low, ranges.high)
-    packed = criterion.bits(layers, ranges)
-    assert packed.dtype == np.uint8
-    np.testing.assert_array_equal(packed, np.packbits(expected, axis=1))
-    assert criterion.requirements(widths) == expected.shape[1]
+    for data, widths in itertools.product(DATA, WIDTHS):
+        layers, ranges = example(data, widths)
+        expected = met(text, layers, ranges.low, ranges.high)
+        packed = criterion.bits(layers, ranges)
+        assert packed.dtype == np.uint8
+        np.testing.assert_array_equal(packed, np.packbits(expected, axis=1), f"{data} {widths}")
+        assert criterion.requirements(widths) == expected.shape[1]
 
 
 @pytest.mark.parametrize(
