@@ -60,7 +60,7 @@ ALL = {
     "misled": "{cases} --minutes 30",
     "gap": "{cases}",
     "prices": "{cases}",
-    "ces": "{cases}/digits_angle.npz {cases}/fashion.npz {cases}/fashion_swapped.npz",
+    "ces": "{cases}/digits_field.npz {cases}/fashion.npz {cases}/fashion_swapped.npz --repetitions 300",
     "deepest": "{cases}",
     "intervals": "{cases}/fashion.npz {cases}/CN5_MNIST.csv {cases}/LN5_MNIST.csv",
     "coverage": "--minutes 24",

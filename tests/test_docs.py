@@ -15,7 +15,6 @@ from opacc_ray.lake.formats import FORMATS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [path for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")) if path.name != "CHANGELOG.md"]
-NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 
 
 def pages_text() -> str:
@@ -46,12 +45,10 @@ def opacc_commands() -> dict[tuple[str, ...], set[str]]:
     return found
 
 
-@pytest.mark.parametrize(("command", "options"), opacc_commands().items(), ids=lambda item: " ".join(sorted(item)))
-def test_commands_and_options_exist(
-    command: tuple[str, ...], options: set[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = help_of(capsys, *command)
-    assert {option for option in options if not re.search(rf"{option}\b", text)} == set()
+def test_commands_and_options_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    for command, options in opacc_commands().items():
+        text = help_of(capsys, *command)
+        assert {option for option in options if not re.search(rf"{option}\b", text)} == set(), command
 
 
 def test_the_reference_names_every_command() -> None:
@@ -92,19 +89,19 @@ def test_scripts_that_are_called_exist() -> None:
     assert [script for script in scripts - printed - packed if not (ROOT / script).is_file()] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=NAMES)
-def test_relative_links_lead_somewhere(page: Path) -> None:
-    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()) if ":" not in link]
-    assert [link for link in links if link and not (page.parent / link).exists()] == []
+def test_relative_links_lead_somewhere() -> None:
+    for page in PAGES:
+        found = re.findall(r"\]\(([^)\s]+)\)", page.read_text())
+        links = [link.partition("#")[0] for link in found if ":" not in link]
+        assert [link for link in links if link and not (page.parent / link).exists()] == [], page
 
 
-@pytest.mark.parametrize("page", PAGES, ids=NAMES)
-def test_named_files_exist(page: Path) -> None:
+def test_named_files_exist() -> None:
     roots = ("opacc_ray/", "tests/", "docs/", "benchmarks/", "jobs/", "infra/")
-    named = {
-        word.rstrip(",;:") for code in code_of(page.read_text()) for word in code.split() if word.startswith(roots)
-    }
-    assert [name for name in named if not (ROOT / name).exists()] == []
+    for page in PAGES:
+        words = [word for code in code_of(page.read_text()) for word in code.split() if word.startswith(roots)]
+        named = {word.rstrip(",;:") for word in words}
+        assert [name for name in named if not (ROOT / name).exists()] == [], page
 
 
 def test_the_picture_is_of_the_contract_that_is_checked() -> None:
@@ -125,15 +122,15 @@ def glossary() -> list[str]:
     return [name for cell in cells[1:] for name in re.findall(r"`([\w.]+)`", cell) if "." in name]
 
 
-@pytest.mark.parametrize("name", glossary())
-def test_the_glossary_names_code_that_exists(name: str) -> None:
+def test_the_glossary_names_code_that_exists() -> None:
     """A module of opacc_ray, or an attribute of one, or of a class in it."""
-    words = name.removeprefix("opacc_ray.").split(".")
-    place = next(k for k in range(len(words), -1, -1) if is_module(".".join(["opacc_ray", *words[:k]])))
-    found: object = importlib.import_module(".".join(["opacc_ray", *words[:place]]))
-    for word in words[place:]:
-        assert hasattr(found, word) or word in getattr(found, "__annotations__", {}), f"{found} has no {word}"
-        found = getattr(found, word, None)
+    for name in glossary():
+        words = name.removeprefix("opacc_ray.").split(".")
+        place = next(k for k in range(len(words), -1, -1) if is_module(".".join(["opacc_ray", *words[:k]])))
+        found: object = importlib.import_module(".".join(["opacc_ray", *words[:place]]))
+        for word in words[place:]:
+            assert hasattr(found, word) or word in getattr(found, "__annotations__", {}), f"{found} has no {word}"
+            found = getattr(found, word, None)
 
 
 def is_module(name: str) -> bool:
