@@ -173,7 +173,10 @@ def test_others_recompute_the_numbers_of_a_pack(run: Run, keys: tuple[str, str],
     assert done.stdout.count("recomputed, value, standard_error, low, high, within") == 2
     assert f"1 signatures by {keys[1]}" in done.stdout
     assert "import opacc" not in (tmp_path / "verify.py").read_text()
-
+    asked = [sys.executable, "-I", str(tmp_path / "verify.py"), "none.zip"]
+    alone = subprocess.run(asked, capture_output=True, text=True, timeout=60)
+    assert (alone.returncode, alone.stderr) == (2, "")
+    assert alone.stdout.startswith("none.zip is no pack that can be read; give its path: python verify.py PACK.zip")
     for name, old, new, problem in [
         ("numbers/n.json", '"leverage": [\n    0.', '"leverage": [\n    0.0', "recomputed"),
         ("log/00000002.json", '"number": 2', '"number": 3', "breaks the chain"),

@@ -60,6 +60,7 @@ def test_a_comparison_reports_labels_that_were_exported(
     assert main(["export", run.uri, "--training", str(tmp_path / "t.csv"), "--json"]) == 0
     number = json.loads(capsys.readouterr().out)["examples"]
     assert several_models.compare(Run.open(run.uri), other).taught == number > 3
+    assert several_models.compare(Run.open(run.uri), run).taught == 0  # a model did not learn from its own labels
     assert main(["compare", run.uri, other.uri]) == 0
     assert f"{number} labels were exported as training data" in capsys.readouterr().out
     assert main(["log", run.uri]) == 0

@@ -12,9 +12,13 @@ from reported_run import label, write_run
 from opacc_ray import Audit
 from opacc_ray.audit import verbs
 from opacc_ray.audit.guided import GoOn, label_until, missing_labels
+from opacc_ray.audit.status import status
+from opacc_ray.cli import label_texts
 from opacc_ray.cli.guided_answers import same_command
 from opacc_ray.cli.main import main
+from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.labels.label_documents import LabelSession
 from opacc_ray.report.report_documents import RunReport
 from opacc_ray.runs.run import Run
 
@@ -191,6 +195,9 @@ def test_a_run_with_an_open_goal_ends_with_the_command_for_the_next_round(
     assert answer(2) == goal
     for again in (["estimate", run], ["status", run], command):
         assert last_line(*again) == goal
+    labelled = LabelSession(run=run, saved=1, done=2, total=2, different=0)  # as `opacc label` ends
+    assert terminal_text(label_texts.session(labelled, Run.open(run))).splitlines()[-1] == goal
+    assert status(Run.open(run)).step == ["next", "--until", "±0.03"]
 
 
 def test_an_audit_repeats_its_goal_and_names_the_spec_of_a_csv(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:

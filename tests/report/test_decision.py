@@ -70,6 +70,11 @@ def test_a_goal_below_above_and_inside_of_the_interval(run: Run) -> None:
     heading, detail = sentences.verdict(inside)
     assert heading.startswith("Cannot tell yet whether it meets ")
     assert f"about {sentences.rounded(ahead.labels_to_go)} more labels decide." in detail
+    assert inside.next is not None
+    assert "nearly the whole pool" not in inside.next.why
+    close = gather(run, goal=estimate.value - 0.004)[0]
+    assert close.next is not None
+    assert close.next.why.endswith(f"nearly the whole pool, of which {N - 100} have no label.")
 
 
 def test_a_goal_may_be_about_another_number(run: Run) -> None:

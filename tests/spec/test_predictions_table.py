@@ -221,6 +221,12 @@ def test_check_writes_nothing_and_reports_a_budget_above_the_pool(
     assert [item.name for item in folder.iterdir()] == [answers]
 
 
+def test_a_command_that_needs_a_spec_says_so(answers: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, log = asked(capsys, "plan", answers)
+    assert code == 2
+    assert f"{answers} is a file of predictions, and this needs a spec, a YAML file: `opacc run {answers} --bud" in log
+
+
 def test_a_refused_budget_leaves_no_spec(answers: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, log = asked(capsys, "run", answers, "--budget", "301")
     assert (code, [item.name for item in folder.iterdir()]) == (2, [answers])
