@@ -62,7 +62,11 @@ def study(arguments: Sequence[str], options: Mapping[str, Any], progress: Report
     else:
         results = run_study(spec, progress, command)
     store = open_store(spec.output)
-    return results, f"{store.read('table.md').decode()}\nresults    {store.uri}"
+    text = store.read("table.md").decode()
+    paper = report_paper(results.model_dump(mode="json")) if isinstance(results, StudyResults) else ""
+    if paper:  # all measures of all methods may be hundreds of lines
+        text = f"{paper}measures   {store.uri_of('table.md')}"
+    return results, f"{text}\nresults    {store.uri}"
 
 
 def read_options(arguments: Sequence[str], options: Mapping[str, Any]) -> StudySpec | CharacterizationSpec:

@@ -68,22 +68,20 @@ def mean_efficiency_of_pools(results: Content) -> str:
 
 def failures(results: Content) -> str:
     """Return mean and standard deviation of the failures found with 200 labels (DeepEST, Table II)."""
-    budget = _budget(results)
-    rows = []
-    for case in results["cases"]:
-        if not case["binary"]:
-            continue
-        row = [plain(case["case"])]
-        for method in results["methods"]:
-            cell = _cell(results, case["case"], method, budget)
-            spread = (
-                "" if cell is None or cell["failures_deviation"] is None else f" ± {cell['failures_deviation']:.1f}"
-            )
-            text = "–" if cell is None else f"{cell['failures']:.1f}{spread}"
-            said = PUBLISHED_FAILURES.get(case["case"], {}).get(method) if budget == TABLE_II_BUDGET else None
-            row.append(text + (f" ({said:.1f})" if said else ""))
-        rows.append([*row, f"{round(case['size'] * (1 - case['accuracy'])):,}"])
-    head = ["case", *map(plain, results["methods"]), "total failing"]
+    budget, cases = _budget(results), [case for case in results["cases"] if case["binary"]]
+
+    def shown(case: Content, method: str) -> str:
+        cell = _cell(results, case["case"], method, budget)
+        if cell is None:
+            return "–"
+        spread = cell["failures_deviation"]
+        said = PUBLISHED_FAILURES.get(case["case"], {}).get(method) if budget == TABLE_II_BUDGET else None
+        found = f"{cell['failures']:.1f}" + ("" if spread is None else f" ± {spread:.1f}")
+        return found + (f" ({said:.1f})" if said else "")
+
+    rows = [[plain(method), *(shown(case, method) for case in cases)] for method in results["methods"]]
+    rows.append(["total failing", *(f"{round(case['size'] * (1 - case['accuracy'])):,}" for case in cases)])
+    head = ["method", *(plain(case["case"]) for case in cases)]
     return _section(f"Failing examples found with {budget} labels (in brackets: published)", head, rows)
 
 

@@ -38,7 +38,7 @@ RADIUS, CHARACTER, LEGEND_LINE, MOST_CHARACTERS = 4.0, 6.6, 18.0, 40
 STYLE = (
     "text{font:12px sans-serif;fill:#333}.case{font-size:14px;font-weight:bold}.small{font-size:11px}"
     ".grid{stroke:#ebebeb}.axis{stroke:#999}path{stroke-width:1.5}path:not(.marker){fill:none}"
-    ".faint{stroke:#c9c9c9}path.faint{stroke-width:1}text.faint{fill:#8a8a8a;font-size:11px}"
+    ".faint{stroke:#c9c9c9}path.faint{stroke-width:1}text.faint{fill:#6b6b6b;stroke:none;font-size:11px}"
     ".srs{stroke:#262626;stroke-dasharray:5 3}.bound{stroke:#262626;stroke-dasharray:1 2}"
 )
 

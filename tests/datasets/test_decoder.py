@@ -8,8 +8,17 @@ from PIL import Image
 
 from opacc_ray.datasets import decoder as decoder_module
 from opacc_ray.datasets.decoder import train_decoder
+from opacc_ray.datasets.generation import Vectors
 from opacc_ray.errors import DataError
-from opacc_ray.report.vector_pictures import Decoded, find_nearest, sheet
+from opacc_ray.report.vector_pictures import (
+    Decoded,
+    _captions,
+    _pick,
+    _pixels,
+    find_nearest,
+    learn_pictures,
+    sheet,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -85,10 +94,63 @@ def test_the_nearest_real_image_and_its_distance_are_those_of_all_pairs() -> Non
     assert distance == pytest.approx(pairs.min(axis=1))
 
 
-def test_a_sheet_has_a_row_for_each_set() -> None:
-    _, images = stripes(10, 1)
-    shown = [Decoded(name, images, ["a"] * 10, images[::-1], np.zeros(10)) for name in ("0-100", "100-0")]
-    one, both = (Image.open(io.BytesIO(sheet(shown[:k], 0.1))) for k in (1, 2))
-    assert both.height > one.height + 2 * 84
-    assert both.width == one.width
-    assert np.asarray(both).std() > 10
+def test_a_sheet_shows_each_vector_above_its_nearest_image_in_a_row_for_each_set() -> None:
+    grey = (np.arange(40).reshape(2, 2, 10) * 5 + 20).astype(np.uint8)  # set, decoded or nearest, column
+    images = np.broadcast_to(grey[..., None, None, None] / np.float32(255), (2, 2, 10, 6, 9, 1)).copy()
+    images[0, 0, 0, 0, 0] = 1.2  # a decoder may exceed 1
+    shown = [Decoded(f"{k}", images[k, 0], ["a"] * 10, images[k, 1], np.zeros(10)) for k in range(2)]
+    found = Image.open(io.BytesIO(sheet(shown, 0.1))).convert("L")
+    pixels = np.asarray(found)
+    assert (found.width, found.height) == (90 + 10 * 90 + 6, 44 + 2 * (2 * 84 + 66))
+    for k, kind, column in np.ndindex(2, 2, 10):
+        top, left = 44 + 234 * k + (16, 116)[kind], 90 + 90 * column
+        assert pixels[top + 30, left + 60] == grey[k, kind, column]
+        assert (pixels[top : top + 84, left : left + 84] == grey[k, kind, column]).mean() > 0.95
+        assert (pixels[top : top + 84, left + 84 : left + 90] == 255).all()  # nothing between two pictures
+    assert pixels[44 + 16, 90] == 255
+    words = pixels < 100
+    words[:, 90:] = False
+    rows = np.flatnonzero(words.any(axis=1))
+    assert {(row - 44) // 234 for row in rows if row >= 44} == {0, 1}  # words at the left of both sets
+    for row in (44 + 18 + 42, 44 + 48 + 84 + 42):  # decoded, nearest real
+        assert words[row : row + 14].any()
+    captions = pixels[:, 90:] < 60
+    for row in (44 + 18 + 84, 44 + 34 + 168):  # class, distance
+        assert captions[row : row + 14, 84:90].sum() == 0
+        assert captions[row : row + 14].any()
+
+
+def test_pictures_of_a_set_are_of_all_classes_with_what_is_predicted_and_the_region() -> None:
+    label = np.repeat(np.arange(4), 10)
+    picked = _pick(label, np.random.default_rng(0))
+    assert len(set(picked.tolist())) == 10
+    assert np.array_equal(label[picked], np.sort(label[picked]))
+    assert set(label[picked]) == {0, 1, 2, 3}
+    assert picked.tolist() != _pick(label, np.random.default_rng(1)).tolist()
+    assert sorted(_pick(label[:3], np.random.default_rng(0)).tolist()) == [0, 1, 2]
+    names = ["a" * 20, "second", "third", "fourth"]
+    numbers = np.zeros(40)
+    made = Vectors(
+        numbers, label, label != 1, numbers, numbers, numbers, np.where(label == 2, 1, label), numbers, numbers
+    )
+    assert _captions(made, np.array([0, 10, 20]), names) == ["aaaaaaaaaaa (c)", "second (b)", "third>secon (c)"]
+
+
+def test_examples_become_images_of_a_limited_size() -> None:
+    for shape in ((6, 9), (6, 9, 1), (6, 9, 3)):
+        array = np.full(shape, 51, np.uint8)
+        found = _pixels(array)
+        assert found.shape == (6, 9, 3 if shape[-1] == 3 else 1)
+        assert found == pytest.approx(0.2)
+    assert _pixels(np.zeros((64, 20), np.uint8)).shape == (64, 20, 1)
+    assert _pixels(np.zeros((32, 128, 3), np.uint8)).shape == (16, 64, 3)
+    for wrong in (
+        np.zeros((6, 9, 4), np.uint8),
+        np.zeros((6, 9)),
+        np.zeros(6, np.uint8),
+        np.zeros((1, 1, 6, 9), np.uint8),
+    ):
+        with pytest.raises(DataError, match=r"is no 8-bit image; leave --pictures and --suite out"):
+            _pixels(wrong)
+    with pytest.raises(DataError, match=r"the images of the pool differ in size, such as \[\(6, 9, 1\), \(7, 9, 1\)\]"):
+        learn_pictures(np.zeros((2, 3), np.float32), [np.zeros((6, 9), np.uint8), np.zeros((7, 9), np.uint8)], 0)

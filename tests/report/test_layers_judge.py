@@ -22,7 +22,8 @@ from opacc_ray.cli.main import main
 from opacc_ray.cluster import spread as cluster_spread
 from opacc_ray.lake.decode import decode_image
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.report.rest_of_network import why_not_cut
+from opacc_ray.report import generated_vectors, rest_of_network
+from opacc_ray.report.rest_of_network import CutRun, choose_examples, why_not_cut
 from opacc_ray.report.stress_suite import _arrays, _files
 from opacc_ray.report.vector_pictures import Learned
 from opacc_ray.runs.run import Run
@@ -77,14 +78,16 @@ def asked(run: Run, *options: str) -> Any:
 
 @pytest.mark.usefixtures("no_actors")
 def test_the_models_own_layers_judge_whole_maps_and_a_suite_is_labelled_as_any_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = make_run(tmp_path)
     capsys.readouterr()
+    monkeypatch.setattr(rest_of_network, "MOST_EXAMPLES", 110)
     assert asked(run, "--suite", "12") == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["head"], found["layer"], found["shape"]) == ("rest of the network", "second", [3, 6, 6])
-    assert found["agreement"] == 1.0
+    assert (found["agreement"], found["labels"]) == (1.0, "prediction")
+    assert (found["pictures"]["images"], found["sources"] <= 110) == (110, True)
     made, net = np.load(found["sets"][0]["file"]), convolutional()
     with torch.no_grad():
         pool = torch.from_numpy(np.stack([np.asarray(Image.open(f"{tmp_path}/pool/{i:03d}.png")) for i in range(NUM)]))
@@ -95,10 +98,20 @@ def test_the_models_own_layers_judge_whole_maps_and_a_suite_is_labelled_as_any_r
     assert made["confidence"] == pytest.approx(output.softmax(1).max(1).values.numpy(), abs=1e-5)
     assert made["hidden"].min() < 0  # before the ReLU
     flat, label = maps.flatten(1).double().numpy(), net(pool[:, None] / 255).argmax(1).numpy()
-    centroid = np.stack([flat[label == i].mean(0) if (label == i).any() else flat[0] for i in range(4)])
+    read = np.sort(np.random.default_rng(0).choice(NUM, 110, replace=False))  # made["source"] are places in the pool
+    assert made["source"].max() > 110
+    assert set(made["source"]) <= set(read)
+    means = [flat[read][label[read] == i] for i in range(4)]
+    centroid = np.stack([own.mean(0) if len(own) else flat[0] for own in means])
     start = flat[made["source"]]
     moved = start + made["step"][:, None] * (centroid[made["towards"]] - start)
     assert made["hidden"] == pytest.approx(moved, abs=1e-4)
+
+    near, right = made["near_centroid"], (made["predicted"] == made["label"]) & ~made["violates"]
+    stated = found["sets"][0]
+    assert (stated["near_centroid"], stated["near_boundary"]) == (right[near].mean(), right[~near].mean())
+    assert (stated["accuracy"], stated["violations"]) == (right.mean(), made["violates"].mean())
+    assert stated["predicted"] == (made["predicted"] == made["label"]).mean()
 
     suite = found["suite"]
     rows = list(csv.DictReader(Path(suite["table"]).read_text().splitlines()))
@@ -107,9 +120,18 @@ def test_the_models_own_layers_judge_whole_maps_and_a_suite_is_labelled_as_any_r
     assert suite["images"] == len(rows) == len(chosen.ids) <= 12
     assert suite["decoded"] == 40
     assert 0 < suite["agreed"] <= 1
+    regions = ["centroid" if own else "boundary" for own in near]
+    columns = [made["label"], made["predicted"], regions, [f"{own:.4f}" for own in made["confidence"]], made["source"]]
+    written = {tuple(map(str, row)) for row in zip(*columns, strict=True)}
+    assert {tuple(list(row.values())[1:]) for row in rows} <= written
+    assert {row["region"] for row in rows} == {"centroid", "boundary"}
     assert dict(zip(chosen.ids, map(str, chosen.predictions), strict=True)) == {
         row["id"]: row["predicted"] for row in rows
     }
+    given = kept.spec
+    assert (given.name, given.seed, given.sample.method, given.sample.budget) == ("pictures-suite", 0, "srs", len(rows))
+    assert (given.model, given.transform, given.output) == (run.spec.model, run.spec.transform, run.spec.output)
+    assert given.extract.batch_size == 16
     labels = tmp_path / "labels.csv"
     labels.write_text("id,label\n" + "".join(f"{row['id']},{row['predicted']}\n" for row in rows[1:]))
     with labels.open("a") as file:
@@ -135,6 +157,52 @@ def test_another_run_of_the_model_gives_the_examples_that_vectors_start_from(
     (tmp_path / "pool" / "new.png").write_bytes(picture(1))
     assert asked(run) == 5
     assert "has changed since it was listed for the run; run the spec again" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("no_actors")
+def test_decoded_vectors_that_the_whole_model_sees_otherwise_are_no_suite(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path)
+    capsys.readouterr()
+    whole = CutRun.whole
+    monkeypatch.setattr(CutRun, "whole", lambda own, arrays: {"prediction": whole(own, arrays)["prediction"] + 4})
+    assert asked(run, "--suite", "12") == 5
+    said = capsys.readouterr().err
+    assert "the whole model predicts none of 40 decoded vectors as its rest predicted the vector" in said
+    assert "name a later --layer, or leave --suite out" in said
+    folder = Path(run.uri) / "generated"
+    assert not [file for file in folder.iterdir() if file.name.startswith("suite") or file.name == "generation.json"]
+
+
+@pytest.mark.usefixtures("no_actors")
+def test_vectors_outside_of_their_region_are_not_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path)
+    capsys.readouterr()
+    monkeypatch.setattr(generated_vectors, "in_region", lambda made, *_: np.arange(len(made.label)) > 2)
+    assert asked(run) == 5
+    said = capsys.readouterr().err
+    assert "3 of 40 vectors do not lie in their region" in said
+    assert not (Path(run.uri) / "generated").exists()
+
+
+def test_examples_are_chosen_at_random_and_named_by_their_shard() -> None:
+    class Three:
+        sizes = (3, 0, 5)
+
+        def ids(self, part: int) -> list[str]:
+            return [f"{part}-{row}" for row in range(self.sizes[part])]
+
+    shards: Any = ["a", "b", "c"]
+    every, chosen = choose_examples(Three(), shards, 20, 0)  # type: ignore[arg-type]
+    assert every.tolist() == list(range(8))
+    assert chosen == [("a", ("0-0", "0-1", "0-2")), ("c", ("2-0", "2-1", "2-2", "2-3", "2-4"))]
+    some = [choose_examples(Three(), shards, 4, seed) for seed in range(20)]  # type: ignore[arg-type]
+    assert {tuple(index) for index, _ in some} > {tuple(some[0][0])}
+    for index, parts in some:
+        assert [id for _, ids in parts for id in ids] == [f"0-{i}" if i < 3 else f"2-{i - 3}" for i in index]
 
 
 @pytest.mark.usefixtures("no_actors")

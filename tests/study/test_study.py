@@ -164,6 +164,11 @@ class TestOnRay:
         assert "| css:allocation=[0.4,0.6],fractions=[0.5,0.5] | 20 " in out
         assert out.endswith(f"results    {tmp_path / 'out'}\n")
         assert "study: 2 of 2 blocks" in err
+        assert main(["study", *common, "--as", "icse2024", "--repetitions", "2"]) == 0
+        out = capsys.readouterr().out
+        assert out.startswith("# Guerriero, Pietrantuono, Russo")
+        assert "# Study" not in out  # of all measures, only the tables of the paper
+        assert out.endswith(f"measures   {tmp_path / 'out' / 'table.md'}\nresults    {tmp_path / 'out'}\n")
         assert main(["study", *common, "--repetitions", "5", "--json"]) == 0
         results = json.loads(capsys.readouterr().out)
         assert [cell["budget"] for cell in results["cells"]] == [20, 20]
