@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opacc_ray.lake.columns import id_texts, is_binary, is_text, split_name
-from opacc_ray.lake.parquet_io import is_list, numbers, texts, to_numpy
+from opacc_ray.lake.parquet_io import is_list, is_view, lists_of, numbers, texts, to_numpy
 
 FIELD_ID = b"PARQUET:field_id"
 PHYSICAL_NAME = b"delta.columnMapping.physicalName"
@@ -100,15 +100,15 @@ def lacking(num_rows: int, wanted: Any) -> Any:
 
 
 def plain(kind: Any) -> Any:
-    """Return a type without the numbers of its fields, which have no meaning outside of a table."""
+    """Return a type without the numbers of its fields, which have no meaning outside of a table; views become lists."""
     import pyarrow as pa
 
     if _is_struct(kind):
         return pa.struct([pa.field(own.name, plain(own.type), own.nullable) for own in kind])
     if pa.types.is_map(kind):
         return pa.map_(plain(kind.key_type), plain(kind.item_type))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        make = pa.list_ if pa.types.is_list(kind) else pa.large_list
+    if is_list(kind) and not pa.types.is_fixed_size_list(kind):
+        make = pa.large_list if pa.types.is_large_list(kind) else pa.list_
         return make(pa.field(kind.value_field.name, plain(kind.value_type), kind.value_field.nullable))
     return kind
 
@@ -233,6 +233,8 @@ def conformed(column: Any, own: Any, wanted: Any) -> Any:
     import pyarrow.compute as pc
 
     types, kind = pa.types, wanted.type
+    if is_view(column.type):
+        column = lists_of(column)
     if column.type == kind and not _has_fields(kind):
         return column
     if isinstance(kind, pa.UuidType) and is_binary(column.type):
@@ -243,7 +245,7 @@ def conformed(column: Any, own: Any, wanted: Any) -> Any:
         return _conformed_struct(column, own, kind)
     if _is_struct(column.type) and (default := default_of(wanted)) is not None:  # of a field that the struct lacks
         return pc.if_else(column.is_valid(), default, pa.scalar(None, kind))
-    if types.is_map(kind) or (types.is_list(kind) and _has_fields(kind.value_type)):
+    if types.is_map(kind) or (types.is_list(kind) and (_has_fields(kind.value_type) or _has_views(column.type))):
         return _conformed_list(column, own, kind)
     if is_text(kind) and not is_text(column.type):
         column = _as_text(column)
@@ -302,6 +304,11 @@ def _has_fields(kind: Any) -> bool:
     import pyarrow as pa
 
     return _is_struct(kind) or pa.types.is_map(kind) or (is_list(kind) and _has_fields(kind.value_type))
+
+
+def _has_views(kind: Any) -> bool:
+    """Return whether a type of lists has list views in it, at any depth."""
+    return is_view(kind) or (is_list(kind) and _has_views(kind.value_type))
 
 
 def _is_struct(kind: Any) -> bool:

@@ -353,4 +353,20 @@ def is_list(kind: Any) -> bool:
     import pyarrow as pa
 
     types = pa.types
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind) or is_view(kind))
+
+
+def is_view(kind: Any) -> bool:
+    """Return whether a type is one of list views, whose values may be in any order."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind))
+
+
+def lists_of(views: Any) -> Any:
+    """Return list views as lists. Arrow's own conversion loses values (pyarrow 26)."""
+    import pyarrow as pa
+
+    lengths = to_numpy(views.value_lengths().fill_null(0))
+    offsets = numbers(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
+    return pa.ListArray.from_arrays(offsets, views.flatten(), mask=views.is_null() if views.null_count else None)
