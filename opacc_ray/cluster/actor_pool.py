@@ -39,7 +39,7 @@ from opacc_ray.extract.extractor import Extractor, Interrupted
 from opacc_ray.extract.machine import Machine, tune_allocation
 from opacc_ray.extract.shards import FinishedElsewhere, ShardReport
 from opacc_ray.lake.examples import Shard
-from opacc_ray.lake.store import expect_answers
+from opacc_ray.lake.outages import expect_answers
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ UNITY = "unity"
 ATTEMPTS, SECONDS = 5, 30  # of a request to a catalog, and for an answer of Unity Catalog
 
 S3_OPTIONS = ("s3.endpoint", "s3.region", "s3.access-key-id", "s3.secret-access-key", "s3.session-token")
-"""pyiceberg's names of what ``s3_store.connection`` returns."""
+"""pyiceberg's names of what ``s3_client.connection`` returns."""
 
 
 class TableAccess(NamedTuple):

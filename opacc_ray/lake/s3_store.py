@@ -5,9 +5,6 @@ MD5 if the ETag is one. An ETag is an MD5 if it has 32 hexadecimal digits and th
 without a customer's key. A damaged answer is requested again. Set OPACC_OPAQUE_ETAGS=1 for servers whose ETags look
 like an MD5 but are not. Importing this module does not import boto3.
 
-Each process makes one client per configuration, when it first needs it, from the standard AWS variables and profile.
-A store may be read without keys, pay as requester, or have the credentials that a catalog vends for a table.
-
 An object is created once by a write with `If-None-Match: *`. Some servers ignore or refuse that condition. A process
 finds out at its first such write, which it then repeats: the condition is honoured if the repetition fails.
 """
@@ -17,19 +14,16 @@ import hashlib
 import io
 import os
 import re
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Literal, cast
-from urllib.parse import urlsplit
-from xml.etree import ElementTree
+from typing import Any
 
 from opacc_ray.errors import StorageError
-from opacc_ray.lake.catalogs import CatalogTable, TableAccess
-from opacc_ray.lake.redaction import redacted
+from opacc_ray.lake.catalogs import CatalogTable
+from opacc_ray.lake.s3_client import ATTEMPTS, Access, client_for, reason_of
 from opacc_ray.lake.store import (
     Entries,
     Entry,
@@ -43,31 +37,10 @@ from opacc_ray.lake.store import (
 )
 
 _NO_ETAG = "modified "  # first word of the tag of an object without an ETag
-ATTEMPTS = 8  # in all, unless AWS_MAX_ATTEMPTS or the profile says otherwise
-CONNECTIONS = 64  # at most, per process
 MULTIPART_BYTES = 64 << 20  # larger objects are uploaded in parts
-
-Access = Literal["anonymous", "requester-pays"]
-
-_SETTINGS = ("AWS_", "DATABRICKS_", "PYICEBERG_")  # variables that decide how storage is reached
-
-_client_lock = threading.Lock()
 
 _CONDITIONAL: dict[str, bool] = {}
 """Whether the server at an endpoint honours conditional writes, as far as this process knows."""
-
-
-def _is_outage(cause: BaseException | None) -> bool:
-    """Return whether a request failed for want of an answer, or since the server is overloaded or broken."""
-    from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
-
-    if isinstance(cause, ClientError):
-        status = cause.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        return status >= 500 and status != 501
-    return isinstance(cause, (ConnectionError, HTTPClientError))
-
-
-_patient = patient(_is_outage)
 
 
 @dataclass(frozen=True)
@@ -88,15 +61,25 @@ class S3Store(Store):
         """The bucket, whose outages are those of all its prefixes."""
         return f"s3://{self.bucket}"
 
-    @_patient
+    @staticmethod
+    def is_outage(cause: BaseException | None) -> bool:
+        """Return whether a request failed for want of an answer, or since the server is overloaded or broken."""
+        from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
+
+        if isinstance(cause, ClientError):
+            status = cause.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            return status >= 500 and status != 501
+        return isinstance(cause, (ConnectionError, HTTPClientError))
+
+    @patient
     def read(self, key: str) -> bytes:
         return self._get(key)
 
-    @_patient
+    @patient
     def read_entry(self, entry: Entry) -> bytes:
         return self._get(entry.key, entry)
 
-    @_patient
+    @patient
     def read_range(self, key: str, start: int, stop: int, listed: Entry | None = None) -> bytes:
         if start >= stop:
             return b""
@@ -129,12 +112,12 @@ class S3Store(Store):
             raise changed(self.uri_of(key), "its ETag differs")
         return content
 
-    @_patient
+    @patient
     def size(self, key: str) -> int:
         with self._client("read", key) as s3:
             return int(s3.head_object(Bucket=self.bucket, Key=self.prefix + key)["ContentLength"])
 
-    @_patient
+    @patient
     def write(self, key: str, data: bytes) -> None:
         check_key(key, self.uri)
         with self._client("write", key) as s3:
@@ -143,7 +126,7 @@ class S3Store(Store):
             else:
                 s3.upload_fileobj(io.BytesIO(data), self.bucket, self.prefix + key)
 
-    @_patient
+    @patient
     def _create(self, key: str, data: bytes) -> bool | None:
         check_key(key, self.uri)
         with self._client("write", key) as s3:
@@ -161,7 +144,7 @@ class S3Store(Store):
                     warn_of_one_writer("this S3 server has no conditional writes")
             return created
 
-    @_patient
+    @patient
     def entry(self, key: str) -> Entry | None:
         from botocore.exceptions import ClientError
 
@@ -177,7 +160,7 @@ class S3Store(Store):
         found = next((found for found in page.get("Contents", []) if found["Key"] == self.prefix + key), None)
         return None if found is None else Entry(key, found["Size"], _tag(found))
 
-    @_patient
+    @patient
     def written(self, key: str) -> datetime:
         with self._client("read", key) as s3:
             found: datetime = s3.head_object(Bucket=self.bucket, Key=self.prefix + key)["LastModified"]
@@ -197,7 +180,7 @@ class S3Store(Store):
             asked = {"Bucket": self.bucket, "Key": self.prefix + key}
             return str(signing.generate_presigned_url("get_object", Params=asked, ExpiresIn=seconds))
 
-    @_patient
+    @patient
     def delete(self, key: str) -> None:
         with self._client("delete", key) as s3:
             s3.delete_object(Bucket=self.bucket, Key=self.prefix + key)
@@ -206,7 +189,7 @@ class S3Store(Store):
         check_key(sub.rstrip("/"), self.uri)
         return replace(self, prefix=f"{self.prefix}{sub.rstrip('/')}/")
 
-    @_patient
+    @patient
     def list(self, prefix: str = "") -> Entries:
         return self._survey(prefix).entries
 
@@ -291,187 +274,3 @@ def _is_md5(tag: str, answer: Any) -> bool:
 def _tag(found: Any) -> str:
     """Return the change token of an object in a listing or an answer."""
     return str(found.get("ETag") or f"{_NO_ETAG}{found.get('LastModified', '')}").strip('"')
-
-
-def connection(store: S3Store | None = None) -> tuple[str | None, str, str | None, str | None, str | None]:
-    """Return endpoint (None for AWS's own), region, access key, secret key and token, for other S3 clients.
-
-    They are those of a store, or of this environment and profile; never log or store the secrets.
-    """
-    import boto3
-
-    table, access = (store.table, store.access) if store else (None, None)
-    meta = client_for(None, access, table).meta
-    if access == "anonymous":
-        found = None
-    else:
-        found = _vended(table.access()) if table else boto3.session.Session().get_credentials()
-    keys = found.get_frozen_credentials() if found else (None, None, None)
-    return meta.endpoint_url if _is_custom(meta) else None, meta.region_name, *keys[:3]
-
-
-def has_settings() -> bool:
-    """Return whether this environment has credentials or an address of S3."""
-    import boto3
-
-    return any(name.startswith("AWS_") for name in os.environ) or boto3.session.Session().get_credentials() is not None
-
-
-def client_for(signature: str | None = None, access: Access | None = None, table: CatalogTable | None = None) -> Any:
-    """Return this process's client for the present environment, with a version of signatures or boto3's default.
-
-    ``access`` and ``table`` are those of a store.
-
-    Raises ValueError for an endpoint without a scheme, which boto3 would show with its credentials in an error.
-    """
-    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
-        value = os.environ.get(name, "")
-        if value and not value.startswith(("http://", "https://")):
-            raise ValueError(f"Invalid endpoint: {name} is {redacted(value)!r}; write https://host:port")
-    settings = tuple((name, os.environ[name]) for name in sorted(os.environ) if name.startswith(_SETTINGS))
-    with _client_lock:
-        return _new_client(os.getpid(), signature, settings, access, table)
-
-
-@functools.lru_cache(maxsize=8)
-def _new_client(
-    process: int,
-    signature: str | None,
-    settings: tuple[tuple[str, str], ...],
-    access: Access | None,
-    table: CatalogTable | None,
-) -> Any:
-    """Return a boto3 client for this environment and profile, with settings for long parallel jobs.
-
-    The arguments are the cache's key: a client must not cross a fork, nor outlive its configuration.
-    """
-    import boto3
-    import botocore.session
-    from botocore import UNSIGNED
-    from botocore.config import Config
-
-    core = botocore.session.Session()
-    vended = table.access() if table else None
-    options = {} if vended is None else vended.options
-    if vended is not None and table is not None:
-        core._credentials = _vended(vended, table)
-    core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_parse_time)
-    session = boto3.session.Session(botocore_session=core)
-    region = options.get("s3.region") or os.environ.get("AWS_REGION") or session.region_name or "us-east-1"
-    endpoint = options.get("s3.endpoint")
-    plain = session.client("s3", region_name=region, endpoint_url=endpoint).meta
-    custom = _is_custom(plain)
-    when = "when_required" if custom else None  # many servers do not know the newer checksums
-    config = Config(
-        retries={"total_max_attempts": ATTEMPTS, **(plain.config.retries or {})},
-        max_pool_connections=CONNECTIONS,
-        connect_timeout=10,  # seconds
-        read_timeout=60,
-        tcp_keepalive=True,
-        s3={"addressing_style": "path"} if custom else None,
-        request_checksum_calculation=when,
-        response_checksum_validation=when,
-        signature_version=UNSIGNED if access == "anonymous" else signature,
-        user_agent=plain.config.user_agent,  # fixed, since botocore would build it again for each request
-    )
-    client = session.client("s3", region_name=region, endpoint_url=endpoint, config=config)
-    client.meta.events.register_first("before-parse.*.ListObjectsV2", _parse_listing)  # before botocore's "s3.*"
-    if access == "requester-pays":
-        client.meta.events.register("before-call.s3", _offer_to_pay)
-    return client
-
-
-def _parse_listing(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any) -> None:
-    """Parse the objects of a page of a listing, four times as fast as botocore does, which parses the rest."""
-    try:
-        root = ElementTree.fromstring(response_dict["body"]) if response_dict["status_code"] == 200 else None
-    except ElementTree.ParseError:  # botocore says what is wrong
-        return
-    if root is None:
-        return
-    place = root.tag.rpartition("}")[0]
-    items = root.findall(f"{place}}}Contents" if place else "Contents")
-    start = len(place) + 1 if place else 0
-    found: list[dict[str, Any]] = [{field.tag[start:]: field.text or "" for field in item} for item in items]
-    for item, own in zip(items, found, strict=True):
-        root.remove(item)
-        own["Size"], own["LastModified"] = int(own["Size"]), _parse_time(own["LastModified"])
-    response_dict["body"] = ElementTree.tostring(root)
-    customized_response_dict["Contents"] = found
-
-
-def _offer_to_pay(params: dict[str, Any], **_: Any) -> None:
-    params["headers"]["x-amz-request-payer"] = "requester"
-
-
-def _vended(found: TableAccess, table: CatalogTable | None = None) -> Any:
-    """Return vended credentials for botocore, which asks the table's catalog for new ones before they expire."""
-    from botocore.credentials import Credentials, RefreshableCredentials
-
-    if table is None or found.expires is None:
-        return Credentials(*_keys(found))
-
-    def named(found: TableAccess) -> dict[str, Any]:
-        keys = zip(("access_key", "secret_key", "token"), _keys(found), strict=True)
-        return dict(keys) | {"expiry_time": found.expires.isoformat() if found.expires else None}
-
-    early = {"advisory_timeout": 300, "mandatory_timeout": 120}  # seconds before
-    return RefreshableCredentials.create_from_metadata(
-        named(found), refresh_using=lambda: named(table.access()), method="catalog", **early
-    )
-
-
-def _keys(found: TableAccess) -> list[str | None]:
-    return [found.options.get(f"s3.{name}") for name in ("access-key-id", "secret-access-key", "session-token")]
-
-
-def _is_custom(meta: Any) -> bool:
-    """Return whether a client's endpoint is not one of AWS."""
-    return not (urlsplit(meta.endpoint_url).hostname or "").endswith((".amazonaws.com", ".amazonaws.com.cn"))
-
-
-def _parse_time(value: Any) -> datetime:
-    """Parse a time in an answer as botocore does, a hundred times faster for times of listings and objects."""
-    from email.utils import parsedate_to_datetime
-
-    for parse in (datetime.fromisoformat, parsedate_to_datetime):
-        try:
-            found = parse(value)
-        except (TypeError, ValueError, AttributeError):
-            continue
-        if found.tzinfo is not None:
-            return found
-    from botocore.utils import parse_timestamp
-
-    return cast(datetime, parse_timestamp(value))
-
-
-def reason_of(error: Exception) -> str:
-    """Return what an error means, and what to do about it."""
-    from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
-
-    code = error.response["Error"]["Code"] if isinstance(error, ClientError) else type(error).__name__
-    if isinstance(error, (ConnectionError, HTTPClientError)):
-        meta = client_for().meta
-        address = urlsplit(meta.endpoint_url)
-        endpoint = f"{address.scheme}://{address.netloc.rpartition('@')[2]}"
-        attempts = meta.config.retries["total_max_attempts"]
-        return f"no answer from {endpoint} in {attempts} attempts ({code}); check AWS_ENDPOINT_URL and the network"
-    known = (reason for codes, reason in _REASONS.items() if code in codes.split())
-    return next(known, redacted(" ".join(str(error).split())))
-
-
-_REASONS = {
-    "NoSuchBucket": "the bucket does not exist; create it or correct the URI",
-    "NoSuchKey 404": "there is no such object",
-    "InvalidRange 416": "it is cut short, so it has changed; restore it or start again",
-    "AccessDenied 403": "access is denied; the credentials lack s3:ListBucket, s3:GetObject or s3:PutObject",
-    "SignatureDoesNotMatch": "the secret key is wrong; check AWS_SECRET_ACCESS_KEY",
-    "InvalidAccessKeyId": "the server does not have the access key; check AWS_ACCESS_KEY_ID",
-    "ExpiredToken TokenRefreshRequired": "the credentials have expired; renew them",
-    "NoCredentialsError": "no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or "
-    "pool.access: anonymous for a public bucket",
-    "PermanentRedirect AuthorizationHeaderMalformed": "the bucket is elsewhere; set AWS_REGION to its region",
-    "SlowDown": "the server asks to slow down, also after retries; use fewer actors",
-}
-"""What to do about errors, by their codes."""

@@ -8,8 +8,6 @@ import functools
 import io
 import logging
 import math
-import os
-import threading
 import time
 import uuid
 from abc import ABC, abstractmethod
@@ -21,10 +19,12 @@ from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
-from opacc_ray.errors import OpaccError, SpecError, StorageError
+from opacc_ray.errors import OpaccError, StorageError
+from opacc_ray.lake import outages
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Call = TypeVar("Call", bound=Callable[..., Any])
 
 Range = tuple[int, int]
 """First byte, and the one after the last."""
@@ -347,6 +347,16 @@ def in_order(
                 future.cancel()
 
 
+def patient(call: Call) -> Call:
+    """Make a method of a store wait for storage that is gone for a while (:mod:`opacc_ray.lake.outages`)."""
+
+    @functools.wraps(call)
+    def waiting(store: Any, *arguments: Any, **options: Any) -> Any:
+        return outages.answered(partial(call, store, *arguments, **options), store.place, store.is_outage)
+
+    return waiting  # type: ignore[return-value]
+
+
 def write_files(store: Store, files: Mapping[str, bytes]) -> list[str]:
     """Write contents by their keys, one after the other, and return their URIs."""
     for key, data in files.items():
@@ -383,80 +393,3 @@ def changed(uri: str, what: str) -> ChangedError:
         f"{uri} has changed since the pool was listed ({what}); run the same spec again once nothing writes to the "
         "pool: that lists it again, as a new run"
     )
-
-
-# -- outages -------------------------------------------------------------------------------------------------
-# A server that answered before and does not now is waited for, within a budget of time. A first request that gets no
-# answer fails at once: often the address is wrong. Workers of a cluster wait for that one as well, since their driver
-# has had answers. What waits for storage is no failed attempt of a shard.
-
-Call = TypeVar("Call", bound=Callable[..., Any])
-
-PATIENCE = "OPACC_STORAGE_PATIENCE"
-"""Environment variable: most seconds that a request waits for storage; 0: none."""
-
-DEFAULT, PAUSE, MOST_PAUSE = 180.0, 1.0, 10.0
-"""Seconds: of patience, before the first further try, and at most before each."""
-
-_answered: set[str] = set()
-_lock, _down = threading.Lock(), dict[str, float]()
-
-
-def expect_answers() -> None:
-    """Wait for storage even if this process has had no answer yet."""
-    _answered.add("")
-
-
-def patience() -> float:
-    """Return the most seconds that a request waits; raises SpecError if the environment has no such number."""
-    given = os.environ.get(PATIENCE, "")
-    try:
-        found = float(given or DEFAULT)
-    except ValueError:
-        found = -1.0
-    if not 0 <= found < 86400:
-        raise SpecError(f"{PATIENCE} is {given!r}; set it to seconds, such as 180")
-    return found
-
-
-def patient(is_outage: Callable[[BaseException | None], bool]) -> Callable[[Call], Call]:
-    """Make a method of a store wait while ``is_outage`` of the cause of its StorageError."""
-
-    def decorate(call: Call) -> Call:
-        @functools.wraps(call)
-        def waiting(store: Any, *arguments: Any, **options: Any) -> Any:
-            begun, pause = time.monotonic(), PAUSE
-            while True:
-                try:
-                    found = call(store, *arguments, **options)
-                except StorageError as error:
-                    left = begun + patience() - time.monotonic()
-                    known = not _answered.isdisjoint(("", store.place))
-                    if not (known and left > 0 and is_outage(error.__cause__)):
-                        raise
-                    _begin(store.place, str(error), left)
-                    time.sleep(min(pause, left))
-                    pause = min(2 * pause, MOST_PAUSE)
-                else:
-                    _end(store.place)
-                    return found
-
-        return waiting  # type: ignore[return-value]
-
-    return decorate
-
-
-def _begin(place: str, why: str, left: float) -> None:
-    with _lock:
-        if place not in _down:
-            _down[place] = time.monotonic()
-            log.warning("%s; waiting up to %.0f s for it", why, left)
-
-
-def _end(place: str) -> None:
-    _answered.add(place)
-    if _down:
-        with _lock:
-            since = _down.pop(place, None)
-        if since is not None:
-            log.info("%s answers again, after %.0f s", place, time.monotonic() - since)

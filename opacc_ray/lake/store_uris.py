@@ -16,7 +16,8 @@ from opacc_ray.errors import StorageError
 from opacc_ray.lake.arrow_store import ArrowStore
 from opacc_ray.lake.catalogs import S3_OPTIONS, CatalogTable
 from opacc_ray.lake.local_store import LocalStore
-from opacc_ray.lake.s3_store import Access, S3Store, connection, has_settings
+from opacc_ray.lake.s3_client import Access, connection, has_settings
+from opacc_ray.lake.s3_store import S3Store
 from opacc_ray.lake.store import Entry, Store
 
 CATALOG = "catalog://"

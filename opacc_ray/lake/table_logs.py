@@ -7,7 +7,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.lake.s3_store import S3Store, connection
+from opacc_ray.lake.s3_client import connection
+from opacc_ray.lake.s3_store import S3Store
 from opacc_ray.lake.store import Entry, Store
 
 
@@ -51,7 +52,7 @@ def import_package(module: str, kind: str, what: str) -> Any:
 
 def access(store: Store, names: Sequence[str]) -> dict[str, str]:
     """Return the access to S3 as options of another client, by its names of what ``connection`` returns."""
-    values = connection(store) if isinstance(store, S3Store) else ()
+    values = connection(store.access, store.table) if isinstance(store, S3Store) else ()
     return {name: value for name, value in zip(names, values, strict=False) if value is not None}
 
 

@@ -20,7 +20,7 @@ from opacc_ray.lake.formats import (
     place_of,
 )
 from opacc_ray.lake.pools import plan_shards
-from opacc_ray.lake.s3_store import Access
+from opacc_ray.lake.s3_client import Access
 from opacc_ray.lake.store_uris import CATALOG, Store, open_store, open_table
 from opacc_ray.slices import CROSSING, FOLDER, SliceRule
 from opacc_ray.spec.slice_spec import SampledFrom, Slices, names_in, rules_in

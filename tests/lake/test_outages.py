@@ -10,7 +10,7 @@ from faulty_proxy import FaultyProxy
 
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import SpecError, StorageError
-from opacc_ray.lake import store as outages
+from opacc_ray.lake import outages
 from opacc_ray.lake.store_uris import open_store
 
 

@@ -28,7 +28,7 @@ from opacc_ray.lake.formats.parquet import check_columns
 from opacc_ray.lake.hive_folders import partitions_of
 from opacc_ray.lake.listing import find_files
 from opacc_ray.lake.parquet_io import arrow_owned, metadata_of, read_columns, taken, unless_valid
-from opacc_ray.lake.s3_store import Access
+from opacc_ray.lake.s3_client import Access
 from opacc_ray.lake.store import Entry, Store
 from opacc_ray.lake.store_uris import open_store, split
 
