@@ -9,7 +9,7 @@ import numpy as np
 from opacc_ray.lake.columns import is_text
 from opacc_ray.lake.filters import Bounds
 from opacc_ray.lake.logical_schema import Placed, conformed, keeps_order
-from opacc_ray.lake.parquet_io import to_numpy
+from opacc_ray.lake.parquet_io import pa, to_numpy
 
 
 class Statistics(NamedTuple):
@@ -36,8 +36,6 @@ def statistics_of(chunk: Any) -> Statistics:
 
 def bounds_of(statistics: Sequence[Statistics], column: Placed) -> Bounds | None:
     """Return the bounds of a column in each row group of a file; None if its conversion changes their order."""
-    import pyarrow as pa
-
     kind = getattr(column.own.type, "value_type", column.own.type)
     if not keeps_order(kind, column.wanted.type):
         return None
@@ -53,8 +51,6 @@ def bounds_of(statistics: Sequence[Statistics], column: Placed) -> Bounds | None
 
 def constant_bounds(values: Sequence[Any], kind: Any) -> Bounds:
     """Return the bounds of columns with one value for each part: Arrow scalars, or None where that is unknown."""
-    import pyarrow as pa
-
     there = np.array([value is not None for value in values], dtype=bool)
     column = pa.concat_arrays(
         [pa.nulls(1, kind) if value is None else pa.repeat(value.cast(kind), 1) for value in values]
@@ -64,15 +60,11 @@ def constant_bounds(values: Sequence[Any], kind: Any) -> Bounds:
 
 
 def _array(values: Sequence[Any], kind: Any) -> Any:
-    import pyarrow as pa
-
     kind = pa.string() if is_text(kind) else kind
     return pa.concat_arrays([_one(value, kind) for value in values])
 
 
 def _one(value: Any, kind: Any) -> Any:
-    import pyarrow as pa
-
     if value is not None:
         with suppress(pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
             return pa.repeat(pa.scalar(value, kind), 1)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from decimal import Context
 from typing import Any
 
-from opacc_ray.lake.parquet_io import texts
+from opacc_ray.lake.parquet_io import pa, pc, texts
 
 DIGITS = Context(prec=100)  # enough for every decimal of Arrow
 
@@ -14,8 +14,6 @@ def field_at(schema: Any, name: str) -> Any:
 
     A whole name comes first, so a column may have dots in its name.
     """
-    import pyarrow as pa
-
     first, rest = split_name(schema.names, name)
     if first is None:
         return None
@@ -38,8 +36,6 @@ def column_at(table: Any, name: str) -> Any:
 
 def selected(table: Any, names: Sequence[str]) -> Any:
     """Return columns, as :func:`column_at` finds them, as a table with these names."""
-    import pyarrow as pa
-
     return pa.table({name: column_at(table, name) for name in names})
 
 
@@ -57,8 +53,6 @@ def split_name(names: Sequence[str], name: str) -> tuple[str | None, str]:
 
 
 def _field_of(column: Any, path: str) -> Any:
-    import pyarrow.compute as pc
-
     if not path:
         return column
     first, rest = split_name(column.type.names, path)
@@ -71,9 +65,6 @@ def id_texts(column: Any) -> Any:
     Equal values have equal texts, whatever the width, unit or scale of their type: UUIDs in lower case, bytes as
     hexadecimal digits, times in ISO 8601 and UTC, decimals without zeros at the end.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     types, kind = pa.types, column.type
     if types.is_dictionary(kind):
         return id_texts(column.cast(kind.value_type))
@@ -97,16 +88,12 @@ def _as_texts(column: Any, text_of: Callable[[Any], str]) -> Any:
 
 def is_text(kind: Any) -> bool:
     """Return whether a type is one of texts."""
-    import pyarrow as pa
-
     types = pa.types
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
 def is_binary(kind: Any) -> bool:
     """Return whether a type is one of bytes."""
-    import pyarrow as pa
-
     types = pa.types
     plain = types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
     return bool(plain or types.is_fixed_size_binary(kind))

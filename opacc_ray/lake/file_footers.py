@@ -15,7 +15,7 @@ from opacc_ray.lake.examples import Constants, Found, Piece
 from opacc_ray.lake.filter_parser import Condition, columns_of
 from opacc_ray.lake.filters import check_filter, may_keep
 from opacc_ray.lake.logical_schema import FIELD_ID, Layout, chain_of, common_type, default_of, numbered, place, plain
-from opacc_ray.lake.parquet_io import leaves_of, metadata_of, unless_valid
+from opacc_ray.lake.parquet_io import leaves_of, metadata_of, pa, unless_valid
 from opacc_ray.lake.store import Entry, Store
 
 log = logging.getLogger(__name__)
@@ -93,8 +93,6 @@ class FooterReader:
 
     def _numbered(self, schema: Any, source: str) -> Any:
         """Return the schema of a file; raises DataError if it has no numbers, and the table none for its names."""
-        import pyarrow as pa
-
         if not _is_numbered(self._found.schema) or _is_numbered(schema):
             return schema
         if not self._found.imported:
@@ -142,8 +140,6 @@ def common_chains(files: Sequence[FileFooter], names: Sequence[str], condition: 
 
 
 def _common_chain(files: Sequence[FileFooter], name: str, what: str) -> list[Any]:
-    import pyarrow as pa
-
     own = [(file, chain_of(file.schema, name), dict(file.constants).get(name)) for file in files]
     there = [(file, chain, constant) for file, chain, constant in own if chain or constant is not None]
     if not there:
@@ -171,8 +167,6 @@ def _common_chain(files: Sequence[FileFooter], name: str, what: str) -> list[Any
 
 
 def _check_types(condition: Condition, chains: Mapping[str, Sequence[Any]]) -> None:
-    import pyarrow as pa
-
     check_filter(condition, pa.schema({name: chains[name][-1].type for name in columns_of(condition)}))
 
 
@@ -204,8 +198,6 @@ def pieces_of(
 
 def _groups_kept(condition: Condition, file: FileFooter, layout: Layout) -> NDArray[np.bool_]:
     """Return which row groups of a file may have rows that the filter keeps."""
-    import pyarrow as pa
-
     bounds, constants, size = {}, dict(file.constants), len(file.rows)
     filtered = set(columns_of(condition))
     for column in layout if size else ():

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError, shortened
 from opacc_ray.lake.columns import DIGITS, column_at, id_texts, is_text
 from opacc_ray.lake.filter_parser import ALL, Combined, Comparison, Condition, Typed, Value
-from opacc_ray.lake.parquet_io import to_numpy
+from opacc_ray.lake.parquet_io import pa, pc, to_numpy
 
 _OPERATORS = {
     "==": ("equal", False),
@@ -60,8 +60,6 @@ def rows_kept(condition: Condition, table: Any) -> NDArray[np.bool_]:
 
     Raises DataError if the table lacks a column, or a value has another type.
     """
-    import pyarrow.compute as pc
-
     if condition == ALL:
         return np.ones(len(table), dtype=bool)
     return to_numpy(pc.fill_null(_truth(condition, table), False))
@@ -89,9 +87,6 @@ def may_keep(condition: Condition, bounds: Mapping[str, Bounds], num_parts: int)
 
 def _in_range(condition: Comparison, own: Bounds) -> NDArray[np.bool_]:
     """Return where a value between the bounds may meet a comparison."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     name, operator, value, _ = condition
 
     def may(column: Any, sign: str, limit: Value = value) -> NDArray[np.bool_]:
@@ -113,8 +108,6 @@ def _in_range(condition: Comparison, own: Bounds) -> NDArray[np.bool_]:
 
 def _truth(condition: Condition, table: Any) -> Any:
     """Return true, false or null (unknown) for each row, by the three-valued logic of SQL."""
-    import pyarrow.compute as pc
-
     if isinstance(condition, Combined):
         parts = (_truth(part, table) for part in condition.parts)
         return reduce(pc.and_kleene if condition.word == "and" else pc.or_kleene, parts)
@@ -131,8 +124,6 @@ def _truth(condition: Condition, table: Any) -> Any:
 
 def _comparable(column: Any) -> Any:
     """Convert dictionaries, views of texts, half floats and UUIDs, which Arrow does not compare."""
-    import pyarrow as pa
-
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if pa.types.is_float16(column.type):
@@ -144,8 +135,6 @@ def _comparable(column: Any) -> Any:
 
 def _cast(column: Any, cast: str, name: str) -> Any:
     """Convert a column; only where each value has one meaning in the other type."""
-    import pyarrow as pa
-
     types, kind = pa.types, column.type
     if types.is_null(kind):
         return column
@@ -169,9 +158,6 @@ def _cast(column: Any, cast: str, name: str) -> Any:
 
 def _compared(column: Any, operator: str, value: Value, name: str) -> Any:
     """Compare each row with a value, exactly; NaN equals itself and is greater than every number, as in SQL."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     types, kind = pa.types, column.type
     if types.is_null(kind):  # the file lacks the column
         return pa.nulls(len(column), pa.bool_())
@@ -198,9 +184,6 @@ def _compared(column: Any, operator: str, value: Value, name: str) -> Any:
 
 
 def _compared_exactly(column: Any, function: str, value: Decimal) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     kind = column.type
     if pa.types.is_decimal(kind):
         scale, most = kind.scale, 10**kind.precision - 1
@@ -220,8 +203,6 @@ def _compared_exactly(column: Any, function: str, value: Decimal) -> Any:
 
 def _literal(value: Value, kind: Any, name: str) -> Any:
     """Convert a value to an Arrow scalar that a column's type compares with; raises DataError if there is none."""
-    import pyarrow as pa
-
     types = pa.types
     text = value.text if isinstance(value, Typed) else value
     with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
@@ -251,8 +232,6 @@ def _time(text: str, kind: Any) -> Any:
 
     Another zone has no meaning for a column without one; raises ValueError, or pyarrow.ArrowInvalid.
     """
-    import pyarrow as pa
-
     if kind.tz is None:
         text = re.sub(r"(?<=\d)(Z|[+-]00:00)$", "", text)
     for unit in ("us", "ns"):

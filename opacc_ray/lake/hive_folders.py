@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from opacc_ray.lake.examples import Constants
+from opacc_ray.lake.parquet_io import pa
 from opacc_ray.lake.store import Entry
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -31,8 +32,6 @@ def partitions_of(entries: Sequence[Entry]) -> dict[str, Constants]:
 
 def _scalars(texts: set[str | None]) -> dict[str | None, Any]:
     """Return the texts of a column as Arrow scalars; a column of nulls is one of text."""
-    import pyarrow as pa
-
     given = {text for text in texts if text is not None}
     if given and all(map(_is_whole, given)):
         return {text: pa.scalar(text and int(text), pa.int64()) for text in texts}

@@ -12,6 +12,7 @@ from typing import Any
 
 from opacc_ray.errors import StorageError, shortened
 from opacc_ray.lake.catalogs import CatalogTable, busy, iceberg_catalog, refused
+from opacc_ray.lake.parquet_io import pa, pc
 
 ATTEMPTS, PAUSE, MOST_PAUSE = 10, 0.2, 2.0  # of a commit that meets others, and seconds between them
 
@@ -41,7 +42,6 @@ def append_missing(table: CatalogTable, rows: Any, key: str) -> None:
 
 def _made(catalog: Any, name: str, schema: Any) -> Any:
     """Return a table with at least the columns of a schema."""
-    import pyarrow as pa
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
     wanted = pa.schema([field.with_metadata({"doc": (field.metadata or {}).get(b"comment", b"")}) for field in schema])
@@ -68,7 +68,6 @@ def _unless(there: Callable[[], bool], make: Callable[[], Any]) -> None:
 
 
 def _append(table: Any, rows: Any, key: str) -> None:
-    import pyarrow.compute as pc
     from pyiceberg.expressions import In
 
     wanted = rows[key].unique()

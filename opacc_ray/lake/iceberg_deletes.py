@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError
 from opacc_ray.lake.examples import Columns, Found, Limits, Piece, Rules
 from opacc_ray.lake.formats import parquet
-from opacc_ray.lake.parquet_io import read_columns, to_numpy, unless_valid
+from opacc_ray.lake.parquet_io import pa, read_columns, to_numpy, unless_valid
 from opacc_ray.lake.store import Entry, Store
 
 _WHOLE = Limits(1 << 62, 1 << 62)
@@ -99,8 +99,6 @@ def _names(schema: Any, delete: Any, store: Store) -> tuple[str, ...]:
 
 def _read(store: Store, found: Found, names: Sequence[str]) -> tuple[NDArray[np.int64], Any]:
     """Return the numbers of all rows of one file, and some of its columns."""
-    import pyarrow as pa
-
     rules = Rules(columns=Columns(features=(("keys", tuple(names)),)))
     [pieces] = parquet.cut(store, found, rules, _WHOLE, "pool").shards
     batches = [batch for piece in pieces for batch in parquet.batches_of(store, cast(Piece, piece), names)]
@@ -116,8 +114,6 @@ def _equal(store: Store, found: Found, names: Sequence[str], values: Any) -> NDA
 
 def _codes(first: Iterable[Any], second: Iterable[Any]) -> NDArray[np.int64]:
     """Return one number for each row of two tables, equal where all columns are."""
-    import pyarrow as pa
-
     codes = None
     for own, other in zip(first, second, strict=True):
         parts = [chunk for column in (own, other) for chunk in column.chunks]

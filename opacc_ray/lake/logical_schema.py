@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opacc_ray.lake.columns import id_texts, is_binary, is_text, split_name
-from opacc_ray.lake.parquet_io import is_list, is_view, lists_of, numbers, texts, to_numpy
+from opacc_ray.lake.parquet_io import is_list, is_view, lists_of, numbers, pa, pc, texts, to_numpy
 
 FIELD_ID = b"PARQUET:field_id"
 PHYSICAL_NAME = b"delta.columnMapping.physicalName"
@@ -60,8 +60,6 @@ def chain_of(schema: Any, name: str) -> list[Any]:
 
 def column_along(batch: Any, path: Sequence[str]) -> Any:
     """Return the column of a batch at a path of names; a field of a struct that is null is null."""
-    import pyarrow.compute as pc
-
     column = batch.column(batch.schema.names.index(path[0]))
     for name in path[1:]:
         column = pc.struct_field(column, [column.type.names.index(name)])
@@ -70,8 +68,6 @@ def column_along(batch: Any, path: Sequence[str]) -> Any:
 
 def with_default(field: Any, value: Any) -> Any:
     """Return a field with the Arrow scalar that it is in files that lack it."""
-    import pyarrow as pa
-
     batch = pa.RecordBatch.from_arrays([pa.repeat(value, 1)], ["value"])
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
@@ -81,16 +77,12 @@ def with_default(field: Any, value: Any) -> Any:
 
 def default_of(field: Any) -> Any:
     """Return the Arrow scalar that a field is in files that lack it; None for null."""
-    import pyarrow as pa
-
     data = (field.metadata or {}).get(_DEFAULT)
     return None if data is None else pa.ipc.open_stream(pa.py_buffer(data)).read_next_batch().column(0)[0]
 
 
 def lacking(num_rows: int, wanted: Any) -> Any:
     """Return a field of files that lack it: its default, or nulls of its type, which may be an extension type."""
-    import pyarrow as pa
-
     value, kind = default_of(wanted), wanted.type
     if value is not None:
         return pa.repeat(value, num_rows)
@@ -101,8 +93,6 @@ def lacking(num_rows: int, wanted: Any) -> Any:
 
 def plain(kind: Any) -> Any:
     """Return a type without the numbers of its fields, which have no meaning outside of a table; views become lists."""
-    import pyarrow as pa
-
     if _is_struct(kind):
         return pa.struct([pa.field(own.name, plain(own.type), own.nullable) for own in kind])
     if pa.types.is_map(kind):
@@ -115,8 +105,6 @@ def plain(kind: Any) -> Any:
 
 def numbered(fields: Iterable[Any], ids: Mapping[str, int], prefix: str = "") -> list[Any]:
     """Return the fields of a file without numbers, with those that its table gives their names."""
-    import pyarrow as pa
-
     found = []
     for field in fields:
         path = prefix + field.name
@@ -145,8 +133,6 @@ def physical_name(field: Any) -> str:
 
 def common_type(first: Any, second: Any) -> Any:
     """Return the type that holds the values of two; None if there is none."""
-    import pyarrow as pa
-
     types = pa.types
     if first == second or types.is_null(second):
         return first
@@ -186,8 +172,6 @@ def common_type(first: Any, second: Any) -> Any:
 
 
 def _common_struct(first: Any, second: Any) -> Any:
-    import pyarrow as pa
-
     fields: dict[str, Any] = {}
     for own in (*first, *second):
         known = fields.get(own.name, own.type)
@@ -196,8 +180,6 @@ def _common_struct(first: Any, second: Any) -> Any:
 
 
 def _common_number(first: Any, second: Any) -> Any:
-    import pyarrow as pa
-
     types, both = pa.types, (first, second)
     if any(map(types.is_floating, both)):
         is_float = all(map(types.is_floating, both))
@@ -218,8 +200,6 @@ def _common_number(first: Any, second: Any) -> Any:
 
 def keeps_order(own: Any, wanted: Any) -> bool:
     """Return whether the conversion of a type keeps the order of its values, so that bounds may be converted."""
-    import pyarrow as pa
-
     types = pa.types
     if types.is_dictionary(own):
         own = own.value_type
@@ -229,9 +209,6 @@ def keeps_order(own: Any, wanted: Any) -> bool:
 
 def conformed(column: Any, own: Any, wanted: Any) -> Any:
     """Convert an Arrow array of a file's field to the type of the table's field; raises pyarrow.ArrowInvalid."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     types, kind = pa.types, wanted.type
     if is_view(column.type):
         column = lists_of(column)
@@ -255,8 +232,6 @@ def conformed(column: Any, own: Any, wanted: Any) -> Any:
 
 
 def _conformed_struct(column: Any, own: Any, kind: Any) -> Any:
-    import pyarrow as pa
-
     inner = dict(zip(column.type.names, column.flatten(), strict=True))
     parts = []
     for wanted in kind:
@@ -267,8 +242,6 @@ def _conformed_struct(column: Any, own: Any, kind: Any) -> Any:
 
 def _conformed_list(column: Any, own: Any, kind: Any) -> Any:
     """Convert lists, or maps, which are lists of entries; raises pyarrow.ArrowNotImplementedError for other types."""
-    import pyarrow as pa
-
     inner = own.type.field(0)
     plain = column if pa.types.is_list(column.type) else column.cast(pa.list_(inner))
     first, last = plain.offsets[0].as_py(), plain.offsets[-1].as_py()
@@ -282,8 +255,6 @@ def _conformed_list(column: Any, own: Any, kind: Any) -> Any:
 
 def _as_text(column: Any) -> Any:
     """Convert a column to texts as DuckDB has them, but times and decimals as those of ids; bytes are UTF-8."""
-    import pyarrow as pa
-
     kind = column.type
     if pa.types.is_floating(kind):
         double = column if pa.types.is_float64(kind) else _doubles(column)
@@ -294,15 +265,11 @@ def _as_text(column: Any) -> Any:
 
 def _doubles(column: Any) -> Any:
     """Return floating-point numbers with the shortest digits that are the same in their own type."""
-    import pyarrow as pa
-
     return column.cast(pa.float32()).cast(pa.string()).cast(pa.float64())
 
 
 def _has_fields(kind: Any) -> bool:
     """Return whether a type has fields with names, at any depth."""
-    import pyarrow as pa
-
     return _is_struct(kind) or pa.types.is_map(kind) or (is_list(kind) and _has_fields(kind.value_type))
 
 
@@ -312,22 +279,16 @@ def _has_views(kind: Any) -> bool:
 
 
 def _is_struct(kind: Any) -> bool:
-    import pyarrow as pa
-
     return bool(pa.types.is_struct(kind))
 
 
 def _is_number(kind: Any) -> bool:
-    import pyarrow as pa
-
     types = pa.types
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
 
 
 def _has_text(kind: Any) -> bool:
     """Return whether the values of a type have one text each."""
-    import pyarrow as pa
-
     types = pa.types
     is_plain = types.is_boolean(kind) or types.is_temporal(kind) or isinstance(kind, pa.UuidType)
     return bool(is_plain or _is_number(kind) or is_text(kind) or is_binary(kind))

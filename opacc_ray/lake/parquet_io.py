@@ -11,6 +11,7 @@ Columns come from NumPy arrays or texts, and become arrays, without Arrow's own 
 ``to_numpy``): these import pandas where it is installed, which takes a third of a second in every process.
 """
 
+import importlib
 import io
 import threading
 from collections import OrderedDict
@@ -23,6 +24,21 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError, shortened
 from opacc_ray.lake.store import Entry, ObjectFile, Range, Store
+
+
+class _Lazy:
+    """A module that is imported when it is first used, since most commands read no table."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self._name), name)
+
+
+pa: Any = _Lazy("pyarrow")
+pc: Any = _Lazy("pyarrow.compute")
+pq: Any = _Lazy("pyarrow.parquet")
 
 TAIL = 64 << 10  # bytes read at the end of a file with a footer of unknown size: most footers are smaller
 WHOLE = 64 << 10  # bytes of the largest file that is read whole: a second request would take longer
@@ -71,8 +87,6 @@ def read_columns(
     Raises StorageError if the bytes cannot be read; pyarrow.ArrowException or OSError if they are not Parquet, or a
     page does not match its checksum.
     """
-    import pyarrow as pa
-
     with store.open(key, size) as file:
         if footer:
             file.hold(file.size - len(footer), footer)
@@ -130,9 +144,6 @@ def metadata_of(store: Store, entry: Entry, file: ObjectFile) -> Any:
 
 def footer_at(file: ObjectFile, footer_size: int | None = None) -> Footer:
     """Return the footer of an open file, which keeps the bytes read with it; raises as :func:`read_columns`."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     size = file.size
     start = 0 if size <= WHOLE else size - min(footer_size or TAIL, size)
     file.load([(start, size)])
@@ -154,9 +165,6 @@ def read_group(file: ObjectFile, metadata: Any, group: int, names: Sequence[str]
     A name is that of a column or ``struct.field``; a batch has the structs with these fields. Up to ``HELD_BYTES`` are
     fetched in few requests, without those that the file still holds; more are fetched during decoding.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     chunks = list(chunks_of(metadata, names, group))
     ranges = [_range(chunk) for chunk, _ in chunks]
     whole = sum(stop - start for start, stop in ranges) <= HELD_BYTES
@@ -184,15 +192,11 @@ def footer_of(data: bytes) -> Footer:
 
 def read_bytes(data: bytes) -> Any:
     """Return the columns of a Parquet file in memory as an Arrow table; raises as :func:`read_columns`."""
-    import pyarrow as pa
-
     return _decode(pa.BufferReader(arrow_owned(data)), None)
 
 
 def encode(table: Any, **options: Any) -> bytes:
     """Return an Arrow table as the bytes of a Parquet file, written with pyarrow's ``options``."""
-    import pyarrow.parquet as pq
-
     sink = io.BytesIO()
     pq.write_table(table, sink, **options)
     return sink.getvalue()
@@ -200,8 +204,6 @@ def encode(table: Any, **options: Any) -> bytes:
 
 def arrow_owned(data: bytes) -> Any:
     """Return a copy of ``data`` in memory that Arrow owns."""
-    import pyarrow as pa
-
     buffer = pa.allocate_buffer(len(data))
     with pa.FixedSizeBufferWriter(buffer) as writer:
         writer.write(data)
@@ -209,8 +211,6 @@ def arrow_owned(data: bytes) -> Any:
 
 
 def _decode(source: Any, names: Sequence[str] | None, metadata: Any = None) -> Any:
-    import pyarrow.parquet as pq
-
     file = pq.ParquetFile(source, metadata=metadata, pre_buffer=False, page_checksum_verification=True)
     there = file.schema_arrow.names
     wanted = there if names is None else [name for name in names if name in there]
@@ -251,8 +251,6 @@ def _may_repeat(chunk: Any, own: Any) -> bool:
 
 def numbers(values: NDArray[Any]) -> Any:
     """Return numbers or booleans (N,) as an Arrow array, or (N, width) as lists of fixed size; it shares memory."""
-    import pyarrow as pa
-
     if values.ndim == 2:
         return pa.FixedSizeListArray.from_arrays(numbers(values.ravel()), values.shape[1])
     held = np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("="))
@@ -264,8 +262,6 @@ def numbers(values: NDArray[Any]) -> Any:
 
 def texts(values: Sequence[str | None]) -> Any:
     """Return texts as an Arrow array of the type ``string``; None is null."""
-    import pyarrow as pa
-
     has_null = None in values
     present = np.packbits([value is not None for value in values], bitorder="little") if has_null else None
     there = [value or "" for value in values] if has_null else cast(Sequence[str], values)
@@ -284,8 +280,6 @@ def texts(values: Sequence[str | None]) -> Any:
 
 def to_numpy(column: Any) -> NDArray[Any]:
     """Return a column of numbers or booleans as (N,), or of lists of fixed size as (N, width); nulls become NaN."""
-    import pyarrow as pa
-
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if pa.types.is_fixed_size_list(whole.type):
         return to_numpy(whole.flatten()).reshape(len(whole), whole.type.list_size)
@@ -321,8 +315,6 @@ def numbers_of(column: Any, name: str) -> NDArray[Any] | None:
 
     Returns None if the lists differ in length; raises DataError if they do not hold numbers.
     """
-    import pyarrow as pa
-
     kind = column.type
     if isinstance(kind, pa.FixedShapeTensorType):
         return np.asarray(column.to_numpy_ndarray())
@@ -350,23 +342,17 @@ def numbers_of(column: Any, name: str) -> NDArray[Any] | None:
 
 def is_list(kind: Any) -> bool:
     """Return whether a type is one of lists."""
-    import pyarrow as pa
-
     types = pa.types
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind) or is_view(kind))
 
 
 def is_view(kind: Any) -> bool:
     """Return whether a type is one of list views, whose values may be in any order."""
-    import pyarrow as pa
-
     return bool(pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind))
 
 
 def lists_of(views: Any) -> Any:
     """Return list views as lists. Arrow's own conversion loses values (pyarrow 26)."""
-    import pyarrow as pa
-
     lengths = to_numpy(views.value_lengths().fill_null(0))
     offsets = numbers(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
     return pa.ListArray.from_arrays(offsets, views.flatten(), mask=views.is_null() if views.null_count else None)

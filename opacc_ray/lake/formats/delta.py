@@ -19,7 +19,7 @@ from opacc_ray.lake.filter_parser import columns_of, parse_filter
 from opacc_ray.lake.filters import Bounds
 from opacc_ray.lake.formats import FEATURE_COLUMNS, ROW_COLUMNS, Traits, parquet
 from opacc_ray.lake.logical_schema import FIELD_ID, chain_of, keeps_order, physical_name
-from opacc_ray.lake.parquet_io import to_numpy
+from opacc_ray.lake.parquet_io import pa, pc, to_numpy
 from opacc_ray.lake.store import Entry, Store
 from opacc_ray.lake.table_logs import entries_of, import_package, moment, storage_options, too_early, unknown_version
 
@@ -40,8 +40,6 @@ batches = parquet.batches
 
 def find(store: Store, rules: Rules, what: str) -> Found:
     """Return the data files of a version, with the values of each file's partition."""
-    import pyarrow as pa
-
     table = _open(store, rules, what)
     version = f"version {table.version()}"
     added = pa.table(table.get_add_actions(flatten=False))
@@ -65,8 +63,6 @@ def find(store: Store, rules: Rules, what: str) -> Found:
 
 def _schema_of(table: Any) -> Any:
     """Return the schema of a table, with the numbers of its columns if its files are read by them."""
-    import pyarrow as pa
-
     schema = pa.schema(table.schema().to_arrow())
     if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "id":
         return schema
@@ -74,8 +70,6 @@ def _schema_of(table: Any) -> Any:
 
 
 def _numbered(field: Any) -> Any:
-    import pyarrow as pa
-
     if pa.types.is_struct(field.type):
         field = field.with_type(pa.struct([_numbered(inner) for inner in field.type]))
     metadata = field.metadata or {}
@@ -84,8 +78,6 @@ def _numbered(field: Any) -> Any:
 
 def _bounds(added: Any, schema: Any, names: tuple[str, ...]) -> dict[str, Bounds]:
     """Return the bounds in the log of columns in each file."""
-    import pyarrow as pa
-
     found = {}
     for name in names:
         path = [physical_name(field) for field in chain_of(schema, name)]
@@ -104,9 +96,6 @@ def _bounds(added: Any, schema: Any, names: tuple[str, ...]) -> dict[str, Bounds
 
 def _rounded_up(column: Any) -> Any:
     """Return the greatest values of times, which logs cut to milliseconds, as the next millisecond."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if not pa.types.is_timestamp(column.type):
         return column
     return pc.add(column, pa.scalar(timedelta(milliseconds=1), pa.duration(column.type.unit)))
@@ -114,8 +103,6 @@ def _rounded_up(column: Any) -> Any:
 
 def _statistic(added: Any, kind: str, path: list[str]) -> Any:
     """Return a statistic of a column in each file, as an Arrow array; None if the log has none."""
-    import pyarrow.compute as pc
-
     if kind not in added.column_names:
         return None
     column = added[kind].combine_chunks()
@@ -129,8 +116,6 @@ def _statistic(added: Any, kind: str, path: list[str]) -> Any:
 
 def _deleted(table: Any, entries: Mapping[str, Entry]) -> dict[str, bytes]:
     """Return the numbers of the rows that deletion vectors name, by key of the file."""
-    import pyarrow as pa
-
     if "deletionVectors" not in (table.protocol().reader_features or []):
         return {}
     vectors = pa.table(table.deletion_vectors().read_all()).combine_chunks()

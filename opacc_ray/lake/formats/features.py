@@ -27,7 +27,7 @@ from opacc_ray.lake.formats import FEATURE_COLUMNS, Traits, parquet
 from opacc_ray.lake.formats.parquet import check_columns
 from opacc_ray.lake.hive_folders import partitions_of
 from opacc_ray.lake.listing import find_files
-from opacc_ray.lake.parquet_io import arrow_owned, metadata_of, read_columns, taken, unless_valid
+from opacc_ray.lake.parquet_io import arrow_owned, metadata_of, pa, read_columns, taken, unless_valid
 from opacc_ray.lake.s3_client import Access
 from opacc_ray.lake.store import Entry, Store
 from opacc_ray.lake.store_uris import open_store, split
@@ -147,7 +147,6 @@ def _parse(content: bytes, source: str, text_columns: Sequence[str]) -> Any:
 
 
 def _parse_csv(content: bytes, text_columns: Sequence[str]) -> Any:
-    import pyarrow as pa
     from pyarrow import csv
 
     first, _, rest = content.partition(b"\n")
@@ -171,7 +170,6 @@ def _parse_csv(content: bytes, text_columns: Sequence[str]) -> Any:
 
 
 def _parse_json(content: bytes, text_columns: Sequence[str]) -> Any:
-    import pyarrow as pa
     from pyarrow import json
 
     options = json.ReadOptions(use_threads=False, block_size=len(content) + 1)

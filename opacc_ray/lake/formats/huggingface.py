@@ -27,7 +27,7 @@ from opacc_ray.lake.filters import rows_kept
 from opacc_ray.lake.formats import parquet
 from opacc_ray.lake.formats.parquet import check_columns, wanted_columns
 from opacc_ray.lake.listing import find_files, pattern_of_keys
-from opacc_ray.lake.parquet_io import taken, unless_valid
+from opacc_ray.lake.parquet_io import pa, taken, unless_valid
 from opacc_ray.lake.row_examples import examples_of
 from opacc_ray.lake.store import Entry, Store
 
@@ -165,8 +165,6 @@ class _Truncated(Exception):
 
 
 def _opened(store: Store, entry: Entry) -> Any:
-    import pyarrow as pa
-
     with unless_valid(f"{store.uri_of(entry.key)} is not a valid Arrow stream"):
         return pa.ipc.open_stream(pa.PythonFile(io.BufferedReader(store.open_entry(entry), CHUNK_BYTES), mode="r"))
 

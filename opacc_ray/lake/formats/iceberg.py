@@ -24,7 +24,7 @@ from opacc_ray.lake.formats import FEATURE_COLUMNS, ROW_COLUMNS, Traits, parquet
 from opacc_ray.lake.iceberg_deletes import deleted_rows
 from opacc_ray.lake.iceberg_filter import iceberg_filter
 from opacc_ray.lake.logical_schema import with_default
-from opacc_ray.lake.parquet_io import unless_valid
+from opacc_ray.lake.parquet_io import pa, unless_valid
 from opacc_ray.lake.store import Store
 from opacc_ray.lake.store_uris import catalog_table, split
 from opacc_ray.lake.table_logs import access, entries_of, import_package, moment
@@ -185,7 +185,6 @@ def _names(mapping: Any, prefix: str = "") -> dict[str, int]:
 
 def _arrow_schema(schema: Any) -> Any:
     """Return a schema of pyiceberg as one of Arrow, whose fields have their numbers and initial defaults."""
-    import pyarrow as pa
     from pyiceberg.io.pyarrow import schema_to_pyarrow
 
     def fields_of(columns: Any, fields: Any) -> list[Any]:
@@ -203,7 +202,6 @@ def _arrow_schema(schema: Any) -> Any:
 
 def _constants(table: Any, schema: Any, file: Any) -> Constants:
     """Return the values of a file's identity partitions; other columns, such as of days, are in the file."""
-    import pyarrow as pa
     from pyiceberg.io.pyarrow import schema_to_pyarrow
 
     columns, found = {column.field_id: column for column in schema.fields}, []

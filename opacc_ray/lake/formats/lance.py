@@ -25,7 +25,7 @@ from opacc_ray.lake.filter_parser import ALL, columns_of, parse_filter
 from opacc_ray.lake.filters import rows_kept
 from opacc_ray.lake.formats import FEATURE_COLUMNS, ROW_COLUMNS, Traits, parquet
 from opacc_ray.lake.formats.parquet import check_columns
-from opacc_ray.lake.parquet_io import unless_valid
+from opacc_ray.lake.parquet_io import pa, unless_valid
 from opacc_ray.lake.row_examples import examples_of, ids_of
 from opacc_ray.lake.store import Store
 from opacc_ray.lake.table_logs import entries_of, import_package, moment, storage_options, too_early, unknown_version
@@ -180,8 +180,6 @@ class _Part:
             yield Batch(self._piece.entry, self.rows[own], selected(table, rules.columns.names))
 
     def _scan(self, columns: Sequence[str]) -> Iterator[Any]:
-        import pyarrow as pa
-
         limit = self._piece.stop - self._piece.start
         with _lance(self._source):
             rows = {"offset": self._piece.start, "limit": limit, "with_row_address": True}

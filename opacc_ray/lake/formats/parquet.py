@@ -29,7 +29,7 @@ from opacc_ray.lake.formats import ROW_COLUMNS, Traits
 from opacc_ray.lake.hive_folders import partitions_of
 from opacc_ray.lake.listing import find_files
 from opacc_ray.lake.logical_schema import Placed, column_along, conformed, lacking
-from opacc_ray.lake.parquet_io import metadata_of, read_group, taken
+from opacc_ray.lake.parquet_io import metadata_of, pa, read_group, taken
 from opacc_ray.lake.store import ObjectFile, Store
 
 SUFFIXES = (".parquet", ".parq")
@@ -138,8 +138,6 @@ def _tables(
     file: ObjectFile, metadata: Any, group: int, piece: Piece, source: str, names: Sequence[str]
 ) -> Iterator[Any]:
     """Yield some columns of a row group in batches, by the table's types, with constants for those that it lacks."""
-    import pyarrow as pa
-
     constants, layout = dict(piece.constants), {column.name: column for column in piece.layout}
     paths = list(dict.fromkeys(".".join(layout[name].path) for name in names if layout[name].path))
     with readable(source):
@@ -151,8 +149,6 @@ def _tables(
 
 def _column(batch: Any, column: Placed, constant: Any, source: str) -> Any:
     """Return a column of a batch by the table's type."""
-    import pyarrow as pa
-
     kind = column.wanted.type
     try:
         if column.path:
@@ -171,8 +167,6 @@ def _files_kept(condition: Condition, found: Found) -> tuple[NDArray[np.bool_], 
 
     The evidence is what folders and the table's log state.
     """
-    import pyarrow as pa
-
     bounds, exact = dict(found.bounds), {}
     values = [dict(found.constants.get(entry.key, ())) for entry in found.entries]
     for name in columns_of(condition):
