@@ -14,7 +14,17 @@ from opacc_ray.lake.bounds import Statistics, bounds_of, constant_bounds, statis
 from opacc_ray.lake.examples import Constants, Found, Piece
 from opacc_ray.lake.filter_parser import Condition, columns_of
 from opacc_ray.lake.filters import check_filter, may_keep
-from opacc_ray.lake.logical_schema import FIELD_ID, Layout, chain_of, common_type, default_of, numbered, place, plain
+from opacc_ray.lake.logical_schema import (
+    FIELD_ID,
+    Layout,
+    chain_of,
+    common_type,
+    default_of,
+    numbered,
+    place,
+    plain,
+    rebuilt,
+)
 from opacc_ray.lake.parquet_io import leaves_of, metadata_of, pa, unless_valid
 from opacc_ray.lake.store import Entry, Store
 
@@ -100,7 +110,8 @@ class FooterReader:
                 f"{source} has no field ids, and its table has no schema.name-mapping.default for the file's names; "
                 "set that property, or rewrite the table's data files"
             )
-        return pa.schema(numbered(schema, self._found.imported))
+        numbers = {path: str(number) for path, number in self._found.imported.items()}
+        return pa.schema(rebuilt(schema, lambda field, path: numbered(field, numbers.get(path))))
 
     def _path_in(self, schema: Any, name: str) -> str:
         """Return the path of a column in a file, with dots; empty if the file lacks it."""

@@ -6,7 +6,7 @@ physical name if the table gives them, else by name. Each batch is converted to 
 lacks is null, or has the default of its table.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,16 +103,21 @@ def plain(kind: Any) -> Any:
     return kind
 
 
-def numbered(fields: Iterable[Any], ids: Mapping[str, int], prefix: str = "") -> list[Any]:
-    """Return the fields of a file without numbers, with those that its table gives their names."""
+def rebuilt(fields: Iterable[Any], change: Callable[[Any, str], Any], prefix: str = "") -> list[Any]:
+    """Return fields, and those of their structs at any depth, each as ``change(field, path)`` returns it."""
     found = []
     for field in fields:
         path = prefix + field.name
         if _is_struct(field.type):
-            field = field.with_type(pa.struct(numbered(field.type, ids, f"{path}.")))
-        number = ids.get(path)
-        found.append(field if number is None else field.with_metadata({FIELD_ID: str(number)}))
+            field = field.with_type(pa.struct(rebuilt(field.type, change, f"{path}.")))
+        found.append(change(field, path))
     return found
+
+
+def numbered(field: Any, number: Any) -> Any:
+    """Return a field with the number of its column; without one, the field itself."""
+    metadata = field.metadata or {}
+    return field if number is None else field.with_metadata({**metadata, FIELD_ID: number})
 
 
 def _found(wanted: Any, schema: Any) -> Any:

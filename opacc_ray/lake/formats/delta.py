@@ -18,7 +18,7 @@ from opacc_ray.lake.examples import Found, Rules
 from opacc_ray.lake.filter_parser import columns_of, parse_filter
 from opacc_ray.lake.filters import Bounds
 from opacc_ray.lake.formats import FEATURE_COLUMNS, ROW_COLUMNS, Traits, parquet
-from opacc_ray.lake.logical_schema import FIELD_ID, chain_of, keeps_order, physical_name
+from opacc_ray.lake.logical_schema import chain_of, keeps_order, numbered, physical_name, rebuilt
 from opacc_ray.lake.parquet_io import pa, pc, to_numpy
 from opacc_ray.lake.store import Entry, Store
 from opacc_ray.lake.table_logs import entries_of, import_package, moment, storage_options, too_early, unknown_version
@@ -66,14 +66,7 @@ def _schema_of(table: Any) -> Any:
     schema = pa.schema(table.schema().to_arrow())
     if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "id":
         return schema
-    return pa.schema([_numbered(field) for field in schema])
-
-
-def _numbered(field: Any) -> Any:
-    if pa.types.is_struct(field.type):
-        field = field.with_type(pa.struct([_numbered(inner) for inner in field.type]))
-    metadata = field.metadata or {}
-    return field.with_metadata({**metadata, FIELD_ID: metadata[_NUMBER]}) if _NUMBER in metadata else field
+    return pa.schema(rebuilt(schema, lambda field, _: numbered(field, (field.metadata or {}).get(_NUMBER))))
 
 
 def _bounds(added: Any, schema: Any, names: tuple[str, ...]) -> dict[str, Bounds]:

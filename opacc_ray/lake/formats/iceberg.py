@@ -23,7 +23,7 @@ from opacc_ray.lake.filter_parser import parse_filter
 from opacc_ray.lake.formats import FEATURE_COLUMNS, ROW_COLUMNS, Traits, parquet
 from opacc_ray.lake.iceberg_deletes import deleted_rows
 from opacc_ray.lake.iceberg_filter import iceberg_filter
-from opacc_ray.lake.logical_schema import with_default
+from opacc_ray.lake.logical_schema import FIELD_ID, rebuilt, with_default
 from opacc_ray.lake.parquet_io import pa, unless_valid
 from opacc_ray.lake.store import Store
 from opacc_ray.lake.store_uris import catalog_table, split
@@ -187,17 +187,11 @@ def _arrow_schema(schema: Any) -> Any:
     """Return a schema of pyiceberg as one of Arrow, whose fields have their numbers and initial defaults."""
     from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-    def fields_of(columns: Any, fields: Any) -> list[Any]:
-        return [field_of(column, field) for column, field in zip(columns, fields, strict=True)]
+    def with_own_default(field: Any, _: str) -> Any:
+        default = schema.find_field(int(field.metadata[FIELD_ID])).initial_default
+        return field if default is None else with_default(field, pa.scalar(default, field.type))
 
-    def field_of(column: Any, field: Any) -> Any:
-        if pa.types.is_struct(field.type):
-            field = field.with_type(pa.struct(fields_of(column.field_type.fields, field.type)))
-        if column.initial_default is None:
-            return field
-        return with_default(field, pa.scalar(column.initial_default, field.type))
-
-    return pa.schema(fields_of(schema.fields, schema_to_pyarrow(schema)))
+    return pa.schema(rebuilt(schema_to_pyarrow(schema), with_own_default))
 
 
 def _constants(table: Any, schema: Any, file: Any) -> Constants:
