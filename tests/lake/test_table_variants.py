@@ -19,7 +19,7 @@ from iceberg_deletes import as_version_3, delete_by_vectors, delete_places, dele
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import StaticTable
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
-from pyiceberg.types import DateType, DoubleType, LongType, NestedField, StringType, StructType
+from pyiceberg.types import DateType, DecimalType, DoubleType, LongType, NestedField, StringType, StructType
 from tables import parquet
 
 from opacc_ray.lake.examples import Columns, Rules
@@ -118,11 +118,9 @@ def mapped_rows(start: int, stop: int, *, swapped: bool = False) -> pa.Table:
 
 
 def delta_mapped(folder: Path) -> Table:
-    files = {"a%20b/1.parquet": mapped_rows(0, 9), "2.parquet": mapped_rows(9, 20, swapped=True)}
-    days = {path: {"col-6": day} for path, day in zip(files, ("2026-01-05", "2026-01-06"), strict=True)}
-    write_mapped(folder, MAPPED, {path.replace("%20", " "): own for path, own in files.items()}, partitions={
-        path.replace("%20", " "): day for path, day in days.items()
-    })  # fmt: skip
+    files = {"a b/1.parquet": mapped_rows(0, 9), "2.parquet": mapped_rows(9, 20, swapped=True)}
+    days = {"a b/1.parquet": {"col-6": "2026-01-05"}, "2.parquet": {"col-6": "2026-01-06"}}
+    write_mapped(folder, MAPPED, files, partitions=days)
     return delta_of(folder)
 
 
@@ -140,30 +138,16 @@ def delta_swapped(folder: Path) -> Table:
 
 
 def delta_by_number(folder: Path) -> Table:
-    def renamed(table: pa.Table, tag: str) -> pa.Table:
-        def own(field: pa.Field) -> pa.Field:
-            number = field.name.removeprefix("col-")
-            kind = pa.struct([own(inner) for inner in field.type]) if pa.types.is_struct(field.type) else field.type
-            return pa.field(f"{tag}{number}", kind, metadata={"PARQUET:field_id": number})
+    def own(number: int, kind: pa.DataType) -> pa.Field:
+        return pa.field(f"f{number}", kind, metadata={"PARQUET:field_id": str(number)})
 
-        schema = pa.schema([own(field) for field in table.schema])
-        arrays = [column.combine_chunks() for column in table.columns]
-        return pa.Table.from_arrays(
-            [
-                pa.StructArray.from_arrays(array.flatten(), fields=[*field.type])
-                if pa.types.is_struct(field.type)
-                else array
-                for array, field in zip(arrays, schema, strict=True)
-            ],
-            schema=schema,
-        )
-
-    columns = [column for column in MAPPED if column["name"] not in ("day", "later")]
-    write_mapped(folder, columns, {"1.parquet": renamed(mapped_rows(0, 9), "f")}, mode="id")
-    numbers = range(9)
-    struct = [{"camera": f"c{i}", "n": i} for i in numbers]
-    wanted = pa.table({"number": [-i for i in numbers], "id": [*numbers], "meta": struct})
-    return Table("delta", str(folder), wanted)
+    numbers, struct = range(9), pa.struct([own(4, pa.string()), own(5, pa.int32())])
+    metas = [{"camera": f"c{i}", "n": i} for i in numbers]
+    columns = {"f1": [-i for i in numbers], "f2": [*numbers], "f3": [{"f4": f"c{i}", "f5": i} for i in numbers]}
+    file = pa.table(columns, pa.schema([own(1, pa.int64()), own(2, pa.int64()), own(3, struct)]))
+    there = [column for column in MAPPED if column["name"] not in ("day", "later")]
+    write_mapped(folder, there, {"1.parquet": file}, mode="id")
+    return Table("delta", str(folder), pa.table({"number": columns["f1"], "id": columns["f2"], "meta": metas}))
 
 
 def delta_vectors(folder: Path) -> Table:
@@ -175,27 +159,32 @@ def delta_vectors(folder: Path) -> Table:
 
 
 def delta_vectors_and_mapping(folder: Path) -> Table:
-    write_mapped(folder, MAPPED, {"1.parquet": mapped_rows(0, 9)}, {"1.parquet": [0, 8]}, partitions={
-        "1.parquet": {"col-6": "2026-01-05"}
-    })  # fmt: skip
+    days = {"1.parquet": {"col-6": "2026-01-05"}}
+    write_mapped(folder, MAPPED, {"1.parquet": mapped_rows(0, 9)}, {"1.parquet": [0, 8]}, partitions=days)
     return delta_of(folder)
 
 
 # -- Iceberg -----------------------------------------------------------------------------------------------------
 
 
+def in_catalog(folder: Path, schema: pa.Schema) -> Any:
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
+    catalog.create_namespace("db")
+    return catalog.create_table("db.pool", schema=schema)
+
+
+def as_left(table: Any, wanted: pa.Table | None = None, **rules: Any) -> Table:
+    wanted = table.refresh().scan().to_arrow() if wanted is None else wanted
+    return Table("iceberg", table.location().removeprefix("file://"), wanted, Rules(**rules))
+
+
 def iceberg(change: Callable[[Any], Any]) -> Callable[[Path], Table]:
     def made(folder: Path) -> Table:
-        catalog = SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
-        catalog.create_namespace("db")
-        table = catalog.create_table("db.pool", schema=rows(0, 1, small=pa.array([1], pa.int32())).schema)
+        table = in_catalog(folder, of_iceberg(0, 1).schema)
         for start in (0, 20):
             table.append(of_iceberg(start))
-        wanted = change(table)
-        if isinstance(wanted, Table):
-            return wanted
-        read = table.refresh().scan().to_arrow() if wanted is None else wanted
-        return Table("iceberg", table.location().removeprefix("file://"), read)
+        found = change(table)
+        return found if isinstance(found, Table) else as_left(table)
 
     return made
 
@@ -226,31 +215,22 @@ def _added(table: Any) -> None:
 def _maps(folder: Path) -> Table:
     points = pa.array([[("p", {"a": 1, "b": "t"})], None, [("q", None)]], pa.map_(pa.string(), POINT))
     nested = pa.array([[[{"a": 1, "b": "t"}], []], [None], None], pa.list_(pa.list_(POINT)))
-    catalog = SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
-    catalog.create_namespace("db")
     given = pa.table({"id": [1, 2, 3], "points": points, "nested": nested})
-    table = catalog.create_table("db.pool", schema=given.schema)
+    table = in_catalog(folder, given.schema)
     table.append(given)
     for place in (("points", "value"), ("nested", "element", "element")):
         with table.update_schema() as update:
             update.rename_column((*place, "a"), "was_a")
         with table.update_schema() as update:
             update.add_column((*place, "a"), LongType())
-    wanted = table.refresh().scan().to_arrow()
-    return Table("iceberg", table.location().removeprefix("file://"), wanted)
+    return as_left(table)
 
 
 def _promoted(table: Any) -> None:
     with table.update_schema() as update:
         update.update_column("small", LongType())
-        update.update_column("price", field_type=_decimal(18))
+        update.update_column("price", field_type=DecimalType(18, 2))
     table.append(of_iceberg(40).set_column(8, "small", pa.array([2**40] * 20, pa.int64())))
-
-
-def _decimal(precision: int) -> Any:
-    from pyiceberg.types import DecimalType
-
-    return DecimalType(precision, 2)
 
 
 def _repartitioned(table: Any) -> None:
@@ -274,7 +254,7 @@ def _deleted_by_place(table: Any) -> None:
     table.append(of_iceberg(40))
 
 
-def _deleted_by_value(table: Any) -> pa.Table:
+def _deleted_by_value(table: Any) -> Table:
     whole = table.scan().to_arrow()
     delete_values(table, pa.table({"id": [3, 25]}))
     delete_values(table, pa.table({"kind": ["odd", "even"], "score": pa.array([None, 1.0])}))
@@ -283,7 +263,7 @@ def _deleted_by_value(table: Any) -> pa.Table:
         not (row["id"] in (3, 25) or (row["kind"] == "odd" and row["score"] is None) or row["score"] == 1.0)
         for row in whole.to_pylist()
     ]
-    return pa.concat_tables([whole.filter(pa.array(kept)), of_iceberg(3, 6).cast(whole.schema)])
+    return as_left(table, pa.concat_tables([whole.filter(pa.array(kept)), of_iceberg(3, 6).cast(whole.schema)]))
 
 
 def _deleted_by_vectors(table: Any) -> Table:
@@ -308,17 +288,15 @@ def _defaulted(table: Any) -> Table:
 
 def _of_version_3(table: Any, defaults: dict[str, Any]) -> Table:
     place = as_version_3(table, defaults)
-    wanted = StaticTable.from_metadata(place).scan().to_arrow()
-    return Table("iceberg", table.location().removeprefix("file://"), wanted)
+    return as_left(table, StaticTable.from_metadata(place).scan().to_arrow())
 
 
 def _branched(table: Any) -> Table:
-    location, rules = table.location().removeprefix("file://"), Rules(version="audit")
     table.manage_snapshots().create_branch(table.current_snapshot().snapshot_id, "audit").commit()
     table.delete("id < 10", branch="audit")
     table.append(of_iceberg(40))
     wanted = table.refresh().scan(snapshot_id=table.snapshot_by_name("audit").snapshot_id).to_arrow()
-    return Table("iceberg", location, wanted, rules)
+    return as_left(table, wanted, version="audit")
 
 
 def _tagged(table: Any) -> Table:
@@ -327,7 +305,7 @@ def _tagged(table: Any) -> Table:
     with table.update_schema() as update:
         update.rename_column("kind", "sort")
     table.delete("id > 5")
-    return Table("iceberg", table.location().removeprefix("file://"), wanted, Rules(version="q1"))
+    return as_left(table, wanted, version="q1")
 
 
 # -- Parquet, by hand and by other writers -----------------------------------------------------------------------
@@ -387,9 +365,8 @@ def drifted_maps(folder: Path) -> Table:
         pa.array([None, [("a", {"n": 2**40, "unit": "mm"})], []], pa.map_(pa.large_string(), new)),
     ]
     for number, column in enumerate(files):
-        (folder / f"{number}.parquet").write_bytes(
-            parquet(pa.table({"id": [f"{number}{i}" for i in "abc"], "m": column}))
-        )
+        table = pa.table({"id": [f"{number}{i}" for i in "abc"], "m": column})
+        (folder / f"{number}.parquet").write_bytes(parquet(table))
     return by_duckdb(folder)
 
 
@@ -538,12 +515,8 @@ def read(table: Table) -> list[dict[str, Any]]:
     names = tuple(table.rows.column_names)
     rules = table.rules._replace(columns=Columns(features=(("all", names),)))
     shards = plan_shards(store, table.kind, 7, rules=rules).shards
-    return [
-        row
-        for shard in shards
-        for batch in read_rows(store, table.kind, shard, rules)
-        for row in batch.columns.to_pylist()
-    ]
+    batches = (batch for shard in shards for batch in read_rows(store, table.kind, shard, rules))
+    return [row for batch in batches for row in batch.columns.to_pylist()]
 
 
 def plain(value: Any) -> Any:
