@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError, shortened
 from opacc_ray.lake.examples import BadItem, Cut, Example, Found, Items, Limits, Piece, Rules, Shard, fault_of_id
 from opacc_ray.lake.formats import Traits
+from opacc_ray.lake.parquet_io import unless_valid
 from opacc_ray.lake.store import Entry, Store
 
 SUFFIXES = (".npy", ".npz")
@@ -155,20 +156,13 @@ def read_npz(content: bytes, name: str, max_bytes: int = MAX_BYTES) -> dict[str,
 
     Raises DataError if the archive or a member is not valid, or the arrays have more than ``max_bytes`` together.
     """
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            members = archive.infolist()
-            _check_members(members, name, max_bytes)
-            return {
-                member.filename.removesuffix(".npy"): _read_member(archive, member, name, max_bytes)
-                for member in members
-            }
-    except (DataError, MemoryError):
-        raise
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, ValueError) as error:
-        raise DataError(f"{name} is not a valid .npz archive ({error}); write it again") from None
-    except Exception as error:  # zlib and lzma raise their own errors for damaged members
-        raise DataError(f"{name} cannot be unpacked ({type(error).__name__}: {error}); write it again") from None
+    with (
+        unless_valid(f"{name} is not a valid .npz archive", "; write it again"),
+        zipfile.ZipFile(io.BytesIO(content)) as archive,
+    ):
+        members = archive.infolist()
+        _check_members(members, name, max_bytes)
+        return {own.filename.removesuffix(".npy"): _read_member(archive, own, name, max_bytes) for own in members}
 
 
 def _check_members(members: list[zipfile.ZipInfo], name: str, max_bytes: int) -> None:
