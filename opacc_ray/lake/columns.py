@@ -9,29 +9,31 @@ from opacc_ray.lake.parquet_io import pa, pc, texts
 DIGITS = Context(prec=100)  # enough for every decimal of Arrow
 
 
-def field_at(schema: Any, name: str) -> Any:
-    """Return the field of a column, ``name`` or ``struct.field``, of a schema or a struct; None if it has none.
+def chain_of(schema: Any, name: str) -> list[Any]:
+    """Return the fields of a column, ``name`` or ``struct.field``, from the top level down; empty if there is none.
 
     A whole name comes first, so a column may have dots in its name.
     """
-    first, rest = split_name(schema.names, name)
-    if first is None:
-        return None
+    first, _, rest = (name, "", "") if name in schema.names else name.partition(".")
+    if first not in schema.names:
+        return []
     own = schema.field(schema.names.index(first))
-    if not rest:
-        return own
-    return field_at(own.type, rest) if pa.types.is_struct(own.type) else None
+    inner = chain_of(own.type, rest) if rest and pa.types.is_struct(own.type) else []
+    return [own, *inner] if inner or first == name else []
+
+
+def column_along(table: Any, path: Sequence[str]) -> Any:
+    """Return the column of a table or a batch at a path of names; a field of a struct that is null is null."""
+    column = table.column(table.schema.names.index(path[0]))
+    for name in path[1:]:
+        column = pc.struct_field(column, [column.type.names.index(name)])
+    return column
 
 
 def column_at(table: Any, name: str) -> Any:
-    """Return a column, ``name`` or ``struct.field``, of a table or a batch; None if it has none.
-
-    A field of a struct that is null is null.
-    """
-    if field_at(table.schema, name) is None:
-        return None
-    first, rest = split_name(table.schema.names, name)
-    return _field_of(table.column(table.schema.names.index(first)), rest)
+    """Return a column, ``name`` or ``struct.field``, of a table or a batch; None if it has none."""
+    chain = chain_of(table.schema, name)
+    return column_along(table, [field.name for field in chain]) if chain else None
 
 
 def selected(table: Any, names: Sequence[str]) -> Any:
@@ -41,22 +43,7 @@ def selected(table: Any, names: Sequence[str]) -> Any:
 
 def roots_of(schema: Any, names: Sequence[str]) -> list[str]:
     """Return the columns at the top level that hold the named ones, each once."""
-    return list(dict.fromkeys(first for name in names if (first := split_name(schema.names, name)[0]) is not None))
-
-
-def split_name(names: Sequence[str], name: str) -> tuple[str | None, str]:
-    """Return the column at the top level, None if there is none, and the path of the field in it, if there is one."""
-    if name in names:
-        return name, ""
-    first, _, rest = name.partition(".")
-    return (first, rest) if rest and first in names else (None, "")
-
-
-def _field_of(column: Any, path: str) -> Any:
-    if not path:
-        return column
-    first, rest = split_name(column.type.names, path)
-    return _field_of(pc.struct_field(column, [column.type.names.index(first)]), rest)
+    return list(dict.fromkeys(chain[0].name for name in names if (chain := chain_of(schema, name))))
 
 
 def id_texts(column: Any) -> Any:

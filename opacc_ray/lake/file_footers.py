@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, shortened
 from opacc_ray.lake.bounds import Statistics, bounds_of, constant_bounds, statistics_of
+from opacc_ray.lake.columns import chain_of
 from opacc_ray.lake.examples import Constants, Found, Piece
 from opacc_ray.lake.filter_parser import Condition, columns_of
 from opacc_ray.lake.filters import check_filter, may_keep
 from opacc_ray.lake.logical_schema import (
     FIELD_ID,
     Layout,
-    chain_of,
     common_type,
     default_of,
     numbered,

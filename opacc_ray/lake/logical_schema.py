@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from opacc_ray.lake.columns import id_texts, is_binary, is_text, split_name
+from opacc_ray.lake.columns import id_texts, is_binary, is_text
 from opacc_ray.lake.parquet_io import is_list, is_view, lists_of, numbers, pa, pc, texts, to_numpy
 
 FIELD_ID = b"PARQUET:field_id"
@@ -46,24 +46,6 @@ def place(name: str, chain: Sequence[Any], schema: Any) -> Placed:
         path.append(found.name)
         own, schema = found, found.type
     return Placed(name, chain[-1], tuple(path), own)
-
-
-def chain_of(schema: Any, name: str) -> list[Any]:
-    """Return the fields of a column, ``name`` or ``struct.field``, from the top level down; empty if there is none."""
-    first, rest = split_name(schema.names, name)
-    if first is None:
-        return []
-    own = schema.field(schema.names.index(first))
-    inner = chain_of(own.type, rest) if rest and _is_struct(own.type) else []
-    return [own, *inner] if inner or not rest else []
-
-
-def column_along(batch: Any, path: Sequence[str]) -> Any:
-    """Return the column of a batch at a path of names; a field of a struct that is null is null."""
-    column = batch.column(batch.schema.names.index(path[0]))
-    for name in path[1:]:
-        column = pc.struct_field(column, [column.type.names.index(name)])
-    return column
 
 
 def with_default(field: Any, value: Any) -> Any:

@@ -14,11 +14,12 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 
 from opacc_ray.errors import DataError, StorageError, shortened
+from opacc_ray.lake.columns import chain_of
 from opacc_ray.lake.examples import Found, Rules
 from opacc_ray.lake.filter_parser import columns_of, parse_filter
 from opacc_ray.lake.filters import Bounds
 from opacc_ray.lake.formats import FEATURE_COLUMNS, ROW_COLUMNS, Traits, parquet
-from opacc_ray.lake.logical_schema import chain_of, keeps_order, numbered, physical_name, rebuilt
+from opacc_ray.lake.logical_schema import keeps_order, numbered, physical_name, rebuilt
 from opacc_ray.lake.parquet_io import pa, pc, to_numpy
 from opacc_ray.lake.store import Entry, Store
 from opacc_ray.lake.table_logs import entries_of, import_package, moment, storage_options, too_early, unknown_version

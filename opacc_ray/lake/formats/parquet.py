@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, shortened
 from opacc_ray.lake.bounds import constant_bounds
+from opacc_ray.lake.columns import column_along
 from opacc_ray.lake.examples import Batch, Cut, Found, Limits, Piece, Rules, Shard, in_shards
 from opacc_ray.lake.file_footers import FooterReader, chains_in, common_chains, pieces_of, readable
 from opacc_ray.lake.filter_parser import ALL, Condition, columns_of, needed_of, parse_filter
@@ -28,7 +29,7 @@ from opacc_ray.lake.filters import may_keep, rows_kept
 from opacc_ray.lake.formats import ROW_COLUMNS, Traits
 from opacc_ray.lake.hive_folders import partitions_of
 from opacc_ray.lake.listing import find_files
-from opacc_ray.lake.logical_schema import Placed, column_along, conformed, lacking
+from opacc_ray.lake.logical_schema import Placed, conformed, lacking
 from opacc_ray.lake.parquet_io import metadata_of, pa, read_group, taken
 from opacc_ray.lake.store import ObjectFile, Store
 
