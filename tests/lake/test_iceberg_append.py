@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pyarrow as pa
 import pytest
 from catalog_server import CatalogServer
@@ -14,8 +15,9 @@ from pyiceberg.table import Table
 
 from opacc_ray.errors import StorageError
 from opacc_ray.lake import iceberg_append
-from opacc_ray.lake.catalogs import CatalogTable
+from opacc_ray.lake.catalogs import CatalogTable, load_iceberg
 from opacc_ray.lake.iceberg_append import append_missing
+from opacc_ray.lake.store_uris import catalog_table
 
 TABLE = CatalogTable("iceberg", "lake", "db.numbers")
 
@@ -116,3 +118,18 @@ def test_processes_that_append_the_same_keys_append_each_once(own: Catalog) -> N
         process.join(60)
     assert [process.exitcode for process in processes] == [0, 0, 0, 0]
     assert keys(own) == ["a", "b", "c", "d"]
+
+
+def test_a_table_on_s3_is_written_with_the_keys_of_the_environment(
+    own: Catalog, bucket: str, moto_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rclone's server refuses the uploads of pyarrow; ``bucket`` sets the keys, which moto takes."""
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.setenv(name, moto_endpoint)
+    boto3.client("s3").create_bucket(Bucket=bucket.removeprefix("s3://"))
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", f"{bucket}/lake")
+    table = catalog_table("iceberg", "lake", "db.numbers")
+    for _ in range(2):
+        append_missing(table, rows("a", "b"), "key")
+    assert load_iceberg(table).scan().to_arrow()["key"].to_pylist() == ["a", "b"]
+    assert load_iceberg(table).location().startswith(bucket)
