@@ -57,9 +57,9 @@ class StatedInterval(NamedTuple):
     high: float
 
 
-def facts(*pairs: tuple[str, object], tone: Literal["", "result", "warning", "error"] = "") -> list[Fact]:
+def facts(*pairs: tuple[str, object]) -> list[Fact]:
     """Return facts of (label, text); a text that is empty or None is left out."""
-    return [Fact(label, str(text), tone) for label, text in pairs if text not in (None, "")]
+    return [Fact(label, str(text)) for label, text in pairs if text not in (None, "")]
 
 
 def warned(texts: Iterable[str], label: str = "warning") -> list[Fact]:
