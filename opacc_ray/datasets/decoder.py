@@ -116,9 +116,7 @@ def _train(
     optimiser = torch.optim.Adam(network.parameters(), lr=2e-3)
     best, kept, since, done = np.inf, network.state_dict(), 0, 0
     for done in range(1, epochs + 1):
-        shuffled = rng.permutation(own)
-        for start in range(0, len(shuffled), BATCH):
-            rows = torch.from_numpy(shuffled[start : start + BATCH])
+        for rows in torch.from_numpy(rng.permutation(own)).split(BATCH):
             loss = nn.functional.mse_loss(network(inputs[rows]), targets[rows])
             optimiser.zero_grad()
             loss.backward()

@@ -38,6 +38,16 @@ def test_divergence_of_two_normals_is_the_integral_within_its_error(distance: fl
     assert abs(value - exact) <= 4 * error + 1e-12
 
 
+def test_points_are_drawn_anew_for_each_divergence_and_each_mixture() -> None:
+    rng = np.random.default_rng(0)
+    first, again = (divergence(normal(0), normal(1), 500, rng) for _ in range(2))
+    assert first != again
+    seeds = np.random.default_rng(0).integers(2**31, size=2)
+    p, q = normal(0), normal(1)
+    divergence(p, q, 500, np.random.default_rng(0))
+    assert [p.random_state, q.random_state] == seeds.tolist()
+
+
 def grouped(num: int, seed: int, moved: float = 0.0) -> Grouped:
     """Class 0, and class 1 moved along the third neuron by ``moved`` standard deviations."""
     rng = np.random.default_rng(seed)

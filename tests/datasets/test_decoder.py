@@ -110,10 +110,12 @@ def test_a_sheet_shows_each_vector_above_its_nearest_image_in_a_row_for_each_set
     assert pixels[44 + 16, 90] == 255
     words = pixels < 100
     words[:, 90:] = False
-    rows = np.flatnonzero(words.any(axis=1))
-    assert {(row - 44) // 234 for row in rows if row >= 44} == {0, 1}  # words at the left of both sets
-    for row in (44 + 18 + 42, 44 + 48 + 84 + 42):  # decoded, nearest real
+    # two notes, then for each set its title, "decoded" and "nearest real", and nothing else at the left
+    lines = [6, 22, *(44 + 234 * k + row for k in range(2) for row in (0, 18 + 42, 48 + 84 + 42))]
+    for row in lines:
         assert words[row : row + 14].any()
+        words[row : row + 14] = False
+    assert not words.any()
     captions = pixels[:, 90:] < 60
     for row in (44 + 18 + 84, 44 + 34 + 168):  # class, distance
         assert captions[row : row + 14, 84:90].sum() == 0

@@ -67,6 +67,16 @@ def test_where_outputs_are_not_linear_a_regression_stands_in_and_says_so() -> No
     assert 0.97 < found.agreement <= 1
 
 
+def test_outputs_are_linear_by_their_spread_not_by_their_mean() -> None:
+    """A share of a hundredth of the spread is bent: the last layer is not recovered, whatever the bias."""
+    columns, rng = features(2000), np.random.default_rng(0)
+    for noise, kind in [(3e-4, "last layer"), (1e-2, "logistic regression")]:
+        output = columns["output"] + np.float32([90, 0, 0, -90])
+        output = (output + noise * columns["output"].std() * rng.normal(size=output.shape)).astype(np.float32)
+        pool = Pool(hidden=columns["hidden"], output=output, prediction=columns["prediction"])
+        assert find_head(Grouped(view_of(pool), 4)).kind == kind
+
+
 def test_the_regression_has_the_least_loss_with_its_ridge() -> None:
     columns = features(600)
     bent = columns["output"] ** 3
@@ -172,6 +182,8 @@ def test_an_example_near_a_boundary_is_moved_half_of_the_way_at_most_and_another
     assert 0.4 < near.step.max() <= 0.5
     far = generate(sources, head, clusters, Regions(low=0.7, high=1.0), 0.0, 400, np.random.default_rng(0))
     assert far.step.max() > 0.9
+    certain = on_a_line([-1.0, 1.0], [2.2, 0.0])  # 0.90 at first, and 0.7 after two thirds of the way
+    assert generate(sources, certain, clusters, Regions(), 0.0, 50, np.random.default_rng(0)).step.min() > 0.6
 
 
 class Counting:

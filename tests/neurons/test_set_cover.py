@@ -8,7 +8,7 @@ from covering import cover
 from oracles import hgs as reference
 
 from opacc_ray.errors import DataError
-from opacc_ray.neurons.set_cover import all_of, choose, num_met, rank_requirements
+from opacc_ray.neurons.set_cover import all_of, choose, met_by, num_met, rank_requirements
 from opacc_ray.parts.view import LocalParts, View
 from opacc_ray.pool import Pool
 
@@ -42,12 +42,24 @@ def test_requirements_that_any_part_meets_are_counted_once() -> None:
     assert num_met(View(LocalParts(parts))) == coverage.any(axis=0).sum()
 
 
+def test_examples_meet_together_what_any_of_them_meets() -> None:
+    coverage = np.random.default_rng(1).random((9, 200)) < 0.2
+    view = View(LocalParts([Pool(coverage=rows) for rows in np.array_split(coverage, 2)]))
+    requirements = rank_requirements(view)
+    for index in ([], [3], [0, 5], [1, 4, 7, 8]):
+        met = met_by(view, requirements, np.array(index, dtype=np.int64))
+        assert met.shape == all_of(requirements).shape
+        assert np.bitwise_count(met).sum() == coverage[index].any(axis=0).sum()
+    everything = met_by(view, requirements, np.arange(9))
+    assert np.array_equal(everything, all_of(requirements))
+
+
 def test_hand_worked_cover() -> None:
     # Requirements a..e are met by {0}, {1, 2}, {1, 3}, {2, 3, 4}, {3, 4, 5}.
     # Cardinality 1: 0. Cardinality 2: example 1 meets both. Cardinality 3: 3 and 4 meet both; 3 is the lower.
     coverage = np.zeros((6, 5), dtype=bool)
-    for requirement, met_by in enumerate([[0], [1, 2], [1, 3], [2, 3, 4], [3, 4, 5]]):
-        coverage[met_by, requirement] = True
+    for requirement, rows in enumerate([[0], [1, 2], [1, 3], [2, 3, 4], [3, 4, 5]]):
+        coverage[rows, requirement] = True
     assert cover(coverage).tolist() == [0, 1, 3]
 
 

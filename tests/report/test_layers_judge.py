@@ -151,6 +151,9 @@ def test_another_run_of_the_model_gives_the_examples_that_vectors_start_from(
     assert asked(run, "--reference", other.uri, "--layer", "middle") == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["source"], found["layer"], found["shape"]) == (other.uri, "middle", [5])
+    assert asked(run, "--pictures") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["pictures"]["images"], found["suite"]) == (NUM, None)
     assert main(["generate", run.uri, "--shares", "100-0", "--count", "8"]) == 0
     said = capsys.readouterr().out
     assert "judge     rest of the network after second, which agrees with the model on 100 % of the examples" in said
