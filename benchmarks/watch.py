@@ -135,11 +135,12 @@ def main() -> None:
     sure = data["predicted_probability"].astype(np.float64)
     failed, predicted = wrong[first], np.minimum(sure, 1 - sure)[first]
     share, rng = float(failed.mean()), np.random.default_rng(options.seed)
-    lives, few = options.lives, max(options.lives // 10, 1)
-    print(f"Accuracy of 2015: {1 - share:.3f}. {lives} lives of opacc in each cell, {few} of the peer.\n")
+    lives, few, peers = options.lives, max(options.lives // 10, 1), max(options.lives // 4, 1)
+    print(f"Accuracy of 2015: {1 - share:.3f}. {lives} lives of opacc in each cell, {peers} of the peer, and {few}")
+    print(f"with {REFERENCE} labels of 2015.\n")
     names = ["labels a week", "false alarms, 2015 known", f"{REFERENCE} labels of 2015"]
     for begins in BEGINS:
-        names += [f"week {begins}: labels a week", "delay, opacc", "delay, PPRM"]
+        names += [f"week {begins}: labels a week", "delay, opacc", "delay, PPRM", f"alarms, {REFERENCE} labels of 2015"]
     print(markdown_table.header(names))
     for least, most in ((50, 50), (100, 100), (25, 200), (50, 200)):
         known, still = known_reference(np.full(lives, share)), np.full(LIFE, share)
@@ -149,9 +150,10 @@ def main() -> None:
         for begins in BEGINS:
             shares = np.where(np.arange(1, LIFE + 1) < begins, share, share + DROP)
             noticed, spent = watch(rng, shares, known, TOLERANCE, *both)
-            limit = np.full(few, share + TOLERANCE)
+            limit = np.full(peers, share + TOLERANCE)
             peer = running_means(rng, shares, limit, round(spent), predicted, failed)
-            cells += [f"{spent:.0f}", _delay(noticed, begins), _delay(peer, begins)]
+            late = watch(rng, shares, guessed, TOLERANCE, *both)[0] > 0
+            cells += [f"{spent:.0f}", _delay(noticed, begins), _delay(peer, begins), f"{late.mean():.2f}"]
         print(markdown_table.row(cells), flush=True)
 
 

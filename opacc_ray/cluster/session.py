@@ -147,6 +147,9 @@ def _cluster() -> Iterator[bool]:
                 until.callback(ray.shutdown)
                 ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **own)
         except (ConnectionError, RuntimeError, OSError) as error:
+            if is_ours:  # a process of it was killed meanwhile, or the machine is too busy: another one may do
+                local.raise_if_lost()
+                raise LostRayError(f"the local Ray could not be joined: {shortened(str(error))}") from None
             raise ClusterError(f"no Ray cluster could be reached: {shortened(str(error))}") from None
         yield is_ours
 

@@ -12,7 +12,7 @@ from opacc_ray.report.facts import duration, stated, thousands
 from opacc_ray.report.stated_numbers import metric_name
 from opacc_ray.svg import Scale, dot, figure, line, path
 
-State = Literal["failed", "alert", "missed", "open", "met", "stated", "waiting", "none"]
+State = Literal["failed", "alert", "missed", "open", "met", "quiet", "stated", "waiting", "none"]
 
 WORDS: dict[State, tuple[str, str]] = {
     "failed": ("▼", "failed"),
@@ -20,6 +20,7 @@ WORDS: dict[State, tuple[str, str]] = {
     "missed": ("✗", "below the limit"),
     "open": ("?", "not decided"),
     "met": ("✓", "above the limit"),
+    "quiet": ("✓", "no alert"),
     "stated": ("●", "no limit"),
     "waiting": ("…", "waits for labels"),
     "none": ("–", "nothing yet"),
@@ -56,9 +57,11 @@ def state_of(item: AuditSummary) -> State:
     if limit is None and item.metric_goal and item.metric_goal.number:
         number = item.metric_goal.number
         limit, own = item.metric_goal.least, Ends(number.low, number.high)
-    if limit is None:
-        return "stated"
-    if any(check.value is None for check in item.alerts) or own.low < limit <= own.high:
+    if any(check.value is None for check in item.alerts):
+        return "open"
+    if limit is None:  # drops, slices, metrics or a watch may be limited
+        return "quiet" if item.alerts else "stated"
+    if own.low < limit <= own.high:
         return "open"
     return "met" if own.low >= limit else "missed"
 

@@ -7,8 +7,9 @@ names it, so an interrupted command leaves a file that nothing reads. An entry i
 write the same number one creates it; the other reads the log as it is then, and decides again. So no command draws,
 closes or imports on the strength of a state that has passed.
 
-An entry whose number is missing, or whose predecessor differs from the one that it knew, is reported. A log that ends
-earlier than it did is not noticed by itself, only by a digest of its end that somebody keeps elsewhere.
+An entry whose number is missing, or whose predecessor differs from the one that it knew, is reported by each process
+when it first reads the log; it goes on from what it has read. A log that ends earlier than it did is not noticed by
+itself, only by a digest of its end that somebody keeps elsewhere.
 """
 
 import hashlib

@@ -34,6 +34,10 @@ def check(value: float | None, limit: float = 0.9, *, raised: bool = False) -> A
     return AlertCheck(kind="min_accuracy", limit=limit, level=0.99, raised=raised, reason=None, **bounds)
 
 
+def watched(drop: float | None) -> AlertCheck:
+    return check(drop, 0.0).model_copy(update={"kind": "watch"})
+
+
 def recall(value: float) -> MetricGoal:
     bounds = {"value": value, "standard_error": 0.01, "low": value - 0.02, "high": value + 0.02, "level": 0.95}
     number = StatedEstimate(**bounds, interval="two totals", n=50, design_based=True, reason=None)
@@ -69,6 +73,9 @@ WAITING = WaitingRun(run="s3://a/r-9", round=2, missing=40, since="2026-11-20T00
         ({"history": [point(0.85)], "metric_goal": recall(0.95)}, "met"),
         ({"history": [point(0.95)], "alerts": [check(0.95)]}, "met"),
         ({"history": [point(0.95)], "alerts": [check(None)]}, "open"),
+        ({"history": [point(0.95)], "alerts": [watched(0.01)]}, "quiet"),
+        ({"history": [point(0.95)], "alerts": [watched(None)]}, "open"),
+        ({"history": [point(0.95)], "goal": 0.9, "alerts": [watched(0.01)]}, "met"),
         ({"history": [point(0.85)], "alerts": [check(0.85, raised=True)], "waiting": [WAITING]}, "alert"),
         ({"history": [point(0.85)], "alerts": [check(0.85, raised=True)], "failure": FAILED}, "failed"),
     ],
