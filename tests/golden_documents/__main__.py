@@ -21,6 +21,7 @@ import small_fleet
 from consistent_edits import make_keys
 from extracting_here import extracting_here
 from golden_run import CLASSES, CONFIDENCE, EXPECTED, HIDDEN, HOME, IDS, PREDICTION, TRUTH
+from small_pictures import picture
 from small_study import arrays, labelled, run_here
 
 from opacc_ray.audit.submission import Submission
@@ -211,6 +212,9 @@ def use_fleet(folder: Path) -> None:
         "alerts", "ack", str(folder / "audits"), "weekly-random-shop", "--as", "ann", "--note", "new weights on Monday"
     )
     opacc("metrics", str(folder / "audits"))
+    (folder / "shop" / "new.png").write_bytes(picture(60))
+    opacc("fleet", str(file))
+    opacc("watch", "weekly-random-shop", "--output", str(folder / "audits"))
     run = str(runs[0].parent)
     opacc("manifest", run, "--to", "csv", "--out", str(folder / "tasks"), "--images", "copies")
     opacc("labels", "export", run, str(folder / "fiftyone"))
