@@ -42,10 +42,9 @@ def until_options(half_width: float, metric: str = ACCURACY, by: str | None = No
 
 def has_page(run: Run) -> bool:
     """Return whether the labelling page can show the examples of a run: pictures, answers or columns of rows."""
-    pool = run.spec.pool
-    several = isinstance(pool.columns.array, list) and len(pool.columns.array) > 1
-    has_pictures = pool.columns.uri is not None if pool.holds_features else not several
-    return has_pictures or bool(pool.columns.answer or read_log(run).show)
+    from opacc_ray.labels.example_files import may_have_pictures  # decoders, which few commands need
+
+    return bool(run.spec.pool.columns.answer or read_log(run).show) or may_have_pictures(run)
 
 
 def no_page(run: Run) -> str:

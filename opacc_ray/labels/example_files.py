@@ -63,13 +63,9 @@ def has_pictures(run: Run) -> bool:
     Rows of stored features are, if ``columns.uri`` names image files; arrays, if the first one has the shape of an
     image.
     """
-    pool, rounds = run.spec.pool, run.rounds()
-    if pool.holds_features:
-        named = run.read_chosen(rounds[0]).uris if rounds and pool.columns.uri else ["none"]
-        return all(uri.lower().endswith(IMAGE_SUFFIXES) for uri in named)
-    several = isinstance(pool.columns.array, list) and len(pool.columns.array) > 1
-    if several or not rounds or (pool.format != "npy" and pool.columns.array is None):
-        return not several
+    pool, rounds, found = run.spec.pool, run.rounds(), may_have_pictures(run)
+    if not found or pool.holds_features or not rounds or (pool.format != "npy" and pool.columns.array is None):
+        return found
     files = ExampleFiles(run, rounds[:1])
     with suppress(DataError):  # one that cannot be read may be a picture
         try:
@@ -77,6 +73,15 @@ def has_pictures(run: Run) -> bool:
         except NoPictureError:
             return False
     return True
+
+
+def may_have_pictures(run: Run) -> bool:
+    """Return :func:`has_pictures` without reading an example; an array may be one."""
+    pool, rounds = run.spec.pool, run.rounds()
+    if pool.holds_features:
+        named = run.read_chosen(rounds[0]).uris if rounds and pool.columns.uri else ["none"]
+        return all(uri.lower().endswith(IMAGE_SUFFIXES) for uri in named)
+    return not (isinstance(pool.columns.array, list) and len(pool.columns.array) > 1)
 
 
 class ExampleFiles:

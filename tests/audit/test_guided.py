@@ -12,6 +12,7 @@ from reported_run import label, write_run
 from opacc_ray import Audit
 from opacc_ray.audit import verbs
 from opacc_ray.audit.guided import GoOn, label_until, missing_labels
+from opacc_ray.audit.next_step import has_page
 from opacc_ray.audit.status import status
 from opacc_ray.cli import label_texts
 from opacc_ray.cli.guided_answers import same_command
@@ -217,3 +218,13 @@ def test_status_keeps_the_page_after_the_first_answers(tmp_path: Path, capsys: p
     label(run, verbs.select(run, "srs", 30, {}).ids[:1])
     assert main(["status", run.uri]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == f"next: opacc label {run.uri}"
+
+
+@pytest.mark.parametrize(("ending", "has"), [(".png", True), (".txt", False)])
+def test_rows_that_name_files_are_for_the_page_if_these_are_pictures(tmp_path: Path, ending: str, has: bool) -> None:
+    rows = [f"e{i},{'yes' if i % 2 else 'no'},{SURE[i]},file://{tmp_path}/{i}{ending}" for i in range(40)]
+    (tmp_path / "answers.csv").write_text("id,prediction,confidence,uri\n" + "\n".join(rows) + "\n")
+    content = spec_of(tmp_path / "answers.csv")
+    content["pool"]["columns"]["uri"] = "uri"
+    audit = Audit.run(content | {"sample": {"method": "srs", "budget": 5}}, labels=lambda needed: {})
+    assert has_page(Run.open(audit.uri)) == has
