@@ -281,7 +281,7 @@ class Spec(Section):
         needed, features = self._needed(), self.features()
         for name in dict.fromkeys([*needed, *features]):
             who = f"sample.method {self.sample.method!r} needs" if name in needed else "extract.features has"
-            if name in _OF_CLASSES and self.is_regression:
+            if name in _OF_CLASSES and self.model.task == "regression":
                 raise SpecError(f"{who} {name}, and {_OF_CLASSES[name]}")
             if self.pool.holds_features and name not in (*self.stored(), *SURPRISE):
                 instead = self.sample.settings.instead
@@ -292,11 +292,6 @@ class Spec(Section):
             if self._compares_with(name) and self.reference is None:
                 raise SpecError(f"{who} {name}, which compares with training data: add reference: {{uri: ...}}")
 
-    @property
-    def is_regression(self) -> bool:
-        """Whether the model predicts a number."""
-        return self.model.task == "regression"
-
     def features(self) -> tuple[str, ...]:
         """Return the features to extract: those in the spec, else those of the forward pass and of the method.
 
@@ -306,7 +301,7 @@ class Spec(Section):
         if every is None and self.pool.holds_features:
             every = [*self.stored(), *(name for name in self._needed() if name in SURPRISE)]
         if every is None:
-            every = ["hidden", "output", *([] if self.is_regression else ["confidence"]), *self._needed()]
+            every = ["hidden", "output", *([] if self.model.task == "regression" else ["confidence"]), *self._needed()]
         return tuple(dict.fromkeys([*every, "prediction"]))
 
     def stored(self) -> tuple[str, ...]:
@@ -340,7 +335,7 @@ class Spec(Section):
 
     def remedy(self, feature: str) -> str:
         """Return the remedy for a run that lacks a feature."""
-        if feature in _OF_CLASSES and self.is_regression:
+        if feature in _OF_CLASSES and self.model.task == "regression":
             return _OF_CLASSES[feature]
         if self.pool.holds_features and feature not in SURPRISE:
             return f"{_way_to_store(feature)} in a spec and run that"
