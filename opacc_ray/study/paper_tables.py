@@ -142,7 +142,7 @@ def reductions(results: Content) -> str:
                 kl = "–" if cell["kl"] is None else f"{cell['kl']:.4f}"
                 size = f"{cell['labels']:,.0f}"
                 rows.append(["", plain(method), f"{cell['mean']:.4f}", f"{cell['error']:.4f}", size, share, kl])
-    for method in results["methods"]:
+    for method in results["methods"] if len(results["cases"]) > 1 else []:
         own = [cell for case in results["cases"] for cell in _cells(results, case["case"], method)]
         if own:
             error, mean_kl = np.mean([cell["error"] for cell in own]), _mean([cell["kl"] for cell in own])
@@ -154,7 +154,10 @@ def reductions(results: Content) -> str:
 
 
 def wilcoxon(results: Content) -> str:
-    """Return Wilcoxon's signed-rank test of the absolute errors of the first method and each other, over the cases."""
+    """Return Wilcoxon's signed-rank test of the absolute errors of the first method and each other, over the cases.
+
+    Empty if there are fewer than 2 cases with different errors.
+    """
     first, *others = results["methods"]
     rows = []
     for second in others:
@@ -171,6 +174,8 @@ def wilcoxon(results: Content) -> str:
         effect = ranks.sum() / np.abs(ranks).sum()
         p = float(stats.wilcoxon(difference).pvalue)
         rows.append([plain(first), plain(second), str(len(difference)), f"{p:.4f}", f"{effect:+.2f}"])
+    if not rows:
+        return ""
     head = ["method", "compared with", "cases", "p", "effect"]
     note = "Below 6 cases p cannot be below 0.05. A positive effect: the first method has the smaller errors."
     return _section("Wilcoxon's signed-rank test of ΔAcc over the cases", head, rows) + f"\n\n{note}"

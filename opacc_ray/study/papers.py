@@ -122,4 +122,5 @@ def report_paper(results: Content) -> str:
     paper = find_paper(results["spec"]["paper"])
     if paper is None:
         return ""
-    return "\n\n".join([f"# {paper.title}", *(section(results) for section in paper.tables)]) + "\n\n"
+    sections = (section(results) for section in paper.tables)
+    return "\n\n".join([f"# {paper.title}", *filter(None, sections)]) + "\n\n"

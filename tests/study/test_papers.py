@@ -152,6 +152,11 @@ def test_tables_of_deepreduce(case: Path, tmp_path: Path) -> None:
     cells = [cell for cell in results["cells"] if cell["method"] == "CES"]
     assert all(f"{cell['error']:.4f}" in text and f"{cell['kl']:.4f}" in text for cell in cells)
     assert "| DeepReduce | CES" in text.split("## Wilcoxon")[1]
+    assert text.count("| average ") == 2
+    results_of(read_options([str(case)], given | {"output": str(tmp_path / "one")}))
+    text = (tmp_path / "one" / "table.md").read_text()
+    assert "## Wilcoxon" not in text  # of one case there is nothing to test, and its numbers are the averages
+    assert "| average " not in text
     assert open_store(str(tmp_path / "out")).exists("results.json")
 
 
