@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from scipy.stats import binom
+from scipy.stats import binom, norm
 
 from opacc_ray.datasets.classes import Grouped
 from opacc_ray.datasets.covariate_shift import Mixtures, measure_shift
@@ -112,6 +112,22 @@ def test_few_or_equal_examples_are_not_tested() -> None:
     [move] = moves([(one, one)], rng)
     assert move is not None
     assert move.p > 0.9
+
+
+def test_999_exchanges_along_256_directions_at_most() -> None:
+    rng = np.random.default_rng(0)
+    found = exchange(rng.normal(size=(20, 3)), rng.normal(size=(30, 3)), rng)
+    assert found is not None
+    assert (len(found.null), found.num_before, found.num_after) == (999, 20, 30)
+    assert variables(rng.normal(size=(320, 300))).shape == (320, 258)  # and the length, and the distance
+    assert variables(rng.normal(size=(300, 320))).shape == (300, 258)
+    again = exchange(found.null[:20, None], found.null[20:60, None], np.random.default_rng(1))
+    assert again is not None
+    [move] = judge([again])
+    assert move is not None
+    k, n, critical = 20, 40, np.quantile(again.null, 0.95) + norm.ppf(0.8)
+    both = critical * np.sqrt(1 / k + 1 / n)
+    assert move.detects == pytest.approx(both / np.sqrt(1 - k * n / (k + n) ** 2 * both**2), rel=1e-4)
 
 
 def test_constant_features_that_differ_are_found() -> None:

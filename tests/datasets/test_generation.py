@@ -334,6 +334,22 @@ def test_a_class_of_equal_examples_is_left_out_and_one_far_from_boundaries_is_sa
     assert "no example is near a boundary of d: those of least confidence are used instead" in said
 
 
+def test_vectors_start_from_400_examples_near_a_boundary_at_most_or_the_20_of_least_confidence() -> None:
+    """Class 0 has 900 examples near the boundary, class 1 has 30, and class 2 is far from all."""
+    hidden = np.concatenate([np.linspace(0, 1, 900), np.linspace(0, 1, 30), np.linspace(5, 9, 50)])[:, None]
+    label = np.repeat([0, 1, 2], [900, 30, 50])
+    data = Grouped(view_of(Pool(hidden=hidden.astype(np.float32), prediction=label)), 3, label)
+    head = on_a_line([0.0, 0.0, 3.0], [0.0, 0.0, -9.0])
+    found = find_sources(data, head, find_clusters(data), Regions(), np.random.default_rng(0))
+    assert np.bincount(found.label).tolist() == [400, 30, 20]
+    assert found.far.tolist() == [2]
+    assert sorted(found.example[found.label == 2]) == list(range(930, 950))  # the lowest h
+    assert len(set(found.example.tolist())) == 450
+    assert np.array_equal(found.hidden, hidden[found.example].astype(np.float32))
+    assert found.rectified
+    assert np.array_equal(np.round(100 * STEPS).astype(int), [*range(-50, 0), *range(1, 101)])
+
+
 def test_a_class_with_one_example_is_left_out() -> None:
     columns = features(300)
     label = np.where(columns["label"] == 3, 2, columns["label"])
