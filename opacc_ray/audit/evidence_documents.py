@@ -51,7 +51,6 @@ class PackedNumber(Part):
 
     track: str | None = Field(description="track; null for the first track")
     estimate: str = Field(description="place of the estimate in the pack")
-    recomputed: bool = Field(description="whether the verifier recomputes the interval, or the value only")
 
 
 class EvidencePack(Document):

@@ -22,18 +22,22 @@ from opacc_ray.audit.evidence import FOLDER as SIGNATURES
 from opacc_ray.audit.evidence import read_seal
 from opacc_ray.audit.evidence_documents import EvidencePack, PackedNumber
 from opacc_ray.audit.evidence_sheet import sheet
-from opacc_ray.audit.run_numbers import history_for, open_for_estimates
+from opacc_ray.audit.run_numbers import RunNumbers, asked_of, history_for, open_for_estimates
 from opacc_ray.errors import DataError
-from opacc_ray.estimators.rounds import as_simple_random, linear_estimator, round_weights, shares_left
+from opacc_ray.estimators.statement import Circumstances
+from opacc_ray.estimators.totals import PredictedEvidence
 from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, read_rounds
 from opacc_ray.lake.store_uris import open_store, split
 from opacc_ray.runs.commit_log import FOLDER as LOG
 from opacc_ray.runs.commit_log import digest_of as digest_of_bytes
 from opacc_ray.runs.estimate_documents import Stated
 from opacc_ray.runs.run import HEADER, Run
-from opacc_ray.samplers.neyman.regression import fit, uses_regression
+from opacc_ray.samplers.neyman.regression import Fit, fit, uses_regression
+from opacc_ray.selection import Selection
 
 SMALL = (HEADER, "sanity.json", "listing.parquet", "report.html", "report.json", "report.md")
+
+VERIFIER = {"verify.py": "pack_verifier.py"} | {own: own for own in ("pack_designs.py", "pack_numbers.py")}
 
 Numbers = dict[str, Any]
 
@@ -45,11 +49,11 @@ def pack(run: Run, to: str) -> EvidencePack:
         if track.logged(Stated):
             content = _numbers(track)
             files[f"numbers/{track.track or 'main'}.json"] = json.dumps(content, indent=1).encode()
-            exact = content["kind"] != "linear"
-            numbers.append(PackedNumber(track=track.track, estimate=content["estimate"], recomputed=exact))
+            numbers.append(PackedNumber(track=track.track, estimate=content["estimate"]))
     seals = [own for track in run.tracks() if (own := read_seal(track))]
     files["SHEET.md"] = sheet(run, seals).encode()
-    files["verify.py"] = resources.files("opacc_ray.audit").joinpath("pack_verifier.py").read_bytes()
+    for name, module in VERIFIER.items():
+        files[name] = resources.files("opacc_ray.audit").joinpath(module).read_bytes()
     data, (folder, name) = _zipped(files), split(to)
     open_store(folder).write(name, data)
     return EvidencePack(
@@ -105,36 +109,56 @@ def _numbers(run: Run) -> Numbers:
         "pool_size": selections[0].pool_size,
         "measure": known[0].measure,
         "exact": run.spec.model.task == "classification",
+        "kind": "predicted" if uses_regression(selections) else "design",
+        "level": Circumstances(stated.level, stated.goal).own_level,
+        "widened": any(len(own) > 1 for item in known for own in item.opinions),
     }
     parts = [_round(item) for item in known]
-    binary = all(np.isin(own, (0.0, 1.0)).all() for own in outcomes)
-    if as_simple_random(selections) is not None and binary:
-        return content | {"kind": "simple random", "rounds": parts}
-    if uses_regression(selections) and binary:
-        with open_for_estimates(run, selections) as view:
-            found = fit(view, selections, outcomes, history_for(run, selections))
-            for part, own in zip(parts, found.rounds, strict=True):
-                p = own.failure
-                part |= {
-                    "labelled": own.labelled.tolist(),
-                    "leverage": own.leverage.tolist(),
-                    "predicted": float(p.sum()),
-                    "spread": float((p * (1 - p) * own.odds).sum()),
-                }
-        labelled = np.unique(np.concatenate([part.index for part in selections]))
-        elsewhere = float(found.failure.sum() - found.failure[labelled].sum())  # predicted failures without a label
-        return content | {"kind": "predicted", "trust": found.trust, "elsewhere": elsewhere, "rounds": parts}
-    return content | {"kind": "linear", "rounds": _weighted(parts, selections)}
+    tables = dict.fromkeys(table.by for table in stated.by_slice)
+    with open_for_estimates(run, selections) as view:
+        asked = asked_of(run, list(stated.metrics), list(tables))
+        numbers = RunNumbers(run, rounds, known, view, asked.slicings(view), asked=asked.metrics)
+        content |= {"parts": _parts(numbers), "counts": _counts(numbers)}
+        if uses_regression(selections):
+            content |= _predicted(parts, fit(view, selections, outcomes, history_for(run, selections)), selections)
+    return content | {"rounds": parts}
 
 
-def _weighted(parts: Sequence[Numbers], selections: Sequence[Any]) -> list[Numbers]:
-    """Add the weight of each label, and what the predicted failures of designs add to the share of failures."""
-    whole = linear_estimator(selections)
-    weights = np.split(whole.weights, np.cumsum([len(own) for own in selections])[:-1])
-    scale = round_weights(selections) * shares_left(selections) * (whole.largest_weight > 0)  # 0: all are labelled
-    constant = scale * [own.design.failure_share(np.zeros(len(own))) for own in selections]
-    rows = zip(parts, weights, constant.tolist(), strict=True)
-    return [part | {"weights": own.tolist(), "predicted": one} for part, own, one in rows]
+def _predicted(parts: Sequence[Numbers], found: Fit, selections: Sequence[Selection]) -> Numbers:
+    """Add what is predicted of each label; return what is predicted of the pool."""
+    for part, own in zip(parts, found.rounds, strict=True):
+        p = own.failure
+        part |= {
+            "labelled": own.labelled.tolist(),
+            "probability": own.probability.tolist(),
+            "leverage": own.leverage.tolist(),
+            "predicted": float(p.sum()),
+            "spread": float((p * (1 - p) * own.odds).sum()),
+        }
+    labelled = np.unique(np.concatenate([part.index for part in selections]))
+    elsewhere = float(found.failure.sum() - found.failure[labelled].sum())  # predicted failures without a label
+    return {"trust": found.trust, "elsewhere": elsewhere}
+
+
+def _parts(numbers: RunNumbers) -> Numbers:
+    """Return each partition of the pool: slices by predicted class, with what rounds predict of these groups."""
+    found = Numbers()
+    for by in (None, *numbers.slicings):
+        evidence = numbers.estimates.totals(by).evidence
+        found[by or ""] = {
+            "names": list(numbers.slicings[by].names) if by else [""],
+            "classes": numbers.estimates.classes,
+            "sizes": evidence.sizes.tolist(),
+            "groups": evidence.groups.code(evidence.index).tolist(),
+        }
+        if isinstance(evidence, PredictedEvidence):
+            found[by or ""]["sums"] = [[own.tolist() for own in sums] for sums in evidence.sums]
+    return found
+
+
+def _counts(numbers: RunNumbers) -> dict[str, list[float]]:
+    """Return the counts of each label by name, for ratios of totals."""
+    return {name: own.tolist() for name, own in (numbers.estimates.sample.counts or {}).items()}
 
 
 def _round(item: LabelledRound) -> Numbers:

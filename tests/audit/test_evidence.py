@@ -17,7 +17,7 @@ from tables import parquet
 
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.evidence import seal, sign
-from opacc_ray.audit.evidence_pack import pack
+from opacc_ray.audit.evidence_pack import VERIFIER, pack
 from opacc_ray.audit.verify import verify
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError
@@ -146,7 +146,7 @@ def test_no_consistent_edit_verifies_against_a_signed_head(
 def check_pack(file: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the verifier of a pack as somebody who has no opacc."""
     with zipfile.ZipFile(file) as archive:
-        archive.extract("verify.py", file.parent)
+        archive.extractall(file.parent, VERIFIER)
     asked = [sys.executable, "-I", str(file.parent / "verify.py"), str(file), *arguments]
     return subprocess.run(asked, capture_output=True, text=True, timeout=120)
 
@@ -166,17 +166,17 @@ def test_others_recompute_the_numbers_of_a_pack(run: Run, keys: tuple[str, str],
     accuracy.estimate(other)
     sign(run, "ann", "auditor", keys[0])
     made = pack(run, str(tmp_path / "evidence.zip"))
-    assert [item.recomputed for item in made.numbers] == [True, True]
     assert pack(run, str(tmp_path / "again.zip")).sha256 == made.sha256
     done = check_pack(tmp_path / "evidence.zip", keys[1])
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("recomputed, value, standard_error, low, high, within") == 2
+    assert done.stdout.count("more numbers recomputed, each with") == 2
     assert f"1 signatures by {keys[1]}" in done.stdout
-    assert "import opacc" not in (tmp_path / "verify.py").read_text()
+    assert not any("import opacc" in (tmp_path / name).read_text() for name in VERIFIER)
     asked = [sys.executable, "-I", str(tmp_path / "verify.py"), "none.zip"]
     alone = subprocess.run(asked, capture_output=True, text=True, timeout=60)
     assert (alone.returncode, alone.stderr) == (2, "")
     assert alone.stdout.startswith("none.zip is no pack that can be read; give its path: python verify.py PACK.zip")
+
     for name, old, new, problem in [
         ("numbers/n.json", '"leverage": [\n    0.', '"leverage": [\n    0.0', "recomputed"),
         ("log/00000002.json", '"number": 2', '"number": 3', "breaks the chain"),

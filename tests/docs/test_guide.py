@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 from documented_commands import ROOT, check_page, commands, files
+from recomputed_pack import recomputed
+
+from opacc_ray.runs.run import Run
 
 GUIDE = ROOT / "docs" / "guide.md"
 
@@ -20,3 +23,6 @@ def test_its_files_and_commands_are_found() -> None:
 @pytest.mark.slow
 def test_every_command_does_what_it_shows(tmp_path: Path) -> None:
     check_page(GUIDE.read_text(), tmp_path)
+    [run] = (tmp_path / "audits").glob("shapes-*")
+    text = recomputed(Run.open(str(run)), tmp_path)
+    assert all(f"numbers/{track}.json: accuracy" in text for track in ("main", "srs-150"))

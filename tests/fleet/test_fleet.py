@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from recomputed_pack import recomputed
 from small_fleet import label, model, write_fleet
 
 from opacc_ray.cli.main import main
@@ -91,3 +92,5 @@ def test_a_fleet_from_its_file_to_its_alerts(fleet: Fleet, capsys: pytest.Captur
     assert main(["history", "weekly-random-shop", "--output", fleet.output, "--json"]) == 0
     history = json.loads(capsys.readouterr().out)
     assert history["points"] == [by_name["weekly-random-shop"]]
+    for item in answer["audits"]:
+        recomputed(Run.open(item["run"]), fleet.home)
