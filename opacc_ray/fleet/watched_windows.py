@@ -15,7 +15,7 @@ from opacc_ray.designs.grown import NEW, Grown
 from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
 from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.designs.simple_random import SimpleRandom
-from opacc_ray.errors import OpaccError
+from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.design_based import estimate_sample
 from opacc_ray.estimators.metrics import ACCURACY, Metric
@@ -139,7 +139,8 @@ def windows_of(runs: Sequence[Run]) -> tuple[Window, list[Window]]:
 def windows_by(run: Run, by: str, until: contextlib.ExitStack) -> tuple[Window, list[Window]]:
     """Return the slices of a run's pool as windows in their order: the first labelled one, and those after it.
 
-    Their intervals can be computed ``until`` the end of a block. Raises SpecError if the pool has no such slices.
+    Their intervals can be computed ``until`` the end of a block. Raises SpecError if the pool has no such slices, and
+    DataError if none of them has a label.
     """
     rounds = rounds_of(run)
     numbers = until.enter_context(Evidence(run, rounds).numbers(by))
@@ -148,7 +149,11 @@ def windows_by(run: Run, by: str, until: contextlib.ExitStack) -> tuple[Window, 
         Window(f"{by}={name}", run, slicing.codes == code, labels.of(code, name))
         for code, name in enumerate(slicing.names)
     ]
-    first = next(place for place, window in enumerate(windows) if window.labels is not None)
+    first = next((place for place, window in enumerate(windows) if window.labels is not None), None)
+    if first is None:
+        raise DataError(
+            f"no slice of {by!r} has a label in {run.title}; label an example, for a reference"
+        )
     return windows[first], windows[first + 1 :]
 
 

@@ -13,7 +13,7 @@ from tables import parquet
 from opacc_ray.audit import verbs
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.fleet import console
+from opacc_ray.fleet import console, watched_windows
 from opacc_ray.fleet.alert_states import NOTICE
 from opacc_ray.fleet.fleet_spec import Fleet, parse_fleet
 from opacc_ray.fleet.run_fleet import run_fleet
@@ -137,7 +137,7 @@ def test_fleet_watches_and_labels_more_while_a_drop_shows(pool: Store) -> None:
         labels.append(len(run.read_chosen(1).ids) - sum(labels))
     written = run_fleet(fleet)
     assert labels == [100, 20, 20, 20, 120], "the first week with failures makes the next one get more labels"
-    assert states[:-1] == ["waiting", "stated", "stated", "stated"]
+    assert states[:-1] == ["waiting", "quiet", "quiet", "quiet"]
     [found] = written.summary.audits
     assert found.change.how == "carried"
     assert (found.watch.windows, found.watch.labelled, found.watch.exact) == (4, 4, True)
@@ -189,3 +189,16 @@ def test_slices_of_one_table_are_windows(method: str, pool: Store) -> None:
     assert found.windows[1].low < 0.95 < found.windows[1].high
     with pytest.raises(SpecError, match=r'watch\.by: "day" is not in pool\.slices; add it there'):
         fleet_of(pool, by="day")
+
+
+def test_slices_without_a_label_are_refused(pool: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = [f"row-{i}" for i in range(200)]
+    sure = [confidence(i) for i in range(200)]
+    columns = {"id": ids, "prediction": [0] * 200, "confidence": sure, "week": ["a"] * 100 + ["b"] * 100}
+    pool.write("all.parquet", parquet(pa.table(columns)))
+    content = spec_of(pool, "srs") | {"output": f"{pool.uri}-audits"}
+    content["pool"]["slices"] = ["week"]
+    answer(verbs.run(parse_spec(content, "spec")), 0.9)
+    monkeypatch.setattr(watched_windows._SliceLabels, "of", lambda *_: None)
+    with pytest.raises(DataError, match=r"no slice of 'week' has a label in .*; label an example"):
+        watch_audit("weekly", f"{pool.uri}-audits", by="week")
