@@ -151,9 +151,7 @@ def windows_by(run: Run, by: str, until: contextlib.ExitStack) -> tuple[Window, 
     ]
     first = next((place for place, window in enumerate(windows) if window.labels is not None), None)
     if first is None:
-        raise DataError(
-            f"no slice of {by!r} has a label in {run.title}; label an example, for a reference"
-        )
+        raise DataError(f"no slice of {by!r} has a label in {run.title}; label an example, for a reference")
     return windows[first], windows[first + 1 :]
 
 
