@@ -90,11 +90,13 @@ def dying(batch: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def spoiled(batch: np.ndarray, how: str, folder: str, times: int) -> dict[str, np.ndarray]:
-    """At the picture 055 it hangs, or finds no memory: the first ``times`` times over all processes."""
+    """At the picture 055 it hangs, takes 4 GiB, or finds none: the first ``times`` times over all processes."""
     if _holds(batch, 55) and len(os.listdir(folder)) < times:
         Path(folder, str(time.time_ns())).touch()
         if how == "hang":
             time.sleep(1000)
+        if how == "eat":
+            return random(batch) | {"eaten": np.zeros(4 << 30, dtype=np.uint8)[:0]}
         raise MemoryError("no memory for 055")
     return random(batch)
 

@@ -36,7 +36,7 @@ from opacc_ray.errors import ClusterError, StorageError, counted, shortened
 from opacc_ray.extract.carried import left_of
 from opacc_ray.extract.extraction import Extraction
 from opacc_ray.extract.extractor import Extractor, Interrupted
-from opacc_ray.extract.machine import Machine, tune_allocation
+from opacc_ray.extract.machine import Machine, limit_memory, tune_allocation
 from opacc_ray.extract.shards import FinishedElsewhere, ShardReport
 from opacc_ray.lake.examples import Shard
 from opacc_ray.lake.outages import expect_answers
@@ -71,8 +71,10 @@ class Worker(Extractor):
         signal.signal(signal.SIGTERM, self._on_sigterm)  # an actor is made in its process's main thread
 
     def machine(self) -> Machine:
-        """Load the model, and return the kind of the machine that it is on."""
-        return self.prepare().machine
+        """Load the model, limit what further memory may be taken, and return the kind of the machine that it is on."""
+        found = self.prepare().machine
+        limit_memory(self._job.spec.extract.shard_memory)
+        return found
 
     def _on_sigterm(self, *_: object) -> None:
         """End the shards in flight after their batch; the driver ends the process, or else it ends itself."""

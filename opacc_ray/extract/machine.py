@@ -50,6 +50,21 @@ class Machine(Part):
         return f"{self.processor} ({self.capability}, torch {self.torch})"
 
 
+def limit_memory(gib: float | None) -> None:
+    """Let allocations of this process fail with MemoryError beyond so much more than it has now, on Linux.
+
+    The limit is on private, writable memory (RLIMIT_DATA): address space that is only reserved does not count.
+    """
+    if gib is None or sys.platform != "linux":
+        return
+    import resource
+
+    found = re.search(r"^VmData:\s*(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    if found is not None:
+        most = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        resource.setrlimit(resource.RLIMIT_DATA, ((int(found[1]) << 10) + int(gib * (1 << 30)), most))
+
+
 def cpu_name() -> str:
     """Return the CPU's model as the system names it."""
     try:

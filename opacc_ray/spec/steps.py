@@ -144,6 +144,12 @@ class ExtractSpec(Section):
     shard_timeout: Placement[float | None] = Field(
         default=1800, gt=0, description="most seconds for a shard before its actor counts as hung; null: no limit"
     )
+    shard_memory: Placement[float | None] = Field(
+        default=None,
+        gt=0,
+        description="most GiB that an actor takes besides the loaded model; a batch that needs more is halved, and a "
+        "single example that does fails as if memory had run out; null: no limit",
+    )
     time_limit: Placement[float | None] = Field(
         default=None, gt=0, description="most seconds for the extraction of a command, which then ends; null: no limit"
     )
