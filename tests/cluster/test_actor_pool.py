@@ -127,9 +127,7 @@ def test_memory_that_always_runs_out_names_the_shard_and_the_fix(with_model: Cal
 @pytest.mark.usefixtures("ray_cluster")
 def test_an_example_that_takes_more_memory_than_allowed_is_named(with_model: Callable[..., dict[str, Any]]) -> None:
     content = with_model("spoiled", {"how": "eat", "times": 99}, actors=1, attempts=1, shard_memory=2)
-    message = (
-        r"part-000005 .* failed 1 times, last with: memory ran out; .* so repair or remove 055\.png, at"
-    )
+    message = r"part-000005 .* failed 1 times, last with: memory ran out; .* so repair or remove 055\.png, at"
     with pytest.raises(ClusterError, match=message):
         extracted(content)
 
