@@ -137,7 +137,7 @@ def test_fleet_watches_and_labels_more_while_a_drop_shows(pool: Store) -> None:
         labels.append(len(run.read_chosen(1).ids) - sum(labels))
     written = run_fleet(fleet)
     assert labels == [100, 20, 20, 20, 120], "the first week with failures makes the next one get more labels"
-    assert states[:-1] == ["waiting", "quiet", "quiet", "quiet"]
+    assert states[:-1] == ["waiting", "open", "quiet", "quiet"]
     [found] = written.summary.audits
     assert found.change.how == "carried"
     assert (found.watch.windows, found.watch.labelled, found.watch.exact) == (4, 4, True)
