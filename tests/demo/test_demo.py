@@ -38,7 +38,7 @@ def test_the_user_labels_ten_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     (tmp_path / "opacc-demo").mkdir()  # of an earlier demo
 
-    def person(run: Run) -> None:
+    def person(run: Run, go_on: object) -> None:
         chosen = [str(id) for id in run.read_selection(3).ids]
         assert len(chosen) == 10
         rows = "".join(f"{id},7\n" for id in chosen[:8])
