@@ -130,6 +130,17 @@ def test_999_exchanges_along_256_directions_at_most() -> None:
     assert move.detects == pytest.approx(both / np.sqrt(1 - k * n / (k + n) ** 2 * both**2), rel=1e-4)
 
 
+def test_exchanged_samples_have_the_sizes_of_the_samples() -> None:
+    """Sums of 20 values of +1 and -1 are even, and those of 19 or 21 odd."""
+    for after in (20, 40):
+        values = np.tile([1.0, -1.0], 10 + after // 2)[:, None]
+        found = exchange(values[:20], values[20:], np.random.default_rng(0))
+        assert found is not None
+        sums = found.null / np.sqrt(1 / 20 + 1 / after)
+        assert sums / 2 == pytest.approx(np.round(sums / 2), abs=1e-6)
+        assert (found.statistic, sums.max() > 4) == (pytest.approx(0, abs=1e-9), True)
+
+
 def test_constant_features_that_differ_are_found() -> None:
     [move] = moves([(np.zeros((30, 3)), np.ones((30, 3)))], np.random.default_rng(0))
     assert move is not None
