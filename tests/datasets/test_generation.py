@@ -71,7 +71,7 @@ def test_outputs_are_linear_by_their_spread_not_by_their_mean() -> None:
     """A share of a hundredth of the spread is bent: the last layer is not recovered, whatever the bias."""
     columns, rng = features(2000), np.random.default_rng(0)
     for noise, kind in [(3e-4, "last layer"), (1e-2, "logistic regression")]:
-        output = columns["output"] + np.float32([90, 0, 0, -90])
+        output = columns["output"] + np.float32([90, -90, 90, -90])
         output = (output + noise * columns["output"].std() * rng.normal(size=output.shape)).astype(np.float32)
         pool = Pool(hidden=columns["hidden"], output=output, prediction=columns["prediction"])
         assert find_head(Grouped(view_of(pool), 4)).kind == kind
