@@ -15,13 +15,11 @@ import hashlib
 import io
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
-from opacc_ray.documents import Part, SealedDocument
 from opacc_ray.errors import DataError, OpaccError, SpecError, counted, shortened
 from opacc_ray.extract import reference
 from opacc_ray.extract.content_digest import model_of
@@ -49,7 +47,8 @@ from opacc_ray.lake.store_uris import open_store, read_uri
 from opacc_ray.pool import Pool
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import HEADER, Run
-from opacc_ray.spec import ReferenceSpec, Spec, plan_pool
+from opacc_ray.runs.run_documents import HistorySource, KeptFile, KeptHistory
+from opacc_ray.spec import ReferenceSpec, Spec
 
 log = logging.getLogger(__name__)
 
@@ -60,38 +59,6 @@ LEARNED_FROM = ("hidden", "confidence", "dsa", "lsa", "prediction")
 
 MOST = 10_000
 """Maximum of labelled examples from one source; of more, a random part is used."""
-
-
-class HistorySource(Part):
-    """One source of knowledge from before the first label."""
-
-    kind: Literal["reference", "audit", "prior", "judge"] = Field(
-        description="labels of the reference, labels of an earlier audit, or a column of the pool, also one of a judge"
-    )
-    uri: str = Field(description="URI of the source")
-    examples: int = Field(ge=0, description="number of labelled examples, or of values of the column")
-    column: str | None = Field(description="name of the column; null for labels")
-
-
-class KeptFile(Part):
-    """A stored file."""
-
-    sha256: str = Field(description="SHA-256 of the content")
-    size: int = Field(ge=0, description="bytes")
-
-
-class KeptHistory(SealedDocument):
-    """Record of what a run knew before its first label."""
-
-    remedy: ClassVar[str] = "restore it from a backup"
-
-    format: Literal["opacc-kept-history/1"] = Field(
-        default="opacc-kept-history/1", description="name and version of this form"
-    )
-    run: str | None = Field(description="digest of the run")
-    folder: str = Field(pattern="^[0-9a-f]{16}$", description="folder of the files: a digest of all of them")
-    files: dict[str, KeptFile] = Field(description="by name: labelled-1.parquet, prior.npy")
-    sources: list[HistorySource] = Field(description="sources; labelled-1.parquet belongs to the first")
 
 
 class _Labelled(NamedTuple):
@@ -240,14 +207,14 @@ def gather(run: Run) -> tuple[list[HistorySource], dict[str, bytes]]:
     pool, sink = run.spec.pool, io.BytesIO()
     column, judges = pool.columns.prior, pool.columns.judges
     if column is not None:
-        prior = read_prior(pool, _same_plan(run), run.complete_features())
+        prior = read_prior(pool, feature_store.unchanged_plan(run), run.complete_features())
         np.save(sink, prior, allow_pickle=False)
         files[PRIOR] = sink.getvalue()
         sources.append(HistorySource(kind="prior", uri=pool.uri, examples=len(prior), column=column))
     if judges is not None:
-        scores = read_judges(
-            read_words(pool, _same_plan(run), run.complete_features()), _predicted_names(run), _size_of(run)
-        )
+        there = run.complete_features()
+        words = read_words(pool, feature_store.unchanged_plan(run), there)
+        scores = read_judges(words, _predicted_names(run), there.index.num_examples)
         files[JUDGES] = encode(pa.table(scores))
         for name, score in scores.items():
             judged = int(np.count_nonzero(~np.isnan(score)))
@@ -272,18 +239,6 @@ def _try_judges(spec: Spec, plan: Plan) -> str:
             read_said(name, judged, spec.model.classes or ())
         found.append(f"{name} ({len(judged)} of the first {counted(len(values), 'row')})")
     return ", ".join(found)
-
-
-def _same_plan(run: Run) -> Plan:
-    """Return the plan of the pool; raises DataError if it has changed since extraction."""
-    plan = plan_pool(run.spec.pool, run.spec.extract)
-    if plan.digest != run.header.pool.digest:
-        raise DataError(f"{run.spec.pool.uri} is not as it was when its features were made; run the spec again")
-    return plan
-
-
-def _size_of(run: Run) -> int:
-    return run.complete_features().index.num_examples
 
 
 def _predicted_names(run: Run) -> list[str] | None:

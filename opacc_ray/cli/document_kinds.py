@@ -16,7 +16,6 @@ from opacc_ray.audit import (
     exported_tables,
     exported_training,
     label_budget,
-    prior_knowledge,
     regress,
     retention,
     run_log,

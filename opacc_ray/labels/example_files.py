@@ -25,9 +25,10 @@ from opacc_ray.errors import DataError, StorageError, shortened
 from opacc_ray.labels.label_rows import name_of_copy, quoted
 from opacc_ray.lake.decode import FORMATS
 from opacc_ray.lake.examples import Example, Plan
-from opacc_ray.lake.pools import plan_shards, read_chosen, read_in_order
+from opacc_ray.lake.pools import read_chosen, read_in_order
 from opacc_ray.lake.row_examples import locate
 from opacc_ray.lake.store_uris import Store
+from opacc_ray.runs.feature_store import unchanged_plan
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import open_pool, rules_of
 
@@ -172,13 +173,7 @@ class ExampleFiles:
 
     @cached_property
     def _plan(self) -> Plan:
-        """Shards as extraction read them; raises DataError if the pool has changed."""
-        pool, extract = self._pool, self._run.spec.extract
-        rules = rules_of(pool)
-        plan = plan_shards(self._store, pool.format, extract.shard_size, extract.shard_bytes, rules=rules)
-        if plan.digest != self._run.header.pool.digest:
-            raise DataError(f"the pool {self._store.uri} has changed since it was listed; restore its files")
-        return plan
+        return unchanged_plan(self._run)
 
     @cached_property
     def _ends(self) -> list[int]:

@@ -6,11 +6,10 @@ from pydantic import Field
 
 from opacc_ray.audit.characterization_documents import Characterization
 from opacc_ray.audit.label_budget import WidthCourse
-from opacc_ray.audit.prior_knowledge import HistorySource
 from opacc_ray.documents import Document, Part
 from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, RoundCounts, SliceTable
-from opacc_ray.runs.run_documents import RunHeader
+from opacc_ray.runs.run_documents import HistorySource, RunHeader
 
 
 class CoursePoint(Part):

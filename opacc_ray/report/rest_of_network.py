@@ -19,8 +19,9 @@ from opacc_ray.extract.inference import read_output
 from opacc_ray.extract.shards import Columns
 from opacc_ray.lake.examples import Shard
 from opacc_ray.pool import Pool
+from opacc_ray.runs.feature_store import unchanged_plan
 from opacc_ray.runs.run import Run
-from opacc_ray.spec import ModelSpec, plan_pool
+from opacc_ray.spec import ModelSpec
 
 if TYPE_CHECKING:
     from opacc_ray.cluster.spread import Ask
@@ -135,10 +136,8 @@ def stored_shards(run: Run) -> tuple[Features, list[Shard]]:
     pool, there = run.spec.pool, run.read_features()
     if pool.holds_features or there is None:
         raise DataError(f"the pool of {run.uri} holds no inputs of the model; give a run whose pool does")
-    plan = plan_pool(pool, run.spec.extract)
-    if plan.digest != run.header.pool.digest or len(plan.shards) != len(there.index.shards):
-        raise DataError(f"{pool.uri} has changed since it was listed for the run; run the spec again")
-    held = [shard for shard, own in zip(plan.shards, there.index.shards, strict=True) if own.examples]
+    shards = zip(unchanged_plan(run).shards, there.index.shards, strict=True)
+    held = [shard for shard, own in shards if own.examples]
     return there.features, held
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from opacc_ray.audit.prior_knowledge import HistorySource
 from opacc_ray.errors import counted
 from opacc_ray.estimators.intervals import clipped
 from opacc_ray.estimators.metrics import ACCURACY
@@ -12,6 +11,7 @@ from opacc_ray.report.facts import stated as texts_of
 from opacc_ray.report.report_documents import Reliability, RunReport
 from opacc_ray.report.stated_numbers import metric_name, stated_number
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, ChangedObjects
+from opacc_ray.runs.run_documents import HistorySource
 
 
 def answer(stated: AccuracyEstimate | None, pool_size: int, rounds: Sequence[LabelledRound]) -> str:

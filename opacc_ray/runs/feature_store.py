@@ -18,7 +18,7 @@ from opacc_ray.extract.extraction import refusal
 from opacc_ray.extract.feature_files import Features, StoredParts, TooLarge
 from opacc_ray.extract.feature_set import Complete, Index
 from opacc_ray.extract.slice_columns import with_slices
-from opacc_ray.lake.examples import BadItem
+from opacc_ray.lake.examples import BadItem, Plan
 from opacc_ray.lake.parquet_io import encode, numbers, read_bytes, texts
 from opacc_ray.lake.pools import digest_of, newest_version
 from opacc_ray.lake.store import Entry
@@ -28,7 +28,7 @@ from opacc_ray.runs.draws import Chosen
 from opacc_ray.runs.estimate_documents import ChangedObjects
 from opacc_ray.runs.run import Run
 from opacc_ray.selection import Selection
-from opacc_ray.spec import Spec, open_pool, rules_of
+from opacc_ray.spec import Spec, open_pool, plan_pool, rules_of
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +48,17 @@ NAMED = 5
 
 
 # -- views -----------------------------------------------------------------------------------------------------
+
+
+def unchanged_plan(run: Run) -> Plan:
+    """List the pool of a run as extraction read it; raises DataError if it has changed since."""
+    pool = run.spec.pool
+    plan = plan_pool(pool, run.spec.extract)
+    if plan.digest != run.header.pool.digest:
+        raise DataError(
+            f"the pool {pool.uri} has changed since it was listed for the run; run the spec again, or restore its files"
+        )
+    return plan
 
 
 @contextmanager

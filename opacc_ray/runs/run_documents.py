@@ -282,3 +282,38 @@ class DrawnRound(Document):
         default=None, ge=0, description="forecast of the further labels for `--until`; null without it"
     )
     goal: GoalProgress | None = Field(default=None, description="progress towards `--until`; null without it")
+
+
+# -- what was known before the first label --------------------------------------------------------------------
+
+
+class HistorySource(Part):
+    """One source of knowledge from before the first label."""
+
+    kind: Literal["reference", "audit", "prior", "judge"] = Field(
+        description="labels of the reference, labels of an earlier audit, or a column of the pool, also one of a judge"
+    )
+    uri: str = Field(description="URI of the source")
+    examples: int = Field(ge=0, description="number of labelled examples, or of values of the column")
+    column: str | None = Field(description="name of the column; null for labels")
+
+
+class KeptFile(Part):
+    """A stored file."""
+
+    sha256: str = Field(description="SHA-256 of the content")
+    size: int = Field(ge=0, description="bytes")
+
+
+class KeptHistory(SealedDocument):
+    """Record of what a run knew before its first label."""
+
+    remedy: ClassVar[str] = "restore it from a backup"
+
+    format: Literal["opacc-kept-history/1"] = Field(
+        default="opacc-kept-history/1", description="name and version of this form"
+    )
+    run: str | None = Field(description="digest of the run")
+    folder: str = Field(pattern="^[0-9a-f]{16}$", description="folder of the files: a digest of all of them")
+    files: dict[str, KeptFile] = Field(description="by name: labelled-1.parquet, prior.npy")
+    sources: list[HistorySource] = Field(description="sources; labelled-1.parquet belongs to the first")
