@@ -15,6 +15,8 @@ Legend: N examples, n to draw, π inclusion probability, σ size.
 import numpy as np
 from numpy.typing import NDArray
 
+_BLOCK = 1 << 16
+
 
 def unlabelled_index(rank: NDArray[np.int64], taken: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the pool's index of the rank-th example that is not ``taken`` (sorted); any shape, same shape returned.
@@ -36,7 +38,11 @@ def line_lengths(probability: NDArray[np.float64], num: int) -> NDArray[np.int64
     """Return lengths (N,) on a line of ``num`` intervals, in units so small that their sum fits in 2^61."""
     length = probability * 2.0 ** (61 - int(num).bit_length())
     np.rint(length, out=length)
-    return np.maximum(length, 1, out=length).astype(np.int64)
+    np.maximum(length, 1, out=length)
+    whole = length.view(np.int64)  # in the same memory
+    for start in range(0, len(length), _BLOCK):
+        whole[start : start + _BLOCK] = length[start : start + _BLOCK]
+    return whole
 
 
 def draw_along(rng: np.random.Generator, probability: NDArray[np.float64], num: int) -> NDArray[np.int64]:
@@ -48,7 +54,8 @@ def draw_along(rng: np.random.Generator, probability: NDArray[np.float64], num: 
     """
     if num == 0:
         return np.empty(0, dtype=np.int64)
-    end = np.cumsum(line_lengths(probability, num))
+    end = line_lengths(probability, num)
+    np.cumsum(end, out=end)
     total = int(end[-1])
     unit = total / num  # the lengths sum to a whole number of intervals, but for rounding
     cut = np.arange(num)

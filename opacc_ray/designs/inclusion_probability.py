@@ -103,8 +103,12 @@ def inclusion_probabilities(
     total = size if count is None else size * count
     while True:
         left = num - int(sure.sum() if count is None else count[sure].sum())
-        scale = left / total[~sure].sum() if left else 0.0
-        more = ~sure & (scale * size >= SURE)
+        scale = left / (total[~sure] if sure.any() else total).sum() if left else 0.0
+        found = scale * size
+        more = found >= SURE
+        more &= ~sure
         if not more.any():
-            return np.where(sure, 1.0, scale * size)
+            found[sure] = 1.0
+            return found
         sure |= more
+        del found  # before the next pass takes as much

@@ -42,6 +42,7 @@ from typing import ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.designs.drawing import unlabelled_index
 from opacc_ray.estimators.intervals import Interval, cut, mid_p_low, wilson, zero_failure_bound
 
 Array = NDArray[np.float64]
@@ -57,7 +58,7 @@ LEVELS, POINTS = 48, 192
 """Quantiles of the distribution of a mean that are computed, and by which it is represented."""
 
 _LEAST = 1e-300
-_BLOCK = 1 << 20
+_BLOCK = 1 << 18
 
 
 class Share(Hashable, Protocol):
@@ -152,12 +153,16 @@ class Groups(NamedTuple):
         counts = [np.bincount(self.code(own), minlength=self.num) for own in blocks]
         return np.sum(counts, axis=0, dtype=np.float64)
 
-    def sums(self, free: NDArray[np.int64], p: Array, odds: Array) -> GroupSums:
-        """Add up p (k,) and p with 1/π - 1 (k,) over the groups of the examples ``free`` (k,), block by block."""
+    def sums(self, labelled: NDArray[np.int64], p: Array, odds: Array) -> GroupSums:
+        """Add up p (k,) and p with 1/π - 1 (k,) over the groups of the examples without ``labelled``, block by block.
+
+        ``labelled`` is sorted; the k others keep their order.
+        """
         found = np.zeros((3, self.num))
-        for at in range(0, len(free), _BLOCK):
+        for at in range(0, len(p), _BLOCK):
             own = slice(at, at + _BLOCK)
-            code, factor = self.code(free[own]), self.factor(free[own])
+            free = unlabelled_index(np.arange(at, min(at + _BLOCK, len(p))), labelled)
+            code, factor = self.code(free), self.factor(free)
             spread = p[own] * odds[own] * factor**2
             for row, values in zip(found, (p[own] * factor, spread, spread * p[own]), strict=True):
                 row += added(code, values, self.num)

@@ -27,6 +27,9 @@ from opacc_ray.slices import CROSSING, Slicing, joined
 
 Result = TypeVar("Result")
 
+_AT_ONCE = 1 << 20
+"""Examples whose answers are held at once where all of them are not needed together, if the parts are that small."""
+
 Call = tuple[int, Callable[..., Any], tuple[Any, ...]]
 """Number of a part, a function of it, and the function's other arguments."""
 
@@ -134,6 +137,18 @@ class View:
     def gather(self, function: Callable[..., Any], *arguments: Any) -> NDArray[Any]:
         """Return ``function(part, *arguments)``, (n, ...) of each part, for the whole pool: (N, ...)."""
         return np.concatenate(self.map(function, *arguments))
+
+    def stream(self, function: Callable[..., Any], *arguments: Any) -> Iterator[tuple[slice, Any]]:
+        """Yield ``function(part, *arguments)`` of each part, and where its examples are in the pool.
+
+        They come in no order, and few at a time are held. Those that are made at once are far apart: in many actors.
+        """
+        rounds = -(-self.size // _AT_ONCE)
+        for first in range(rounds):
+            own = range(first, len(self.parts.sizes), rounds)
+            found = self.parts.call([(part, function, arguments) for part in own])
+            for part in own:
+                yield slice(*self.starts[part : part + 2].tolist()), found.pop(0)
 
     def take(self, function: Callable[..., Any], index: NDArray[np.int64], *arguments: Any) -> NDArray[Any]:
         """Return rows for ``index`` (k,), of which ``function(part, rows, *arguments)`` returns those of a part."""

@@ -72,8 +72,8 @@ UNTRUSTED, TRUSTED = 12, 32
 class FittedRound(NamedTuple):
     """The predictions for one round, and the plan that it was drawn by."""
 
-    free: NDArray[np.int64]  # (k,) the examples that it was drawn from
-    failure: Array  # (k,) p
+    before: NDArray[np.int64]  # sorted: it was drawn from the other examples
+    failure: Array  # (k,) p of these
     odds: Array  # (k,) 1/π - 1
     labelled: Array  # (n_t,) p of each label
     probability: Array  # (n_t,) π of each label
@@ -92,7 +92,10 @@ class FittedSums(NamedTuple):
     def of(cls, part: FittedRound) -> Self:
         """Return the sums over the examples that the round was drawn from."""
         p = part.failure
-        return cls(float(p.sum()), float((p * (1 - p) * part.odds).sum()), part.labelled, part.leverage)
+        spread = 1 - p
+        spread *= p
+        spread *= part.odds
+        return cls(float(p.sum()), float(spread.sum()), part.labelled, part.leverage)
 
 
 class Fit(NamedTuple):
@@ -157,7 +160,7 @@ def gather_evidence(
         labels.append(RoundLabels(slice(start, end), places, part.labelled, part.probability, part.leverage))
         fitted.append(FittedSums.of(part))
         for own, into in zip(partitions, sums, strict=True):
-            into.append(own.sums(part.free, part.failure, part.odds))
+            into.append(own.sums(part.before, part.failure, part.odds))
         start = end
     key = _key(selections, outcomes, history)
     view.once(_COMBINED, key, lambda: _combined(selections, outcomes, found, fitted))
@@ -209,11 +212,16 @@ def _fitted(
 ) -> FittedRound:
     """Return a round with λ of what is ``predicted`` (N,), λ the ``share``, and 1 - λ of what it was drawn by."""
     plan = neyman.plan(view, task)
-    p = share * predicted[plan.free] + (1 - share) * plan.failure[0]
-    probability = plan.probability * (len(selection) / task.budget)
-    places = np.searchsorted(plan.free, selection.index)
-    odds = np.maximum(1 / probability - 1, 0)
-    return FittedRound(plan.free, p, odds, p[places], probability[places], share * leverage)
+    p, odds = plan.failure[0], plan.probability  # which are overwritten: they are as long as the pool
+    p *= 1 - share
+    p += share * (np.delete(predicted, plan.labelled) if len(plan.labelled) else predicted)
+    odds *= len(selection) / task.budget
+    places = selection.index - np.searchsorted(plan.labelled, selection.index)
+    probability = odds[places]
+    np.divide(1, odds, out=odds)
+    odds -= 1
+    np.maximum(odds, 0, out=odds)
+    return FittedRound(plan.labelled, p, odds, p[places], probability, share * leverage)
 
 
 def _combined(

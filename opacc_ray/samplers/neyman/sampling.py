@@ -71,7 +71,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.drawing import draw_along
+from opacc_ray.designs.drawing import draw_along, unlabelled_index
 from opacc_ray.designs.inclusion_probability import SURE, InclusionProbability, inclusion_probabilities
 from opacc_ray.errors import SpecError
 from opacc_ray.estimators.metrics import ACCURACY, is_of_class, parse_metric
@@ -156,8 +156,7 @@ class Plan(NamedTuple):
     """The deterministic part of a draw: inclusion probabilities, and what the sample is spread over and balanced on."""
 
     signals: Signals  # of the whole pool
-    labelled: NDArray[np.int64]  # (k,) sorted
-    free: NDArray[np.int64]  # (N_r,) the other examples
+    labelled: NDArray[np.int64]  # (k,) sorted; the others can be drawn, and keep their order
     failure: tuple[Array, ...]  # of each model p (N_r,), that of the view first
     size: Array  # (N_r,) what π is proportional to
     parts: tuple[NDArray[np.bool_], ...]  # (N_r,) each: parts that are labelled wholly if that is cheap
@@ -166,6 +165,15 @@ class Plan(NamedTuple):
     def probability_of(self, num: int) -> Array:
         """Return π (N_r,) of a draw of ``num`` examples."""
         return _probability(self.size, self.parts, num, len(self.labelled))
+
+    @property
+    def free(self) -> NDArray[np.int64]:
+        """Return the examples that can be drawn, (N_r,)."""
+        return self.at(np.arange(len(self.size)))
+
+    def at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the examples of the pool at ``places`` (k,) among those that can be drawn."""
+        return unlabelled_index(places, self.labelled)
 
     @property
     def along(self) -> str:
@@ -179,13 +187,19 @@ class Plan(NamedTuple):
         """Return Σp of the model of the view."""
         return float(self.failure[0].sum())
 
-    def line(self) -> Array:
-        """Return numbers (N_r,) by which the line goes: class by class, up and down along p in turns; p; or none."""
-        p = self.failure[0]
+    def line(self, places: Any = slice(None)) -> Array:
+        """Return numbers (k,) of ``places`` by which the line goes; default: of all, (N_r,).
+
+        Class by class, up and down along p in turns; p; or none.
+        """
+        p = self.failure[0][places]
         if self.along == "classes":
             assert self.signals.classes is not None
-            classes = _without(self.signals.classes, self.labelled)
-            return np.where(classes & 1, 1 - p, p) + classes  # p in (0, 1)
+            classes = _without(self.signals.classes, self.labelled)[places]
+            line = 1 - p  # p in (0, 1)
+            np.copyto(line, p, where=classes & 1 == 0)
+            line += classes
+            return line
         return p if self.along == "p" else np.zeros(len(p))
 
     def balance(self, places: NDArray[np.int64]) -> Array:
@@ -193,7 +207,7 @@ class Plan(NamedTuple):
         if self.along == "listing":
             return np.empty((len(places), 0))
         variance, *others = (p[places] * (1 - p[places]) for p in self.failure)
-        values = self.signals.take(self.free[places]).values
+        values = self.signals.take(self.at(places)).values
         return np.column_stack([variance, *(variance * own for own in values), *others])
 
     def draw(self, places: NDArray[np.int64]) -> Draw:
@@ -202,12 +216,12 @@ class Plan(NamedTuple):
             inclusion_probability=self.probability[places],
             predicted_failure=self.failure[0][places],
             predicted_failures=self.expected,
-            population=len(self.free),
+            population=len(self.size),
             num_drawn=len(places),
             labelled_before=self.labelled,
         )
         given = [name for kind, name in _GIVEN.items() if kind in self.signals.present]
-        return Draw(self.free[places], design, {FORESEEN_FROM: " and ".join(given)} if given else {})
+        return Draw(self.at(places), design, {FORESEEN_FROM: " and ".join(given)} if given else {})
 
 
 def needs(parameters: Parameters) -> tuple[str, ...]:
@@ -217,59 +231,64 @@ def needs(parameters: Parameters) -> tuple[str, ...]:
 
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """Draw the whole batch, and put it in random order."""
-    return draw_planned(plan(view, task), task.budget, rng)
+    ready = plan(view, task)
+    ready = ready._replace(size=ready.probability)  # no other number of labels is asked for
+    return draw_planned(ready, task.budget, rng)
 
 
 def draw_planned(ready: Plan, num: int, rng: np.random.Generator) -> Draw:
     """Draw ``num`` examples of a plan."""
     from opacc_ray.samplers.neyman.cube import draw_balanced
 
-    line = ready.line()
-    places, before = thin(ready, line, rng, max(KEPT_PER_LABEL * num, LEAST_KEPT))
-    order = np.lexsort((places, line[places]))
+    places, before = thin(ready, rng, max(KEPT_PER_LABEL * num, LEAST_KEPT))
+    order = np.lexsort((places, ready.line(places)))
     places, before = places[order], before[order]
     drawn = draw_balanced(rng, ready.probability[places], before, ready.balance(places))
     return ready.draw(places[rng.permutation(drawn)])
 
 
-def thin(ready: Plan, line: Array, rng: np.random.Generator, kept: int) -> tuple[NDArray[np.int64], Array]:
-    """Keep ``kept`` examples by systematic sampling along the ``line`` (N_r,); all where there are no more.
+def thin(ready: Plan, rng: np.random.Generator, kept: int) -> tuple[NDArray[np.int64], Array]:
+    """Keep ``kept`` examples by systematic sampling along the line; all where there are no more.
 
     Returns their places in the plan, (k,), and π' (k,).
     """
-    if kept >= len(ready.free):
-        return np.arange(len(ready.free)), np.ones(len(ready.free))
+    if kept >= (num := len(ready.size)):
+        return np.arange(num), np.ones(num)
+    order = np.argsort(ready.line(), kind="stable").astype(np.min_scalar_type(num))
     before = inclusion_probabilities(ready.probability, kept)
-    sure, order = np.flatnonzero(before >= SURE), np.argsort(line, kind="stable")
+    sure = np.flatnonzero(before >= SURE)
     if len(sure):
         order = order[before[order] < SURE]
-    places = np.concatenate([sure, order[draw_along(rng, before[order], kept - len(sure))]])
-    return places, before[places]
+    along, of_sure = before[order], before[sure]
+    del before  # as long as the pool, and so is what the draw takes
+    drawn = draw_along(rng, along, kept - len(sure))
+    return np.concatenate([sure, order[drawn]]), np.concatenate([of_sure, along[drawn]])
 
 
 def plan(view: View, task: Task) -> Plan:
     """Fit p to the labels so far, and set π."""
     forecasts, labelled = foresee(view, task), task.previous.chosen
-    free = _without(np.arange(view.size), labelled)
     failure = tuple(_without(own.failure, labelled) for own in forecasts)
     models = [OtherModel(view, task.previous.outcome), *task.others]
     served = [
         own
         for model, forecast, p in zip(models, forecasts, failure, strict=True)
-        for own in serve(
-            task.parameters.serve, Pieces(model.view, forecast.signals, labelled, 1 - model.outcome, free, p)
-        )
+        for own in serve(task.parameters.serve, Pieces(model.view, forecast.signals, labelled, 1 - model.outcome, p))
     ]
-    size = relative_deviation([own.deviation for own in served])
+    effects, parts = [own.effect for own in served], tuple(own.part for own in served if own.part is not None)
+    deviations = [own.deviation for own in served]
+    del served  # the deviations are long, and gone where the size is known
+    size = relative_deviation(deviations)
+    del deviations
     price = price_of(task, min(own.bayes_factor for own in forecasts))
-    share = max(uniform_share(size, price, task.parameters.floor, own.effect) for own in served)
+    share = max(uniform_share(size, price, task.parameters.floor, own) for own in effects)
+    del effects
     size *= 1 - share
     size += share
     if ACCURACY in task.parameters.serve and forecasts[0].signals.classes is not None:
         serve_classes(size, _without(forecasts[0].signals.classes, labelled))
-    parts = tuple(own.part for own in served if own.part is not None)
     probability = _probability(size, parts, task.budget, len(labelled))
-    return Plan(forecasts[0].signals, labelled, free, failure, size, parts, probability)
+    return Plan(forecasts[0].signals, labelled, failure, size, parts, probability)
 
 
 def _probability(size: Array, parts: Sequence[NDArray[np.bool_]], num: int, labelled: int) -> Array:

@@ -26,7 +26,7 @@ Legend: p predicted failure, C classes, ŷ predicted class, N_S size of a slice,
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,8 +70,7 @@ class Pieces(NamedTuple):
     signals: Signals
     labelled: NDArray[np.int64]  # (k,)
     failure: Array  # (k,) f
-    free: NDArray[np.int64]  # (n,) the other examples
-    p: Array  # (n,)
+    p: Array  # (n,) of the other examples
 
     @property
     def classes(self) -> Codes:
@@ -79,6 +78,17 @@ class Pieces(NamedTuple):
         if self.signals.classes is None:
             raise SpecError("a metric of classes is served, and the pool predicts none; give Pool(prediction=…)")
         return self.signals.classes
+
+    def free(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return those of ``values`` (N,) that belong to examples without a label, (n,)."""
+        return np.delete(values, self.labelled) if len(self.labelled) else values
+
+    @property
+    def deviation(self) -> Array:
+        """(n,) √(p(1 - p))."""
+        found = 1 - self.p
+        found *= self.p
+        return np.sqrt(found, out=found)
 
     @property
     def rivals(self) -> int:
@@ -92,7 +102,7 @@ class Pieces(NamedTuple):
         """
         num, total = self.signals.num_classes, self.signals.size
         known = np.bincount(self.classes[self.labelled], weights=self.failure, minlength=num).astype(np.float64)
-        failed = known + np.bincount(self.classes[self.free], weights=self.p, minlength=num)
+        failed = known + np.bincount(self.free(self.classes), weights=self.p, minlength=num)
         size, own = (np.append(values, 0.0)[classes] for values in (np.bincount(self.classes, minlength=num), failed))
         tp, fn = np.maximum(size - own, 0), (failed.sum() - own) / self.rivals
         return slopes(metric, tp, fn, Parts(size, total - size))[1:]
@@ -122,9 +132,8 @@ def _stated_share(c: int, signals: Signals, doubt: Array) -> float:
 
 
 def _serve(name: str, known: Pieces) -> Served:
-    whole = np.sqrt(known.p * (1 - known.p))
     if name in (ACCURACY, CALIBRATION):  # a calibration error is a sum of accuracies, up to signs
-        return Served(whole)
+        return Served(known.deviation)
     if name in SCORES:
         return _linear(score_of(name, known.view.column("confidence")), known)
     if "@" in name:
@@ -136,26 +145,28 @@ def _serve(name: str, known: Pieces) -> Served:
     if name in AVERAGES:
         return _of_average(Metric(name), known)
     codes = known.classes if name == BY_PREDICTION else known.view.slicing(name).codes
-    here = codes[known.free]
+    here = known.free(codes)
+    whole = known.deviation
     least = np.bincount(here, weights=whole)[here]
     return Served(whole / least, 1 / np.bincount(codes)[here])
 
 
 def _linear(number: Linear, known: Pieces) -> Served:
-    effect = np.abs(number.coefficient[known.free])
-    return Served(np.sqrt(known.p * (1 - known.p)) * effect, effect)
+    effect = np.abs(known.free(number.coefficient))
+    return Served(known.deviation * effect, effect)
 
 
 def _ranking(metric: Metric, c: int, known: Pieces) -> Linear:
     """Return AUC or average precision of one of two classes at what is known or predicted of every example."""
     failure = np.empty(known.signals.size)
-    failure[known.free], failure[known.labelled] = known.p, known.failure
+    failure[np.delete(np.arange(len(failure)), known.labelled)] = known.p
+    failure[known.labelled] = known.failure
     return ranking_of(metric.name, known.view.column("confidence"), failure, known.classes == c)
 
 
 def _of_class(metric: Metric, c: int, known: Pieces) -> Served:
     """Return what a metric of class ``c`` is to the examples; -1: of a class that is never predicted."""
-    inside = known.classes[known.free] == c
+    inside = known.free(known.classes) == c
     [by_tp], [by_fn] = known.slopes(metric, [c])
     effect = np.where(inside, abs(by_tp), abs(by_fn))
     q = np.where(inside, known.p, known.p / known.rivals)
@@ -165,14 +176,14 @@ def _of_class(metric: Metric, c: int, known: Pieces) -> Served:
 def _of_every_class(metric: Metric, known: Pieces) -> Served:
     """Return what the metrics of all predicted classes are, their variances added."""
     by_tp, by_fn = (own**2 for own in known.slopes(metric, range(known.signals.num_classes)))
-    classes, p, q = known.classes[known.free], known.p, known.p / known.rivals
+    classes, p, q = known.free(known.classes), known.p, known.p / known.rivals
     others = (by_fn.sum() - by_fn)[classes]
     return Served(np.sqrt(by_tp[classes] * p * (1 - p) + others * q * (1 - q)), np.sqrt(by_tp[classes] + others))
 
 
 def _of_average(metric: Metric, known: Pieces) -> Served:
     """Return what an average over all predicted classes is."""
-    classes = known.classes[known.free]
+    classes = known.free(known.classes)
     weight = misprediction_weights(*known.slopes(metric, range(known.signals.num_classes)))
     mean, square = weight.sum(axis=0) / known.rivals, (weight**2).sum(axis=0) / known.rivals
     variance = known.p * square[classes] - (known.p * mean[classes]) ** 2

@@ -29,7 +29,7 @@ Legend: N pool, n examples, k those of a history, d signals or directions, C cla
 
 from collections.abc import Container, Iterator, Mapping
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,7 +124,7 @@ def _make(view: View, num_directions: int) -> Signals:
             kinds.append(kind)
             values.append(_signal(form, column, ends, view.size))
         if field == "confidence":
-            share = float(np.clip(1 - column, LEAST_DOUBT, MOST_DOUBT).mean())
+            share = float(_doubt(column).mean())
     if "hidden" in view.fields and num_directions:
         coordinates = find_projection(view, num_directions).coordinates
         kinds += ["direction"] * len(coordinates)
@@ -146,6 +146,8 @@ def with_judges(signals: Signals, judges: Mapping[str, Array]) -> Signals:
     """
     from scipy.special import logit
 
+    if not judges:
+        return signals
     known, doubt = np.column_stack([np.ones(signals.size), *signals.values]), list[float]()
     for score in judges.values():
         there = ~np.isnan(score)
@@ -157,7 +159,7 @@ def with_judges(signals: Signals, judges: Mapping[str, Array]) -> Signals:
             signal[~there] = known[~there] @ slope
             signals = signals.add(JUDGED, there - there.mean())
         signals = signals.add(JUDGE, signal)
-    if doubt and "confidence" not in signals.kinds:
+    if "confidence" not in signals.kinds:
         share = min(max(sum(doubt) / len(doubt), _LEAST_CLAIM), 1 - _LEAST_CLAIM)
         signals = signals._replace(expected_logit=float(logit(share)))
     return signals
@@ -226,7 +228,8 @@ def _signal(form: str, values: Array, ends: NDArray[np.integer], size: int) -> A
     if form == "doubt":
         from scipy.special import logit
 
-        return np.asarray(logit(np.clip(1 - values, LEAST_DOUBT, MOST_DOUBT)))
+        doubt = _doubt(values)
+        return np.asarray(logit(doubt, out=doubt))
     rank: Array = ((2 * size - ends if form == "falling" else ends) / size - 1) * HALF_RANGE
     if form == "middle":
         return rank
@@ -234,6 +237,11 @@ def _signal(form: str, values: Array, ends: NDArray[np.integer], size: int) -> A
         return rank**2 - 1
     rank -= HALF_RANGE
     return rank
+
+
+def _doubt(confidence: Array) -> Array:
+    doubt = 1 - confidence
+    return np.clip(doubt, LEAST_DOUBT, MOST_DOUBT, out=doubt)
 
 
 def _classes(view: View) -> tuple[Array | None, NDArray[np.integer] | None]:
@@ -256,12 +264,17 @@ def spread_ranks(values: Array) -> Array:
 
 def _ends_of(values: Array) -> NDArray[np.unsignedinteger]:
     """Return twice the middle rank of each value, (N,): how many are lower, plus how many are lower or the same."""
-    order = np.argsort(values)
+    order, kind = np.argsort(values), np.min_scalar_type(2 * len(values))
+    is_first = np.ones(len(values), dtype=bool)  # of each run of equal values
     ordered = values[order]
-    first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))  # of each run of equal values
-    num = np.diff(first, append=len(values))
-    ends = np.empty(len(values), np.min_scalar_type(2 * len(values)))
-    ends[order] = np.repeat(2 * first + num, num)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    del ordered
+    first = np.flatnonzero(is_first).astype(kind)
+    num = np.diff(first, append=np.array([len(values)], kind))
+    first *= 2
+    first += num
+    ends = np.empty(len(values), kind)
+    ends[order] = np.repeat(first, num)
     return ends
 
 
@@ -305,25 +318,49 @@ def project_others(view: View, num: int, other: Pool) -> Array:
     return (part_project(other, axes) - projection.mean) / projection.deviation
 
 
-def _whole_numbers(view: View, num: int) -> Array:
-    """Return the whole numbers (N, d), which are kept in the memory of the view if it has one."""
+def _whole_numbers(view: View, num: int) -> list[Array]:
+    """Return the whole numbers, d of (N,), which are kept in the memory of the view if it has one."""
     name = f"directions-{num}"
-    blocks = list(view.memory.recall(name, view.starts)) if view.memory else []
-    if sum(map(len, blocks)) == view.size:
-        return np.concatenate(blocks).astype(np.float64)
-    found = view.gather(part_project, _axes(view, num))
     if view.memory:
-        parts = (found[start:stop].astype(np.int64) for start, stop in pairwise(view.starts))
+        recalled, read = list[Array](), 0
+        for block in view.memory.recall(name, view.starts):
+            recalled = recalled or [np.empty(view.size) for _ in block.T]
+            read = _fill(recalled, slice(read, read + len(block)), block)
+        if read == view.size:
+            return recalled
+        del recalled
+    axes = _axes(view, num)
+    found = [np.empty(view.size) for _ in axes.whole.T]
+    for rows, block in view.stream(part_project, axes):
+        _fill(found, rows, block)
+    if view.memory:
+        parts = (_block(found, start, stop) for start, stop in pairwise(view.starts))
         view.memory.keep(name, view.size, parts)
     return found
 
 
-def _standardised(whole: Array) -> Projection:
-    columns = [np.ascontiguousarray(own) for own in whole.T]
-    mean, deviation = np.array([own.mean() for own in columns]), np.array([own.std() for own in columns])
-    for own, middle, spread in zip(columns, mean, deviation, strict=True):
-        own -= middle
-        own /= spread
+def _fill(columns: list[Array], rows: slice, block: NDArray[Any]) -> int:
+    """Write a ``block`` (n, d) to ``rows`` of d columns (N,), and return where they end."""
+    for own, values in zip(columns, block.T, strict=True):
+        own[rows] = values
+    return int(rows.stop)
+
+
+def _block(columns: list[Array], start: int, stop: int) -> NDArray[np.int64]:
+    found = np.empty((stop - start, len(columns)), np.int64)
+    for k, own in enumerate(columns):
+        found[:, k] = own[start:stop]
+    return found
+
+
+def _standardised(columns: list[Array]) -> Projection:
+    """Overwrite the columns (N,) by their standardised values."""
+    mean, deviation = np.empty(len(columns)), np.empty(len(columns))
+    for k, own in enumerate(columns):
+        mean[k] = own.mean()
+        own -= mean[k]
+        deviation[k] = np.sqrt(np.square(own).mean())
+        own /= deviation[k]
     return Projection(tuple(columns), mean, deviation)
 
 
