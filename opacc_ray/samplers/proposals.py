@@ -129,7 +129,7 @@ def conditions_of(view: View, classes: list[str] | None) -> Iterator[Condition]:
             yield from _tails(view.column(field), field, words)
     if "hidden" in view.fields:
         for number, own in enumerate(find_projection(view, DIRECTIONS).coordinates, start=1):
-            yield from _tails(own, f"direction {number}", f"direction {number} of the hidden layer")
+            yield from _tails(own[:], f"direction {number}", f"direction {number} of the hidden layer")
 
 
 def _named(slicing: Slicing, attribute: str, prefix: str, kind: Kind = Kind.CLASS) -> Iterator[Condition]:

@@ -343,8 +343,7 @@ def _with_history(view: View, num_directions: int, history: History) -> Signals:
     failure = np.concatenate([failures for _, failures in given])
     unknown = GIVEN if any(judges.keys() & pool.judges.keys() for pool, _ in given) else {JUDGE, JUDGED, *GIVEN}
     mixture, *_ = _learn(others, failure, own.present - unknown | {SLOPES})
-    own.values[-1][:] = logit(mixture.failure(own))
-    return own
+    return own._replace(values=(*own.values[:-1], logit(mixture.failure(own))))
 
 
 def _joined(parts: list[Signals]) -> Signals:

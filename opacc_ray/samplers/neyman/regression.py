@@ -212,16 +212,17 @@ def _fitted(
 ) -> FittedRound:
     """Return a round with λ of what is ``predicted`` (N,), λ the ``share``, and 1 - λ of what it was drawn by."""
     plan = neyman.plan(view, task)
-    p, odds = plan.failure[0], plan.probability  # which are overwritten: they are as long as the pool
+    p, odds, labelled = plan.failure[0], plan.probability, plan.labelled
+    del plan  # its arrays are as long as the pool; two are overwritten, and the others gone
     p *= 1 - share
-    p += share * (np.delete(predicted, plan.labelled) if len(plan.labelled) else predicted)
+    p += share * (np.delete(predicted, labelled) if len(labelled) else predicted)
     odds *= len(selection) / task.budget
-    places = selection.index - np.searchsorted(plan.labelled, selection.index)
+    places = selection.index - np.searchsorted(labelled, selection.index)
     probability = odds[places]
     np.divide(1, odds, out=odds)
     odds -= 1
     np.maximum(odds, 0, out=odds)
-    return FittedRound(plan.labelled, p, odds, p[places], probability, share * leverage)
+    return FittedRound(labelled, p, odds, p[places], probability, share * leverage)
 
 
 def _combined(

@@ -27,7 +27,9 @@ them instead of the layer.
 Legend: N pool, n examples, k those of a history, d signals or directions, C classes, m neurons, u codes 0 .. 4095.
 """
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -68,13 +70,32 @@ _BLOCK = 1 << 20
 _BLOCK_VALUES = 1 << 16
 _STEPS = 4095
 _GRAIN = 2.0**20
+_LOW = 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class Compact:
+    """Numbers (n,) that are held in fewer bytes than float64, and are computed where they are read."""
+
+    held: tuple[NDArray[Any], ...]  # of (n,)
+    values: Callable[..., Array]  # of some rows of these
+
+    def __getitem__(self, rows: Any) -> Array:
+        return self.values(*(own[rows] for own in self.held))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return self[:].astype(dtype or np.float64, copy=False)
+
+    def mean(self) -> float:
+        """Return the mean of all."""
+        return float(self[:].mean())
 
 
 class Signals(NamedTuple):
     """The signals of some examples, or of a whole pool."""
 
     kinds: tuple[str, ...]  # (d,) the names above
-    values: tuple[Array, ...]  # d of (n,)
+    values: tuple[Array | Compact, ...]  # d of (n,)
     classes: NDArray[np.integer] | None  # (n,) predicted class, from 0 to C - 1; -1 is none of the pool's
     names: Array | None  # (C,) classes as they are predicted; None if there are none, or values are predicted
     expected_logit: float  # of the share of failures that the model's confidence states
@@ -116,13 +137,16 @@ def _make(view: View, num_directions: int) -> Signals:
     from scipy.special import logit
 
     names, classes = _classes(view)
-    kinds, values, share = list[str](), list[Array](), _SHARE_WITHOUT_CONFIDENCE
+    kinds, values, share = list[str](), list[Array | Compact](), _SHARE_WITHOUT_CONFIDENCE
     for field in _columns(view, names):
         column = view.column_in_range(field)
         ends = _ends_of(column)
         for kind, form in _FORMS[field]:
             kinds.append(kind)
-            values.append(_signal(form, column, ends, view.size))
+            if form in ("falling", "rising"):
+                values.append(Compact((ends,), partial(_rank, form, view.size)))
+            else:
+                values.append(_signal(form, column, ends, view.size))
         if field == "confidence":
             share = float(_doubt(column).mean())
     if "hidden" in view.fields and num_directions:
@@ -230,12 +254,14 @@ def _signal(form: str, values: Array, ends: NDArray[np.integer], size: int) -> A
 
         doubt = _doubt(values)
         return np.asarray(logit(doubt, out=doubt))
+    rank = _rank(form, size, ends)
+    return rank**2 - 1 if form == "square" else rank
+
+
+def _rank(form: str, size: int, ends: NDArray[np.integer]) -> Array:
     rank: Array = ((2 * size - ends if form == "falling" else ends) / size - 1) * HALF_RANGE
-    if form == "middle":
-        return rank
-    if form == "square":
-        return rank**2 - 1
-    rank -= HALF_RANGE
+    if form in ("falling", "rising"):
+        rank -= HALF_RANGE
     return rank
 
 
@@ -292,7 +318,7 @@ class _Axes(NamedTuple):
 class Projection(NamedTuple):
     """A pool along the principal directions of its layer."""
 
-    coordinates: tuple[Array, ...]  # d of (N,), each of mean 0 and variance 1 over the pool
+    coordinates: tuple[Compact, ...]  # d of (N,), each of mean 0 and variance 1 over the pool
     mean: Array  # (d,) of the whole numbers
     deviation: Array  # (d,)
 
@@ -354,14 +380,30 @@ def _block(columns: list[Array], start: int, stop: int) -> NDArray[np.int64]:
 
 
 def _standardised(columns: list[Array]) -> Projection:
-    """Overwrite the columns (N,) by their standardised values."""
-    mean, deviation = np.empty(len(columns)), np.empty(len(columns))
-    for k, own in enumerate(columns):
-        mean[k] = own.mean()
-        own -= mean[k]
-        deviation[k] = np.sqrt(np.square(own).mean())
-        own /= deviation[k]
-    return Projection(tuple(columns), mean, deviation)
+    """Return the coordinates of whole numbers (N,), each of which is dropped from the list as it is packed."""
+    packed, means, deviations = list[Compact](), list[float](), list[float]()
+    while columns:
+        own = columns.pop(0)
+        mean = float(own.mean())
+        whole = np.floor_divide(own, _LOW)
+        high = whole.astype(np.int32 if max(whole.max(), -whole.min()) < 2**31 else np.int64)
+        whole *= _LOW
+        low = np.subtract(own, whole, out=whole).astype(np.uint16)
+        del whole
+        own -= mean
+        deviation = float(np.sqrt(np.square(own, out=own).mean()))
+        packed.append(Compact((high, low), partial(_coordinate, mean, deviation)))
+        means.append(mean)
+        deviations.append(deviation)
+    return Projection(tuple(packed), np.array(means), np.array(deviations))
+
+
+def _coordinate(mean: float, deviation: float, high: NDArray[np.integer], low: NDArray[np.uint16]) -> Array:
+    found = high * float(_LOW)
+    found += low
+    found -= mean
+    found /= deviation
+    return found
 
 
 def _axes(view: View, num: int) -> _Axes:
