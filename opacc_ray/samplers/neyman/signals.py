@@ -399,7 +399,7 @@ def _standardised(columns: list[Array]) -> Projection:
 
 
 def _coordinate(mean: float, deviation: float, high: NDArray[np.integer], low: NDArray[np.uint16]) -> Array:
-    found = high * float(_LOW)
+    found: Array = high * float(_LOW)
     found += low
     found -= mean
     found /= deviation
