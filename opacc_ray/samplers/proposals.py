@@ -128,7 +128,7 @@ def conditions_of(view: View, classes: list[str] | None) -> Iterator[Condition]:
         if field in view.fields:
             yield from _tails(view.column(field), field, words)
     if "hidden" in view.fields:
-        for number, own in enumerate(find_projection(view, DIRECTIONS).coordinates, start=1):
+        for number, own in enumerate(find_projection(view, DIRECTIONS).packed, start=1):
             yield from _tails(own[:], f"direction {number}", f"direction {number} of the hidden layer")
 
 

@@ -150,9 +150,9 @@ def _make(view: View, num_directions: int) -> Signals:
         if field == "confidence":
             share = float(_doubt(column).mean())
     if "hidden" in view.fields and num_directions:
-        coordinates = find_projection(view, num_directions).coordinates
-        kinds += ["direction"] * len(coordinates)
-        values += coordinates
+        directions = find_projection(view, num_directions).packed
+        kinds += ["direction"] * len(directions)
+        values += directions
     return Signals(tuple(kinds), tuple(values), classes, names, float(logit(share)), view.size)
 
 
@@ -318,9 +318,14 @@ class _Axes(NamedTuple):
 class Projection(NamedTuple):
     """A pool along the principal directions of its layer."""
 
-    coordinates: tuple[Compact, ...]  # d of (N,), each of mean 0 and variance 1 over the pool
+    packed: tuple[Compact, ...]  # d of (N,), each of mean 0 and variance 1 over the pool
     mean: Array  # (d,) of the whole numbers
     deviation: Array  # (d,)
+
+    @property
+    def coordinates(self) -> tuple[Array, ...]:
+        """Return d arrays (N,)."""
+        return tuple(own[:] for own in self.packed)
 
 
 def find_projection(view: View, num: int) -> Projection:
@@ -399,7 +404,7 @@ def _standardised(columns: list[Array]) -> Projection:
 
 
 def _coordinate(mean: float, deviation: float, high: NDArray[np.integer], low: NDArray[np.uint16]) -> Array:
-    found: Array = high * float(_LOW)
+    found: Array = np.multiply(high, _LOW, dtype=np.float64)
     found += low
     found -= mean
     found /= deviation
