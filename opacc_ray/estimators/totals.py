@@ -42,7 +42,6 @@ from typing import ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.drawing import unlabelled_index
 from opacc_ray.estimators.intervals import Interval, cut, mid_p_low, wilson, zero_failure_bound
 
 Array = NDArray[np.float64]
@@ -159,9 +158,11 @@ class Groups(NamedTuple):
         ``labelled`` is sorted; the k others keep their order.
         """
         found = np.zeros((3, self.num))
-        for at in range(0, len(p), _BLOCK):
-            own = slice(at, at + _BLOCK)
-            free = unlabelled_index(np.arange(at, min(at + _BLOCK, len(p))), labelled)
+        for start in range(0, len(self.predicted), _BLOCK):
+            stop = min(start + _BLOCK, len(self.predicted))
+            first, last = np.searchsorted(labelled, (start, stop)).tolist()
+            free = np.delete(np.arange(start, stop), labelled[first:last] - start)
+            own = slice(start - first, stop - last)
             code, factor = self.code(free), self.factor(free)
             spread = p[own] * odds[own] * factor**2
             for row, values in zip(found, (p[own] * factor, spread, spread * p[own]), strict=True):
