@@ -284,7 +284,7 @@ ROWS = (
         "blocks of 30 repetitions vary up to 16-fold",
     ),
     Row("DeepEST Fig. 2 (mean estimates)", "deepest", nearest, "lines near the truth", "–"),
-    Row("DeepEST Fig. 3 (MSE by size)", "deepest", lambda r: "figures/SUBJECT.svg", "lines", "as Fig. 1"),
+    Row("DeepEST Fig. 3 (MSE by size)", "deepest", lambda r: "figures/errors.svg", "lines", "as Fig. 1"),
     Row("DeepEST Fig. 4 (failures by size)", "deepest", at_200("failures"), "lines, CS on top", "–"),
     *(
         Row(f"DeepEST Fig. {number} ({name})", "deepest", lambda r: "figures/SUBJECT-failures.svg", "curves", "–")

@@ -3,7 +3,8 @@
     blocks/…/0000000-0000100.json   trials, one file per block: the checkpoint of the work
     results.json                    every cell with its measures, impossible pairs, versions, seed, command
     table.md                        the results as tables
-    figures/CASE.svg                error and failures found against the number of labels
+    figures/errors.svg              error of each case against the number of labels
+    figures/failures.svg            failures found, likewise
     figures/CASE-failures.svg       failures by auxiliary variable, for papers that show them
 
 A block's key depends on everything that decides its content, including the code of the methods. So an interrupted study
@@ -40,7 +41,7 @@ from opacc_ray.study.failure_curves import draw_curves
 from opacc_ray.study.measures import CaseFacts, CellMeasures, NotPossible, StudyResults, measure_slices
 from opacc_ray.study.papers import find_paper, report_paper
 from opacc_ray.study.peers import PEERS, kind_of
-from opacc_ray.study.plots import draw_case
+from opacc_ray.study.plots import draw_study
 from opacc_ray.study.seen_cases import prepared
 from opacc_ray.study.study_spec import ITSELF, MethodSpec, StudySpec
 from opacc_ray.study.table import write_table
@@ -304,9 +305,8 @@ def _run(missing: Sequence[Block], workers: int | None) -> Iterator[tuple[Block,
 def _write(store: Store, results: StudyResults, sources: Iterable[Source]) -> None:
     content = results.to_dict()
     store.write("table.md", (report_paper(content) + write_table(content)).encode())
-    for case in results.cases if results.spec.budgets else []:
-        if case.drawn_from is None:
-            store.write(f"figures/{case.case}.svg", draw_case(content, case.case))
+    for name, drawing in draw_study(content).items() if results.spec.budgets else ():
+        store.write(f"figures/{name}.svg", drawing)
     paper = find_paper(results.spec.paper)
     for source in sources if paper and paper.curves else []:
         drawn = draw_curves(read_case(source))

@@ -109,12 +109,13 @@ class TestOnRay:
         assert text.count("\n| bound ") == 3
         srs = cell_of(results, "table", "srs", 30)
         assert f"| {srs['bias']:+.2f} ± {srs['bias_standard_error']:.2f} " in text
-        for case in ("full", "table"):
-            drawn = "".join(ElementTree.parse(tmp_path / "figures" / f"{case}.svg").getroot().itertext())
-            assert all(
-                word in drawn for word in ("srs", "SRS in theory", "bound", "labels", "Failing examples found", case)
-            )
-            assert ("ces" in drawn) == (case == "full")
+        for name, title in (("errors", "Error of the estimate"), ("failures", "Failing examples found")):
+            drawn = ElementTree.parse(tmp_path / "figures" / f"{name}.svg").getroot()
+            assert title in "".join(drawn.itertext())
+            for case, panel in zip(("full", "table"), drawn.iter("{http://www.w3.org/2000/svg}g"), strict=True):
+                shown = "".join(panel.itertext())
+                assert all(word in shown for word in ("srs", "SRS in theory", "labels", case))
+                assert ("ces" in shown) == (case == "full")
 
     def test_cases_and_results_in_object_storage(self, cases: Path, bucket: str) -> None:
         store = open_store(bucket)
