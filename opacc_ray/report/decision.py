@@ -180,8 +180,8 @@ def _labels(report: RunReport) -> Check:
         elif report.estimate and "label noise" in report.estimate.allows_for:
             state, agreement = "warning", f"{agreement} The interval allows for such errors."
     elif labelled:
-        state, agreement = "warning", " Nobody labelled an example twice, so errors of labels are not measured: "
-        agreement += "`opacc label --overlap 0.2` gives every fifth example to two people."
+        state = "warning"
+        agreement = " Errors of labels are not measured: label some twice (`opacc label --overlap 0.2`)."
     return Check(name="labels", state=state, text=f"{', '.join(parts)}.{agreement}")
 
 

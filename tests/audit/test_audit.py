@@ -62,6 +62,7 @@ def test_from_images_to_an_interval(run: Run) -> None:
         "votes": [{"annotator": None, "file": "labels.csv", "labels": 40}],
         "overruled": [],
         "num_overruled": 0,
+        "left_out": 0,
         "round": 1,
         "method": "ces",
         "budget": 40,

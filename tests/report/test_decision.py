@@ -160,8 +160,7 @@ def test_a_sound_audit_has_four_marks(run: Run) -> None:
     report, _ = gather(run)
     assert states(report) == {"sampling": "ok", "labels": "warning", "pool": "ok", "model": "warning"}
     assert text_of(report, "labels") == (
-        "100 of 100 labelled. Nobody labelled an example twice, so errors of labels are not measured: "
-        "`opacc label --overlap 0.2` gives every fifth example to two people."
+        "100 of 100 labelled. Errors of labels are not measured: label some twice (`opacc label --overlap 0.2`)."
     )
     assert text_of(report, "model") == "The spec names no weights, so their digest is not known."
 
