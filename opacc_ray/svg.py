@@ -68,6 +68,11 @@ def figure(name: str, title: str, description: str, size: tuple[float, float], p
     ).format(w=_px(width), h=_px(height), n=name, t=title, d=description, body=Markup("").join(parts))
 
 
+def alone(drawn: str) -> str:
+    """Return a figure as the content of a file of its own."""
+    return f"{drawn}\n".replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)  # Markup would escape it
+
+
 def text(x: float, y: float, content: str, kind: str = "", anchor: str = "start") -> Markup:
     """One line of text; ``anchor`` is start, middle or end."""
     return Markup('<text x="{}" y="{}" class="{}" text-anchor="{}">{}</text>').format(

@@ -25,6 +25,7 @@ from opacc_ray.report.report_documents import RunReport
 from opacc_ray.svg import (
     WIDE,
     Scale,
+    alone,
     both_widths,
     decimals,
     diamond,
@@ -348,8 +349,7 @@ def with_picture(document: LabelBudget, uri: str) -> LabelBudget:
 def write_alone(drawn: str, uri: str) -> str:
     """Write a figure as an SVG file that adapts to light and dark; return its URI."""
     sheet = f"<style>{style('figure.css')}svg {{ background: var(--paper); }}</style>"
-    whole = drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     folder, name = split(uri)
     store = open_store(folder)
-    store.write(name, (whole.replace("<title ", f"{sheet}<title ", 1) + "\n").encode())
+    store.write(name, alone(drawn.replace("<title ", f"{sheet}<title ", 1)).encode())
     return store.uri_of(name)

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.study.table import markdown, plain
-from opacc_ray.svg import Scale, dot, figure, line, path, shortened_to, text
+from opacc_ray.svg import Scale, alone, dot, figure, line, path, shortened_to, text
 
 SHARES = (0.0, 0.3, 0.5, 0.7, 1.0)
 """Shares of generated vectors near the centroid, as in the paper."""
@@ -154,7 +154,7 @@ def draw(cases: Sequence[CharacterizedCase]) -> bytes:
         values = [[value for value in case.measures.get(name, []) if value is not None] for case in cases]
         parts += _panel(name, values, LEFT + place * PANEL)
     drawn = figure("measures", "measures by class", ", ".join(shown), (LEFT + PANEL * len(shown) + 10, height), parts)
-    return f"{drawn}\n".replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1).encode()
+    return alone(drawn).encode()
 
 
 def _panel(name: str, values: Sequence[Sequence[float]], left: float) -> list[Markup]:

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from opacc_ray.study.cases import Case
-from opacc_ray.svg import Scale, decimals, dot, figure, line, path, text, ticks
+from opacc_ray.svg import Scale, alone, decimals, dot, figure, line, path, text, ticks
 
 Array = NDArray[np.float64]
 
@@ -67,7 +67,7 @@ def draw_curves(case: Case) -> bytes | None:
     drawn = figure(
         "curves", title, "logistic curves and shares in ten groups", (len(names) * PANEL + 16, HEIGHT), parts
     )
-    return f"{drawn}\n".replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1).encode()
+    return alone(drawn).encode()
 
 
 def _panel(values: Array, failed: Array, name: str, left: float) -> list[Markup]:

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
+from opacc_ray.errors import counted
 from opacc_ray.study.table import describe_case
-from opacc_ray.svg import Scale, decimals, dot, figure, line, path, shortened_to, text, ticks
+from opacc_ray.svg import Scale, alone, decimals, dot, figure, line, path, shortened_to, text, ticks
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8C6D1F", "#6A3D9A")
 NAMES = ("#0072B2", "#B24E00", "#007A59", "#A8487D", "#1F77AC", "#946600", "#7A5F1B", "#6A3D9A")
@@ -164,7 +165,7 @@ def _draw(title: str, panels: Sequence[Panel], budgets: Sequence[int]) -> bytes:
         parts.append(Markup('<g transform="{}">{}</g>').format(move, drawn))
     shown = "; ".join(f"{panel.case}: {panel.facts}" for panel in panels)
     drawn = figure("study", f"{title}, against labels", shown, size, parts)
-    return f"{drawn}\n".replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1).encode()
+    return alone(drawn).encode()
 
 
 def _method_style(rank: int) -> str:
@@ -206,8 +207,7 @@ def _names(panel: Panel, axes: Axes) -> list[Markup]:
     ends = [(curve, *_line(curve, axes)[-1]) for curve in panel.curves if curve.kind != FAINT]
     others = sorted((_line(curve, axes)[-1] for curve in panel.curves if curve.kind == FAINT), key=itemgetter(1))
     if others:
-        name = f"{len(others)} other{'s' * (len(others) > 1)}"
-        ends.append((Curve(name, FAINT, []), *others[len(others) // 2]))
+        ends.append((Curve(counted(len(others), "other"), FAINT, []), *others[len(others) // 2]))
     parts = []
     moved = spread([height for _, _, height in ends], LINE, TOP, HEIGHT - BOTTOM)
     for (curve, x, height), y in zip(ends, moved, strict=True):
