@@ -20,12 +20,11 @@ from opacc_ray.estimators.plausibility import contradiction
 from opacc_ray.estimators.population import PoolAsSample, SampleOf, cluster_deviations, pool_as_sample
 from opacc_ray.estimators.prediction_powered import assisted_estimate
 from opacc_ray.estimators.rounds import Outcome, checked_rounds, common_pool, is_binary, linear_estimator
-from opacc_ray.estimators.totals import Groups
 from opacc_ray.history import History, histories_of
 from opacc_ray.parts.content import Content, content_of, in_other_order
 from opacc_ray.parts.view import View, view_of, views_of
 from opacc_ray.pool import Pool
-from opacc_ray.samplers.metric_estimates import Sample, evidence_of
+from opacc_ray.samplers.metric_estimates import Sample, forecast_of
 from opacc_ray.samplers.neyman.regression import combine_by_regression, regression_estimate, uses_regression
 from opacc_ray.selection import Selection
 
@@ -128,16 +127,12 @@ def represent(
     spread = max(value * (1 - value), 0.0)
     if not is_binary(failure):
         spread = min(spread, float(weight @ (failure - value) ** 2) / float(weight.sum()))
-    deviations = list[NDArray[np.float64]]()
-
-    def deviate(forecast: NDArray[np.float64]) -> list[Groups]:
-        if clusters is not None:
-            labels = np.concatenate([part.index for part in selections]), weight, failure
-            deviations.append(cluster_deviations(clusters, int(clusters.max()) + 1, forecast, labels, value))
-        return []
-
-    evidence_of(sample, deviate, view, size)
-    return pool_as_sample(asked, found, size, spread, deviations[0] if deviations else None)
+    if clusters is None:
+        return pool_as_sample(asked, found, size, spread, None)
+    labels = np.concatenate([part.index for part in selections]), weight, failure
+    forecast = forecast_of(sample, view, size)
+    deviations = cluster_deviations(clusters, int(clusters.max()) + 1, forecast, labels, value)
+    return pool_as_sample(asked, found, size, spread, deviations)
 
 
 def _views(pools: Iterable[Pool | View], num_models: int, selections: Sequence[Selection]) -> list[View]:

@@ -34,7 +34,7 @@ from opacc_ray.estimators.scores import (
 from opacc_ray.estimators.totals import Evidence, Groups
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.view import View
-from opacc_ray.samplers.neyman.regression import gather_evidence, uses_regression
+from opacc_ray.samplers.neyman.regression import fit, gather_evidence, uses_regression
 from opacc_ray.selection import Selection
 from opacc_ray.slices import BY_PREDICTION, BY_TRUTH, Slicing
 
@@ -52,6 +52,14 @@ class Sample(NamedTuple):
     counts: Mapping[str, Array] | None = None  # name -> (n,) counts of each label
 
 
+def forecast_of(sample: Sample, view: View | None, size: int) -> Array:
+    """Return the failures p (N,) that the labels predict in a pool of ``size`` examples."""
+    selections, outcomes, _, history, _ = sample
+    if view is None or not uses_regression(selections):
+        return np.full(size, 1 - float(np.concatenate(outcomes).mean()))
+    return fit(view, selections, outcomes, history).failure
+
+
 def evidence_of(
     sample: Sample, groups: Callable[[Array], Sequence[Groups]], view: View | None, size: int, first: int = 0
 ) -> Sequence[Evidence]:
@@ -61,8 +69,7 @@ def evidence_of(
     """
     selections, outcomes, _, history, _ = sample
     if view is None or not uses_regression(selections):
-        share = 1 - float(np.concatenate(outcomes).mean())
-        return [DesignEvidence(selections, own, first) for own in groups(np.full(size, share))]
+        return [DesignEvidence(selections, own, first) for own in groups(forecast_of(sample, None, size))]
     found = gather_evidence(view, selections, outcomes, history, groups)
     return [own.since(first) for own in found] if first else found
 

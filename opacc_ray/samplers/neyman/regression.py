@@ -48,6 +48,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.designs.drawing import unlabelled
 from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.difference_estimator import CombinedRounds, RoundEstimate
@@ -215,7 +216,7 @@ def _fitted(
     p, odds, labelled = plan.failure[0], plan.probability, plan.labelled
     del plan  # its arrays are as long as the pool; two are overwritten, and the others gone
     p *= 1 - share
-    p += share * (np.delete(predicted, labelled) if len(labelled) else predicted)
+    p += share * unlabelled(predicted, labelled)
     odds *= len(selection) / task.budget
     places = selection.index - np.searchsorted(labelled, selection.index)
     probability = odds[places]

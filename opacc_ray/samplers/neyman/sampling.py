@@ -71,7 +71,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.drawing import draw_along, unlabelled_index
+from opacc_ray.designs.drawing import draw_along, unlabelled, unlabelled_index
 from opacc_ray.designs.inclusion_probability import SURE, InclusionProbability, inclusion_probabilities
 from opacc_ray.errors import SpecError
 from opacc_ray.estimators.metrics import ACCURACY, is_of_class, parse_metric
@@ -195,7 +195,7 @@ class Plan(NamedTuple):
         p = self.failure[0][places]
         if self.along == "classes":
             assert self.signals.classes is not None
-            classes = _without(self.signals.classes, self.labelled)[places]
+            classes = unlabelled(self.signals.classes, self.labelled)[places]
             line = 1 - p  # p in (0, 1)
             np.copyto(line, p, where=classes & 1 == 0)
             line += classes
@@ -268,7 +268,7 @@ def thin(ready: Plan, rng: np.random.Generator, kept: int) -> tuple[NDArray[np.i
 def plan(view: View, task: Task) -> Plan:
     """Fit p to the labels so far, and set π."""
     forecasts, labelled = foresee(view, task), task.previous.chosen
-    failure = tuple(_without(own.failure, labelled) for own in forecasts)
+    failure = tuple(unlabelled(own.failure, labelled) for own in forecasts)
     models = [OtherModel(view, task.previous.outcome), *task.others]
     served = [
         own
@@ -286,7 +286,7 @@ def plan(view: View, task: Task) -> Plan:
     size *= 1 - share
     size += share
     if ACCURACY in task.parameters.serve and forecasts[0].signals.classes is not None:
-        serve_classes(size, _without(forecasts[0].signals.classes, labelled))
+        serve_classes(size, unlabelled(forecasts[0].signals.classes, labelled))
     probability = _probability(size, parts, task.budget, len(labelled))
     return Plan(forecasts[0].signals, labelled, failure, size, parts, probability)
 
@@ -309,11 +309,6 @@ def serve_classes(size: Array, classes: NDArray[np.integer]) -> None:
         if raised.max() < 1 + _CLOSE:
             break
         size *= raised[classes]
-
-
-def _without(values: NDArray[Any], labelled: NDArray[np.int64]) -> NDArray[Any]:
-    """Return ``values`` (N,) without those of the ``labelled`` (k,) examples: (N_r,)."""
-    return np.delete(values, labelled) if len(labelled) else values
 
 
 def price_of(task: Task, bayes_factor: float = 1.0) -> float:

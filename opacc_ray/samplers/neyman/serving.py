@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.designs.drawing import unlabelled
 from opacc_ray.errors import SpecError
 from opacc_ray.estimators.metrics import (
     ACCURACY,
@@ -81,7 +82,7 @@ class Pieces(NamedTuple):
 
     def free(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return those of ``values`` (N,) that belong to examples without a label, (n,)."""
-        return np.delete(values, self.labelled) if len(self.labelled) else values
+        return unlabelled(values, self.labelled)
 
     @property
     def deviation(self) -> Array:
@@ -159,7 +160,7 @@ def _linear(number: Linear, known: Pieces) -> Served:
 def _ranking(metric: Metric, c: int, known: Pieces) -> Linear:
     """Return AUC or average precision of one of two classes at what is known or predicted of every example."""
     failure = np.empty(known.signals.size)
-    failure[np.delete(np.arange(len(failure)), known.labelled)] = known.p
+    failure[known.free(np.arange(len(failure)))] = known.p
     failure[known.labelled] = known.failure
     return ranking_of(metric.name, known.view.column("confidence"), failure, known.classes == c)
 
