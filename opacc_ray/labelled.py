@@ -166,9 +166,7 @@ def estimate(
         slice.
     """
     asked = parse_metric(metric if positive is None else f"{metric}@{positive}")
-    population = None if sample_of is None else SampleOf.parse(sample_of, None if clusters is None else "clusters")
-    if clusters is not None and population is None:
-        raise SpecError("clusters are only used with sample_of: give sample_of='more', or the number of all clusters")
+    population = _population(sample_of, clusters)
     if population is not None and (by is not None or asked.name != ACCURACY):
         raise SpecError("sample_of is about the accuracy; remove it, or metric and by")
     if together and by is None:
@@ -184,6 +182,15 @@ def estimate(
     if population is not None:
         return _of_population(population, found, selection, given, clusters, pool, history)
     return replace(found, effective_size=baseline(selection, given, found).effective_size)
+
+
+def _population(sample_of: int | str | None, clusters: ArrayLike | None) -> SampleOf | None:
+    """Return what the pool is a sample of; None if estimates are about the pool."""
+    if sample_of is not None:
+        return SampleOf.parse(sample_of, None if clusters is None else "clusters")
+    if clusters is not None:
+        raise SpecError("clusters are only used with sample_of: give sample_of='more', or the number of all clusters")
+    return None
 
 
 def _of_population(

@@ -16,7 +16,7 @@ from opacc_ray.audit.estimate_rows import StatedRows
 from opacc_ray.errors import DataError, SpecError, StorageError, shortened
 from opacc_ray.lake.catalogs import load_iceberg
 from opacc_ray.lake.iceberg_append import append_missing
-from opacc_ray.lake.parquet_io import encode, read_bytes
+from opacc_ray.lake.parquet_io import encode, pa, read_bytes
 from opacc_ray.lake.store_uris import CATALOG, Store, catalog_table, open_store
 from opacc_ray.lake.table_logs import storage_options
 
@@ -54,11 +54,11 @@ class EstimatesTable(ABC):
 
 
 @dataclass(frozen=True)
-class ParquetEstimates(EstimatesTable):
-    """A file for each statement, ``run=NAME/ID.parquet``."""
+class _InFolder(EstimatesTable):
+    """A table of files in a folder."""
 
-    kind, fix = "Parquet files", "use neither --delta nor --iceberg"
     store: Store
+    source: ClassVar[str]  # in DuckDB's SQL, of the URI
 
     @property
     def uri(self) -> str:
@@ -66,7 +66,14 @@ class ParquetEstimates(EstimatesTable):
 
     @property
     def sql(self) -> str:
-        return f"read_parquet('{_quoted(self.uri)}/*/*.parquet', hive_partitioning = true, union_by_name = true)"
+        return self.source.format(self.uri.replace("'", "''"))
+
+
+class ParquetEstimates(_InFolder):
+    """A file for each statement, ``run=NAME/ID.parquet``."""
+
+    kind, fix = "Parquet files", "use neither --delta nor --iceberg"
+    source = "read_parquet('{}/*/*.parquet', hive_partitioning = true, union_by_name = true)"
 
     def append(self, owner: str, stated: Sequence[StatedRows]) -> None:
         for item in stated:
@@ -88,24 +95,13 @@ class ParquetEstimates(EstimatesTable):
         return rows, unread
 
 
-@dataclass(frozen=True)
-class DeltaEstimates(EstimatesTable):
+class DeltaEstimates(_InFolder):
     """A Delta table."""
 
     kind, fix = "a Delta table", "use --delta"
-    store: Store
-
-    @property
-    def uri(self) -> str:
-        return self.store.uri
-
-    @property
-    def sql(self) -> str:
-        return f"delta_scan('{_quoted(self.uri)}')"
+    source = "delta_scan('{}')"
 
     def append(self, owner: str, stated: Sequence[StatedRows]) -> None:
-        import pyarrow as pa
-
         deltalake, options, app = package("deltalake", "delta"), storage_options(self.store), f"opacc-{owner}"
         there = deltalake.DeltaTable.is_deltatable(self.uri, storage_options=options)
         table = deltalake.DeltaTable(self.uri, storage_options=options) if there else None
@@ -147,8 +143,6 @@ class IcebergEstimates(EstimatesTable):
         return ".".join(part if part.isidentifier() else f'"{part}"' for part in parts)
 
     def append(self, owner: str, stated: Sequence[StatedRows]) -> None:
-        import pyarrow as pa
-
         package("pyiceberg.catalog", "iceberg")
         if stated:
             table = catalog_table("iceberg", self.catalog, self.name)
@@ -214,7 +208,3 @@ def package(module: str, extra: str) -> Any:
         raise SpecError(
             f"this table needs a package that is not installed ({error}); pip install 'opacc_ray[{extra}]'"
         ) from None
-
-
-def _quoted(uri: str) -> str:
-    return uri.replace("'", "''")

@@ -362,10 +362,8 @@ class Rounds:
         after = np.maximum(self.left - distinct * num / size, 0.5 / size)
         plan = num / (np.maximum(self.left, 0.5 / size) * after)
         plan *= 1 if kinds <= {"simple random", "stratified"} else np.cbrt(np.cumsum(num))
-        self.plan, self.degrees = (
-            plan / plan.sum(),
-            min((d for own in self.samples if (d := own.degrees)), default=None),
-        )
+        self.plan = plan / plan.sum()
+        self.degrees = min((d for own in self.samples if (d := own.degrees)), default=None)
         self.scale = self.plan * self.left
         self.one = None
         if kinds == {"simple random"} and distinct.all():

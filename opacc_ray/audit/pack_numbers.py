@@ -4,7 +4,7 @@ import math
 import re
 
 import numpy as np
-from pack_designs import Rounds, from_failures, of_strata, one_more, one_more_of_both, student, wider, wilson_ends
+from pack_designs import Rounds, from_failures, of_strata, one_more_of_both, student, wider, wilson_ends
 from scipy import special
 
 UNEQUAL = ("stratified", "Hansen-Hurwitz", "Rao-Hartley-Cochran", "step by step")
@@ -190,8 +190,7 @@ class Parts:
 
         def ends(level):
             wide = variance * student(design.degrees, level) ** 2
-            low, high = one_more(max(value, 0.0), wide, weight, level)
-            return low, max(high, 1 - one_more(max(1 - value, 0.0), wide, weight, level)[0]) if value > 0.5 else high
+            return one_more_of_both((value, wide), (1 - value, wide), weight, level)
 
         return Share(value, variance, size, labelled, events, ends)
 

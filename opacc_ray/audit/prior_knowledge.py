@@ -199,21 +199,34 @@ def gather(run: Run) -> tuple[list[HistorySource], dict[str, bytes]]:
     """Gather the sources of a run's history, and the files to store, by name."""
     import pyarrow as pa
 
-    sources, files = [], {}
+    sources, files = list[HistorySource](), dict[str, bytes]()
     for number, (source, features, outcome) in enumerate([*_of_reference(run), *_of_audits(run)], start=1):
         columns = {name: numbers(values) for name, values in (features | {"outcome": outcome}).items()}
         files[f"labelled-{number}.parquet"] = encode(pa.table(columns))
         sources.append(source)
-    pool, sink = run.spec.pool, io.BytesIO()
+    own, of_columns = _of_columns(run)
+    sources, files = [*sources, *own], files | of_columns
+    for source in sources:
+        log.info("history: %d examples of %s", source.examples, source.uri)
+    return sources, files
+
+
+def _of_columns(run: Run) -> tuple[list[HistorySource], dict[str, bytes]]:
+    """Return the prior and the judges of the pool as sources, and the files to store, by name."""
+    import pyarrow as pa
+
+    pool, sources, files = run.spec.pool, list[HistorySource](), dict[str, bytes]()
     column, judges = pool.columns.prior, pool.columns.judges
+    if column is None and judges is None:
+        return sources, files
+    plan, there = feature_store.unchanged_plan(run), run.complete_features()
     if column is not None:
-        prior = read_prior(pool, feature_store.unchanged_plan(run), run.complete_features())
+        prior, sink = read_prior(pool, plan, there), io.BytesIO()
         np.save(sink, prior, allow_pickle=False)
         files[PRIOR] = sink.getvalue()
         sources.append(HistorySource(kind="prior", uri=pool.uri, examples=len(prior), column=column))
     if judges is not None:
-        there = run.complete_features()
-        words = read_words(pool, feature_store.unchanged_plan(run), there)
+        words = read_words(pool, plan, there)
         scores = read_judges(words, _predicted_names(run), there.index.num_examples)
         files[JUDGES] = encode(pa.table(scores))
         for name, score in scores.items():
@@ -225,8 +238,6 @@ def gather(run: Run) -> tuple[list[HistorySource], dict[str, bytes]]:
                     *(name, judged, len(score), len(score)),
                 )
             sources.append(HistorySource(kind="judge", uri=pool.uri, examples=judged, column=name))
-    for source in sources:
-        log.info("history: %d examples of %s", source.examples, source.uri)
     return sources, files
 
 

@@ -139,17 +139,7 @@ def compare(
         found, predicted = _compared(run, others, sample_of(known)[0], outcomes, level)
     else:
         found = _compared_by(metric, run, others, known, outcomes, level)
-    uris, taught, fresh = [run.uri, *(other.uri for other in others)], set[str](), False
-    if not all(_is_same_model(run, other) for other in others):  # which did not learn from its own labels
-        taught = taught_ids([run, *others])
-    rest: dict[str, Any] = {}
-    if taught:
-        fresh = drawn_after_export(run, others)
-        num = known[0].known.pool_size - len(feature_store.find_known(run, sorted(taught), "prediction"))
-        rest["num_unlearned"] = num
-        if fresh and num and len(others) == 1 and metric == ACCURACY:
-            own = difference_without(taught, num, known, outcomes, level)
-            rest["unlearned"] = StatedEstimate(**stated(own, rounds))
+    uris = [run.uri, *(other.uri for other in others)]
 
     def statement(index: int) -> StatedEstimate:
         return StatedEstimate(**stated(found.models[index], rounds))
@@ -169,9 +159,7 @@ def compare(
         **basis_of(run, rounds) | measure,
         **pairs[0].model_dump(exclude={"first", "second"}),
         other=others[0].uri,
-        taught=len(taught.intersection(id for item in known for id in item.known.ids)),
-        fresh=fresh,
-        **rest,
+        **_learned(run, others, rounds, known, outcomes if metric == ACCURACY else None, level),
         same_listing=all(run.header.pool.digest == other.header.pool.digest for other in others),
         predicted=predicted,
         first=statement(0),
@@ -179,6 +167,32 @@ def compare(
         models=[ComparedModel(run=uri, accuracy=statement(m), best=found.best[m]) for m, uri in enumerate(uris)],
         differences=pairs,
     )
+
+
+def _learned(
+    run: Run,
+    others: Sequence[Run],
+    rounds: Sequence[LabelledRound],
+    known: Sequence[LabelledRound],
+    outcomes: Sequence[NDArray[np.float64]] | None,
+    level: float,
+) -> dict[str, Any]:
+    """Return the fields on examples that models may have learned; ``outcomes`` is None for another metric."""
+    if all(_is_same_model(run, other) for other in others):  # which did not learn from its own labels
+        return {"taught": 0, "fresh": False}
+    taught = taught_ids([run, *others])
+    if not taught:
+        return {"taught": 0, "fresh": False}
+    num = known[0].known.pool_size - len(feature_store.find_known(run, sorted(taught), "prediction"))
+    found: dict[str, Any] = {
+        "taught": len(taught.intersection(id for item in known for id in item.known.ids)),
+        "fresh": drawn_after_export(run, others),
+        "num_unlearned": num,
+    }
+    if found["fresh"] and num and len(others) == 1 and outcomes is not None:
+        own = difference_without(taught, num, known, outcomes, level)
+        found["unlearned"] = StatedEstimate(**stated(own, rounds))
+    return found
 
 
 def _is_same_model(run: Run, other: Run) -> bool:

@@ -162,12 +162,12 @@ def make_suite(
     within = _checked(run)
     rule, known = Criterion.parse(criterion), _labelled(run, within)
     with feature_store.open_view(run, ("prediction",), LAYERS) as view:
-        rows = feature_store.read_rows(run, LAYERS, known.places)
-        ranges = ranges_of(view) if rule.needs_ranges and rows else None
-        columns: dict[str, Any] = feature_store.read_rows(run, COLUMNS, known.places)
-        pool = Pool(**rows | columns, coverage=rule.bits(list(rows.values()), ranges) if rows else None)
-        chosen = _chosen(pool, size, method)
-        coverage = cover(view, {name: values[chosen] for name, values in rows.items()}, rule, ranges)
+        rows: dict[str, Any] = feature_store.read_rows(run, (*LAYERS, *COLUMNS), known.places)
+        layers = {name: rows[name] for name in LAYERS if name in rows}
+        ranges = ranges_of(view) if rule.needs_ranges and layers else None
+        covered = rule.bits(list(layers.values()), ranges) if layers else None
+        chosen = _chosen(Pool(**rows, coverage=covered), size, method)
+        coverage = cover(view, {name: values[chosen] for name, values in layers.items()}, rule, ranges)
     examples = [known.examples[row] for row in chosen]
     contents = _contents(run, examples, ranges)
     suite = Suite(
