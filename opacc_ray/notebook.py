@@ -346,7 +346,7 @@ def serve_page(run: Run, go_on: GoOn) -> None:
         print(f"label at {address}")
         webbrowser.open(address)
 
-    serve(Run.open(run.uri, run.track), "127.0.0.1", 0, announce, go_on=go_on)
+    serve(run, "127.0.0.1", 0, announce, go_on=go_on)
 
 
 def _print_round(goal: Goal) -> None:

@@ -41,7 +41,7 @@ def asking(host: str, port: int, annotator: str | None, *, browser: bool) -> Cal
             return None
         from opacc_ray.labels.page.serve import serve
 
-        return serve(Run.open(run.uri, run.track), host, port, announce, annotator=annotator, go_on=go_on)
+        return serve(run, host, port, announce, annotator=annotator, go_on=go_on)
 
     return ask
 

@@ -40,6 +40,9 @@ from opacc_ray.runs.commit_log import name_of_labels
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import ConflictRule, ModelSpec
 
+KEPT = ("id", "label", "status", "annotator", "labelled_at", "run", "round")
+"""Fields of a label that stay if a file is reduced to selected examples."""
+
 
 def import_labels(
     run: Run,
@@ -101,10 +104,6 @@ def _of_selected(run: Run, name: str, data: bytes) -> tuple[str, bytes, int]:
     if not kept:
         raise LabelError(f"{name} has no label of a selected example, but {left_out} rows of others")
     return f"{name}.selected.jsonl", "".join(kept).encode(), left_out
-
-
-KEPT = ("id", "label", "status", "annotator", "labelled_at", "run", "round")
-"""Fields of a label that stay if a file is reduced to selected examples."""
 
 
 class _Given(NamedTuple):

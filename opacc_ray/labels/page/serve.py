@@ -79,6 +79,8 @@ def serve(
         from opacc_ray.labels.page.web_app import Access, WebApp
     except ImportError as error:
         raise SpecError(f"opacc label needs {error.name}: pip install 'opacc_ray[page]'") from None
+    if go_on is not None and not isinstance(place, str):
+        place = Run.open(place.uri, place.track)  # another thread draws from the one that was given
     desks = WaitingRuns(place, overlap) if isinstance(place, str) else _only(place, overlap)
     token, names = _token(), [checked_annotator(name) for name in people]
     own = {_token_of(name, token): name for name in names}
