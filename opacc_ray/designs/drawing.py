@@ -12,17 +12,10 @@ n examples, spread along the order as evenly as a stratified sample.
 Legend: N examples, n to draw, π inclusion probability, σ size.
 """
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 _BLOCK = 1 << 16
-
-
-def unlabelled(values: NDArray[Any], taken: NDArray[np.int64]) -> NDArray[Any]:
-    """Return ``values`` (N,) of the examples that are not ``taken`` (k,): (N - k,), or the same array if none is."""
-    return np.delete(values, taken) if len(taken) else values
 
 
 def unlabelled_index(rank: NDArray[np.int64], taken: NDArray[np.int64]) -> NDArray[np.int64]:

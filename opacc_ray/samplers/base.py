@@ -73,6 +73,11 @@ class Previous(NamedTuple):
 NO_PREVIOUS = Previous(np.empty(0, dtype=np.int64), np.empty(0))
 
 
+def unlabelled(values: NDArray[Any], taken: NDArray[np.int64]) -> NDArray[Any]:
+    """Return ``values`` (N,) of the examples that are not ``taken`` (k,): (N - k,), or the same array if none is."""
+    return np.delete(values, taken) if len(taken) else values
+
+
 def unreported(done: int, total: int | None) -> None:
     """Do nothing."""
 

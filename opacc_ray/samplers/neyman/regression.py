@@ -48,7 +48,6 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.drawing import unlabelled
 from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.difference_estimator import CombinedRounds, RoundEstimate
@@ -57,7 +56,7 @@ from opacc_ray.estimators.totals import Groups, GroupSums, PredictedEvidence, Ro
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import neyman, parse_parameters
-from opacc_ray.samplers.base import Previous, Task
+from opacc_ray.samplers.base import Previous, Task, unlabelled
 from opacc_ray.samplers.neyman.failure_model import predict_failure
 from opacc_ray.samplers.neyman.sampling import signals_for
 from opacc_ray.selection import Selection

@@ -71,14 +71,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.drawing import draw_along, unlabelled, unlabelled_index
+from opacc_ray.designs.drawing import draw_along, unlabelled_index
 from opacc_ray.designs.inclusion_probability import SURE, InclusionProbability, inclusion_probabilities
 from opacc_ray.errors import SpecError
 from opacc_ray.estimators.metrics import ACCURACY, is_of_class, parse_metric
 from opacc_ray.estimators.plausibility import FORESEEN_FROM
 from opacc_ray.history import History
 from opacc_ray.parts.view import View
-from opacc_ray.samplers.base import Draw, MethodParameters, OtherModel, Task, parameter
+from opacc_ray.samplers.base import Draw, MethodParameters, OtherModel, Task, parameter, unlabelled
 from opacc_ray.samplers.neyman.failure_model import Forecast, predict_failure, read_signals
 from opacc_ray.samplers.neyman.serving import Pieces, is_rare, serve
 from opacc_ray.samplers.neyman.signals import JUDGE, Signals, with_stated

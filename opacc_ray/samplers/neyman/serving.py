@@ -31,7 +31,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.drawing import unlabelled
 from opacc_ray.errors import SpecError
 from opacc_ray.estimators.metrics import (
     ACCURACY,
@@ -44,6 +43,7 @@ from opacc_ray.estimators.metrics import (
 )
 from opacc_ray.estimators.scores import CALIBRATION, RANKINGS, SCORES, Linear, ranking_of, score_of
 from opacc_ray.parts.view import View
+from opacc_ray.samplers.base import unlabelled
 from opacc_ray.samplers.neyman.signals import Signals
 from opacc_ray.slices import BY_PREDICTION, BY_TRUTH
 
