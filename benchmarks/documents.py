@@ -281,6 +281,17 @@ The fast paths compared with plain transcriptions of the formulas, in one proces
 Times are medians of 5 calls after one that compiles. Memory is the peak that a call allocates in addition to its
 input. Machines are noisy: compare ratios.""",
     ),
+    "gpu": Document(
+        "On a GPU",
+        ("gpu.py",),
+        """\
+Features of a GPU beside those of a CPU; one actor's pace beside a bare torch loop on the same bytes in memory;
+distances of surprise (`dsa`) on the GPU. Then whole commands on a folder of JPEGs of 224×224, which ResNet-18 reads
+on one GPU: `opacc run`, torch's DataLoader with a process for each core, and Ray Data. *Between shards* counts from
+the first shard that is written to the last, without start-up. `opacc run` also writes the features. The transform of
+an actor is called by one thread, so several actors that share the GPU read faster: `extract.gpus_per_actor: 0.25`.
+However many actors there are, and whether one is killed, the files of features must be the same, byte for byte.""",
+    ),
     "driver": Document(
         "Memory and time of the driver for a draw",
         ("driver_memory.py",),

@@ -1,21 +1,34 @@
 """What a GPU gives: the same features as a CPU, the pace of a bare torch loop, and surprise by the second.
 
-    python benchmarks/gpu.py [--images 4096] [--batch 128]
+    python benchmarks/gpu.py [--images 4096] [--batch 128] [--pool 20000]
 
-Without a CUDA device it says so and measures nothing. Prints a Markdown table; ends with 1 if the features of CPU and
-GPU differ by more than the stated tolerance.
+Then a pool of JPEGs of 224×224 in a folder, through ResNet-18: whole commands of `opacc run`, of torch's DataLoader
+with a process per core, and of Ray Data, one after another; the same command again, whose files must be the same, and
+once more with its actor killed. --pool 0 leaves that out. Without a CUDA device it says so and measures nothing. Prints
+a Markdown table; ends with 1 if the features of CPU and GPU differ by more than the stated tolerance, or files differ.
 """
 
 import argparse
+import contextlib
+import hashlib
+import io
+import os
+import signal
+import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import markdown_table as markdown
 import numpy as np
 import throughput_model
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 
 from opacc_ray.extract.surprise import Reference
 from opacc_ray.extract.torch_model import Model
@@ -24,14 +37,22 @@ from opacc_ray.spec import ModelSpec
 TOLERANCE = 1e-3
 """Between features of CPU and GPU, of the largest value of the layer."""
 
+SHARD = 1024
+"""Examples of a shard of the audits."""
+
 QUERIES, TRACES, NEURONS = 10_000, 60_000, 512
 
 
-def main() -> int:
+def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     found.add_argument("--images", type=int, default=4096)
     found.add_argument("--batch", type=int, default=128)
-    given = found.parse_args()
+    found.add_argument("--pool", type=int, default=20_000, help="JPEGs of the audits")
+    return found
+
+
+def main() -> int:
+    given = parser().parse_args()
     if not torch.cuda.is_available():
         print("skipped: torch finds no CUDA device here")
         return 0
@@ -43,7 +64,11 @@ def main() -> int:
     for precision in ("float32", "bfloat16"):
         _pace(images, precision, repetitions)
     _surprise()
-    return int(difference > TOLERANCE)
+    same = True
+    if given.pool:
+        with tempfile.TemporaryDirectory(prefix="opacc-gpu-") as home:
+            same = _audits(Path(home), given.pool)
+    return int(difference > TOLERANCE or not same)
 
 
 def _model(device: str, precision: str = "float32") -> Model:
@@ -94,6 +119,102 @@ def _surprise() -> None:
     work = 2 * QUERIES * TRACES * NEURONS / 1e9  # of all distances; those of a class are a tenth of them
     print(markdown.row((f"DSA, {QUERIES} × {TRACES} × {NEURONS}: seconds", f"{seconds:.2f}")))
     print(markdown.row(("DSA: GFLOP/s of all distances", f"{work / seconds:.0f}")))
+
+
+def _audits(home: Path, num: int) -> bool:
+    """Whole commands on a folder of JPEGs; returns whether the files of three runs are the same."""
+    _fill(home / "pool", num)
+    _whole([sys.executable, "-c", "import ray, torch; torch.ones(1).cuda()"])  # both from the disk to memory
+    here = Path(__file__).parent
+    loops = {
+        "torch's DataLoader": [str(here / "gpu_loop.py"), str(home / "pool")],
+        "Ray Data": [str(here / "throughput_ray_data.py"), str(home / "pool"), str(home / "written"), "--resnet18"],
+    }
+    for name, command in loops.items():
+        _row(name, num, _whole([sys.executable, *command]), "")
+    _job(home, "first", num)  # compiles, and so does Ray Data's
+    digest = _job(home, "one actor", num)
+    same = [_job(home, "one actor, killed halfway", num, kill=True) == digest]
+    same += [_job(home, f"{actors} actors on one GPU", num, actors) == digest for actors in (2, 4)]
+    print(markdown.row(("files of features of these runs", "the same" if all(same) else "OTHERS")), flush=True)
+    return all(same)
+
+
+def _job(home: Path, name: str, num: int, actors: int = 1, kill: bool = False) -> str:
+    """Run a command, write its row, and return the digest of its features."""
+    output = home / name.replace(" ", "-").replace(",", "")
+    seconds, rate = _run(home, output, actors, kill)
+    if name != "first":
+        _row(f"job, {name}", num, seconds, f", {rate:.0f} between shards")
+    return _digest(output)
+
+
+def _row(name: str, num: int, seconds: float, more: str) -> None:
+    cells = (f"{num} JPEGs, {name}: seconds, images a second", f"{seconds:.1f}, {num / seconds:.0f}{more}")
+    print(markdown.row(cells), flush=True)
+
+
+def _fill(folder: Path, num: int) -> None:
+    """Pictures with some structure: noise of 14×14, enlarged."""
+    generator = np.random.default_rng(0)
+    folder.mkdir()
+    kinds = []
+    for _ in range(256):
+        sink = io.BytesIO()
+        small = Image.fromarray(generator.integers(0, 255, (14, 14, 3), dtype=np.uint8))
+        small.resize((224, 224), Image.Resampling.BICUBIC).save(sink, format="JPEG", quality=90)
+        kinds.append(sink.getvalue())
+    with ThreadPoolExecutor(16) as threads:
+        list(threads.map(lambda i: (folder / f"{i:06d}.jpg").write_bytes(kinds[i % len(kinds)]), range(num)))
+
+
+def _run(home: Path, output: Path, actors: int, kill: bool) -> tuple[float, float]:
+    """Seconds of the command, and images a second from its first shard on; its actor is killed halfway if asked."""
+    spec = home / f"{output.name}.yaml"
+    spec.write_text(
+        f"name: gpu\npool: {{uri: {home}/pool, format: images}}\nmodel: {{factory: 'throughput_model:resnet18'}}\n"
+        f"transform: throughput_model:to_input\nextract: {{actors: {actors}, gpus_per_actor: {1 / actors}, "
+        f"batch_size: 128, shard_size: {SHARD}}}\n"
+        f"sample: {{method: srs, budget: 10}}\noutput: {output}\n"
+    )
+    killed = threading.Event()
+    if kill:
+        threading.Thread(target=_kill_actor, args=(output, killed), daemon=True).start()
+    seconds = _whole([sys.executable, "-m", "opacc_ray", "run", str(spec), "--no-trial"])
+    if kill and not killed.is_set():
+        raise SystemExit("no actor was found to be killed")
+    shards = sorted(path.stat().st_mtime for path in output.rglob("part-*.parquet"))
+    return seconds, SHARD * (len(shards) - 1) / max(shards[-1] - shards[0], 1e-9)
+
+
+def _kill_actor(output: Path, killed: threading.Event) -> None:
+    """Once four shards are written, kill the process of the actor; end when that is done."""
+    while len(list(output.rglob("part-*.parquet"))) < 4:
+        time.sleep(0.05)
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            if (process / "cmdline").read_bytes().startswith(b"ray::Worker"):
+                os.kill(int(process.name), signal.SIGKILL)
+                killed.set()
+
+
+def _digest(output: Path) -> str:
+    """Of the names and bytes of all shards."""
+    found = hashlib.sha256()
+    for path in sorted(output.rglob("part-*.parquet")):
+        found.update(path.name.encode() + path.read_bytes())
+    return found.hexdigest()
+
+
+def _whole(command: list[str]) -> float:
+    paths = [str(Path(__file__).parent), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    begun = time.monotonic()
+    done = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)}, capture_output=True, text=True
+    )
+    if done.returncode:
+        raise SystemExit(f"{command} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+    return time.monotonic() - begun
 
 
 def _seconds(work: Callable[[], object], repetitions: int) -> float:

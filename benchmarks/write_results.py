@@ -32,6 +32,7 @@ CASES is a folder that benchmarks/make_cases.py wrote.
     throughput  throughput.py --ray-data                [--share S] [--cases CASE…]
     chaos       disturbed_audits.py                     [RUNS] [SEED]
     speed       bench.py
+    gpu         gpu.py                                  [--images N] [--batch N] [--pool N], on a machine with a GPU
     driver      driver_memory.py                        [EXAMPLES×NEURONS:METHODS…]
     listing     listing.py                              [--objects N] [--files N] [--rows N] [--tries N]
     fashion     fashion_job.py                          FOLDER with fashion.npz and fashion_lenet5.safetensors
