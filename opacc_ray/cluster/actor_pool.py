@@ -27,7 +27,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from opacc_ray.cluster.local import raise_if_lost
+from opacc_ray.cluster.local import raise_if_lost, unless_lost
 from opacc_ray.cluster.placement import Placement, place
 from opacc_ray.cluster.poison import find_poison
 from opacc_ray.cluster.session import raise_if_ending
@@ -212,7 +212,7 @@ class _ActorPool:
 
     def _start(self) -> Actor:
         remote = ray.remote(Worker).options(**self._placement.needs.options(), max_concurrency=IN_FLIGHT + 1)
-        return Actor(remote.remote(self._job, self._placement.readers))
+        return Actor(unless_lost(remote.remote, self._job, self._placement.readers))
 
     def _on_started(self, actor: Actor) -> None:
         """Note the machine of an actor that has loaded the model; an error of the model ends the run."""
@@ -311,7 +311,7 @@ class _ActorPool:
         if time.monotonic() - self._last_resize < RESIZE_EVERY:
             return
         self._last_resize = time.monotonic()
-        room, size = self._placement.needs.room(ray.nodes()), len(self._actors)
+        room, size = self._placement.needs.room(unless_lost(ray.nodes)), len(self._actors)
         starting = [actor for actor in self._actors if actor.starting is not None]
         more = min(room, self._placement.most) - size
         if more > 0 and len(self._pending) > len(starting):

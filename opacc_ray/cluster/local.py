@@ -21,13 +21,17 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from contextvars import ContextVar
 from pathlib import Path
+from typing import Any, TypeVar
 
 from opacc_ray.errors import ClusterError, LostRayError
 
 log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 OBJECT_STORE = 200 << 20  # bytes: only reports of shards and parts of a draw pass through it
 
@@ -36,6 +40,9 @@ SETTINGS = {
     "RAY_worker_niceness": os.environ.get("RAY_worker_niceness", "0"),  # noqa: SIM112 Ray's 15 lets other processes stop a model
 }
 """Environment variables that set options of Ray."""
+
+UNENDING = {"RAY_gcs_rpc_server_reconnect_timeout_s": "1000000"}
+"""The option by which a call to a GCS that is gone never ends this process, which :func:`unless_lost` needs."""
 
 LONGEST = 24  # bytes of the longest path for Ray's folder: its sockets add some 80, and the limit is 107 (macOS: 103)
 TICK = 0.2  # seconds between two checks that Ray's processes run
@@ -51,7 +58,8 @@ def named_address() -> str:
 def lock() -> None:
     """Set Ray's token mode for the Ray that this process starts: its ports listen on all interfaces.
 
-    The token is random, and only in the environment of this process, which its workers inherit.
+    The token is random, and only in the environment of this process, which its workers inherit. A loss of that Ray does
+    not end this process.
 
     Raises ClusterError if Ray was imported before without token mode, which it reads once.
     """
@@ -60,7 +68,7 @@ def lock() -> None:
             "Ray was imported before its token mode was set, so no local Ray can be locked against other users; set "
             "RAY_AUTH_MODE=token before Python starts, or call ray.init() first, whose cluster is then used"
         )
-    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _TOKEN}
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _TOKEN} | UNENDING
     os.environ.pop("RAY_AUTH_TOKEN_PATH", None)
 
 
@@ -196,13 +204,31 @@ _USED: list[LocalRay] = []  # those that threads of this process use now
 
 
 def raise_if_lost() -> None:
-    """Raise LostRayError if a local Ray that is in use has lost a process.
-
-    Without it calls to Ray wait for a minute, and then end this process.
-    """
+    """Raise LostRayError if a local Ray that is in use has lost a process: calls to it may never end."""
     for ray in list(_USED):
         if name := ray.lost():
             raise _lost(name)
+
+
+def unless_lost(call: Callable[..., Result], *args: Any, **options: Any) -> Result:
+    """Return the result of a call to Ray that may wait; raises LostRayError if a local Ray is lost meanwhile.
+
+    The call runs in a thread of its own, which is then left behind: nothing ends a call to a GCS that is gone.
+    """
+    if not _USED:
+        return call(*args, **options)
+    result: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(call(*args, **options))
+        except BaseException as error:
+            result.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    while not wait([result], TICK).done:
+        raise_if_lost()
+    return result.result()
 
 
 def _lost(name: str) -> LostRayError:
@@ -227,16 +253,17 @@ def main() -> None:
             logging_level=logging.ERROR,
         )
         started.set()
+        lost = ""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends with its input
         with contextlib.suppress(BrokenPipeError):  # the process at the other end is gone already
             print(f"ray at {ray.get_runtime_context().gcs_address}", flush=True)
-            lost = ""
             while not (select.select([0], [], [], TICK)[0] and not os.read(0, 1)):
                 # the others run on until then: calls to a GCS that is gone take a minute
                 if not lost and (lost := _lost_process()):
                     print(lost, flush=True)
-        threading.Timer(END_WITHIN, _end_all).start()
-        ray.shutdown()
+        if not lost:
+            threading.Timer(END_WITHIN, _end_all).start()
+            ray.shutdown()
     except BaseException:
         traceback.print_exc()
     finally:

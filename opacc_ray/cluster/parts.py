@@ -8,6 +8,7 @@ from typing import Any
 
 import ray
 
+from opacc_ray.cluster.local import unless_lost
 from opacc_ray.cluster.tasks import results_of
 from opacc_ray.errors import counted
 from opacc_ray.extract.feature_files import Features, StoredParts
@@ -19,7 +20,7 @@ RESTARTS = 3  # restarts of an actor that holds features
 @contextlib.contextmanager
 def hold(features: Features, names: Sequence[str]) -> Iterator["ActorParts"]:
     """Yield the named features in the memory of one actor per CPU of the cluster."""
-    num_actors = max(1, min(len(features.parts()), int(ray.cluster_resources().get("CPU", 1))))
+    num_actors = max(1, min(len(features.parts()), int(unless_lost(ray.cluster_resources).get("CPU", 1))))
     parts = ActorParts(features, names, num_actors)
     try:
         yield parts
@@ -44,7 +45,7 @@ class ActorParts(StoredParts):
         self._actors = []
         for start, stop in pairwise(bounds):
             files = tuple(file for part in own[start:stop] for file in part.files)
-            self._actors.append(remote.remote(features.part(files), list(names), (), own[start:stop]))
+            self._actors.append(unless_lost(remote.remote, features.part(files), list(names), (), own[start:stop]))
 
     def call(self, calls: Sequence[Call]) -> list[Any]:
         """Return the answer to each call; each actor gets one message."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import ray
 
+from opacc_ray.cluster.local import unless_lost
 from opacc_ray.errors import ClusterError
 from opacc_ray.spec import ActorRange, ExtractSpec
 
@@ -64,7 +65,7 @@ def place(extract: ExtractSpec, num_shards: int) -> Placement:
 
     Raises ClusterError if the cluster is too small, and would otherwise be waited for without end.
     """
-    nodes = ray.nodes()
+    nodes = unless_lost(ray.nodes)
     needs = _needs(extract, nodes)
     room = needs.room(nodes)
     asked = extract.actors
@@ -74,7 +75,7 @@ def place(extract: ExtractSpec, num_shards: int) -> Placement:
         limits = (1, num_shards) if asked == "auto" else (asked, asked)
     least, most = (max(1, min(number, num_shards)) for number in limits)
     if room < least and not extract.autoscaling:
-        total = ray.cluster_resources()
+        total = unless_lost(ray.cluster_resources)
         raise ClusterError(
             f"the spec asks for {least} actors, each with {needs}, and the cluster has "
             f"{total.get('GPU', 0):g} GPU and {total.get('CPU', 0):g} CPU in all, room for {room}; "

@@ -11,6 +11,7 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, RayError
 
+from opacc_ray.cluster.local import unless_lost
 from opacc_ray.cluster.tasks import LOST, ran_out_of_memory
 from opacc_ray.lake.examples import Piece, Shard
 
@@ -48,12 +49,12 @@ def _fails(part: Shard, start: Callable[[], Any], seconds: float) -> bool:
     """Return whether a worker dies, hangs or lacks memory at a part of a shard; another error is none."""
     worker = start()
     try:
-        ray.get(worker.machine.remote(), timeout=LOADING)  # its failure says nothing of the part
+        unless_lost(ray.get, worker.machine.remote(), timeout=LOADING)  # its failure says nothing of the part
     except RayError:
         ray.kill(worker)
         raise
     try:
-        ray.get(worker.try_shard.remote(part), timeout=max(seconds, LEAST_SECONDS))
+        unless_lost(ray.get, worker.try_shard.remote(part), timeout=max(seconds, LEAST_SECONDS))
     except (*LOST, GetTimeoutError):
         return True
     except RayError as error:

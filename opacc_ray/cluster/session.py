@@ -145,7 +145,7 @@ def _cluster() -> Iterator[bool]:
                 # current folder first, and find what was left there instead of what is installed.
                 own: dict[str, Any] = {"runtime_env": {"working_dir": empty}} if is_ours else {}
                 until.callback(ray.shutdown)
-                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **own)
+                local.unless_lost(ray.init, address=address, log_to_driver=False, logging_level=logging.ERROR, **own)
         except (ConnectionError, RuntimeError, OSError) as error:
             if is_ours:  # a process of it was killed meanwhile, or the machine is too busy: another one may do
                 local.raise_if_lost()

@@ -7,6 +7,7 @@ from typing import Any
 
 import ray
 
+from opacc_ray.cluster.local import unless_lost
 from opacc_ray.cluster.placement import place
 from opacc_ray.cluster.tasks import enter_folder, results_of
 from opacc_ray.extract.machine import tune_allocation
@@ -41,7 +42,7 @@ def spread(make: Callable[[str], Any], extract: ExtractSpec, most: int) -> Itera
     placement = place(extract, most)
     restarts = {"max_restarts": RESTARTS, "max_task_retries": RESTARTS}
     remote = ray.remote(Copy).options(**placement.needs.options(), **restarts)
-    actors = [remote.remote(make, os.getcwd()) for _ in range(placement.actors)]
+    actors = [unless_lost(remote.remote, make, os.getcwd()) for _ in range(placement.actors)]
 
     def ask(method: str, items: Sequence[Any]) -> list[Any]:
         asked = [actors[place % len(actors)].ask.remote(method, item) for place, item in enumerate(items)]

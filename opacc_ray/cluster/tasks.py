@@ -19,6 +19,7 @@ from ray.exceptions import (
 )
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from opacc_ray.cluster.local import unless_lost
 from opacc_ray.errors import ClusterError, OpaccError, StorageError, shortened
 
 log = logging.getLogger(__name__)
@@ -56,17 +57,17 @@ def map_tasks(
     Yields each item with its result as it finishes, in any order. A task whose worker dies is retried. Raises
     ClusterError if it dies more than ``TASK_RETRIES`` times, and each OpaccError of the function itself.
     """
-    at_once = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
+    at_once = workers or max(1, int(unless_lost(ray.cluster_resources).get("CPU", 1)))
     remote, folder = ray.remote(_call).options(num_cpus=1, max_retries=TASK_RETRIES), os.getcwd()
     waiting = iter(items)
     in_flight: dict[Any, Item] = {}
     try:
         while True:
             for item in islice(waiting, at_once - len(in_flight)):
-                in_flight[remote.remote(function, item, folder)] = item
+                in_flight[unless_lost(remote.remote, function, item, folder)] = item
             if not in_flight:
                 return
-            (reference,), _ = ray.wait(list(in_flight), num_returns=1)
+            (reference,), _ = unless_lost(ray.wait, list(in_flight), num_returns=1)
             item = in_flight.pop(reference)
             try:
                 result = ray.get(reference)
@@ -96,7 +97,7 @@ def enter_folder(folder: str) -> None:
 def results_of(references: Sequence[Any], died: str) -> list[Any]:
     """Return the results of calls of actors; raises ClusterError, with the text ``died``, if one is lost for good."""
     try:
-        return list(map(ray.get, references))
+        return unless_lost(ray.get, list(references))
     except RayTaskError as error:
         raise cause_of(error) from None
     except LOST as error:

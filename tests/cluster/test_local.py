@@ -152,15 +152,38 @@ def running(name: str, pid: int) -> list[int]:
     return found
 
 
-GCS, RAYLET = "gcs/gcs_server", "raylet/raylet"
+GCS, RAYLET, AGENT = "gcs/gcs_server", "raylet/raylet", "ray::DashboardAgent"
+
+WAITING = """
+import os, runpy, sys
+from opacc_ray.cluster import local
+plain, left = local.unless_lost, [sys.argv[1]]
+def waiting(call, *args, **options):
+    if call.__name__ in left:
+        left.clear()
+        open("waits", "w").close()
+        while os.path.exists("waits"): pass
+    return plain(call, *args, **options)
+local.unless_lost = waiting
+sys.argv[1:] = ["run", "spec.yaml"]
+runpy.run_module("opacc_ray", run_name="__main__")
+"""
+"""Runs a command that waits once before it calls a named function of Ray, until a file is removed."""
 
 
 @pytest.mark.parametrize(
-    ("name", "is_early"), [(GCS, False), ("ray::DashboardAgent", False), (RAYLET, False), (GCS, True), (RAYLET, True)]
+    ("name", "moment"),
+    [
+        (GCS, "shard"),
+        (AGENT, "shard"),
+        (RAYLET, "shard"),
+        (GCS, "start"),
+        (RAYLET, "start"),
+        (GCS, "init"),
+        (GCS, "nodes"),
+    ],
 )
-def test_a_run_goes_on_with_another_ray_when_a_process_of_it_is_killed(
-    name: str, is_early: bool, tmp_path: Path
-) -> None:
+def test_a_run_goes_on_with_another_ray_when_a_process_of_it_is_killed(name: str, moment: str, tmp_path: Path) -> None:
     (tmp_path / "pool").mkdir()
     for i in range(16):
         (tmp_path / "pool" / f"{i:02d}.png").write_bytes(picture(i))
@@ -176,14 +199,17 @@ def test_a_run_goes_on_with_another_ray_when_a_process_of_it_is_killed(
     (tmp_path / "spec.yaml").write_text(json.dumps(spec))
     plain = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
     paths = {"PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])}
-    command = [sys.executable, "-m", "opacc_ray", "run", "spec.yaml"]
+    program = ["-c", WAITING, moment] if moment in ("init", "nodes") else ["-m", "opacc_ray", "run", "spec.yaml"]
+    command = [sys.executable, *program]
+    sign = {"shard": "audits/**/part-*.parquet", "start": "spec.yaml"}.get(moment, "waits")
     with subprocess.Popen(command, cwd=tmp_path, env=plain | paths, stderr=subprocess.PIPE, text=True) as process:
         until = time.monotonic() + 120
-        while not (is_early or list(tmp_path.rglob("part-*.parquet"))) and time.monotonic() < until:
+        while not list(tmp_path.glob(sign)) and time.monotonic() < until:
             time.sleep(0.1)
         while not (victims := running(name, process.pid)) and time.monotonic() < until:
             time.sleep(0.02)
         os.kill(victims[0], signal.SIGKILL)
+        (tmp_path / "waits").unlink(missing_ok=True)
         _, said = process.communicate(timeout=400)
     assert process.returncode == 0, said
     assert "the local Ray has ended, because its " in said
