@@ -9,10 +9,14 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from subprocess import PIPE
+from types import MappingProxyType
 from typing import Self
 
 from listening import family
@@ -22,6 +26,9 @@ STARTED_IN, ENDED_IN = 120.0, 30.0  # seconds
 NOTICED_IN = 3.0  # `ray start --block` looks each second whether all of its processes live
 TRIES = 3
 PORTS = ("port", "ray-client-server-port", "dashboard-port", "dashboard-agent-listen-port", "metrics-export-port")
+
+
+NEVER: Mapping[str, Path] = MappingProxyType({})
 
 
 class RayWithJobs:
@@ -127,6 +134,21 @@ def free_ports(number: int) -> list[int]:
     return ports
 
 
-def run(command: list[str], environment: Mapping[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command in a folder as a user of the cluster would."""
-    return subprocess.run(command, env=dict(environment), cwd=folder, capture_output=True, text=True, timeout=240)
+def run(
+    command: list[str], environment: Mapping[str, str], folder: Path, until: Mapping[str, Path] = NEVER
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder as a user would; make the file of words that a line of its errors has."""
+    own = subprocess.Popen(command, env=dict(environment), cwd=folder, stdout=PIPE, stderr=PIPE, text=True)
+    end = threading.Timer(240, own.kill)
+    end.start()
+    with own, ThreadPoolExecutor(1) as reader:
+        assert own.stdout
+        assert own.stderr
+        answer, errors = reader.submit(own.stdout.read), []
+        for line in own.stderr:
+            errors.append(line)
+            for words, path in until.items():
+                if words in line:
+                    path.touch()
+    end.cancel()
+    return subprocess.CompletedProcess(command, own.returncode, answer.result(), "".join(errors))

@@ -4,14 +4,14 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
-from ray_with_jobs import RayWithJobs, run
+from ray_with_jobs import NEVER, RayWithJobs, run
 
 from opacc_ray.cluster.jobs import Job
 from opacc_ray.demo import digits
@@ -25,14 +25,21 @@ pytestmark = pytest.mark.slow
 
 READERS = """
 import os
+import time
 import numpy as np
 from scanning import to_input
+
+def wait_for(path):
+    end = time.monotonic() + 60
+    while path and not os.path.exists(path) and time.monotonic() < end:
+        time.sleep(0.1)
 
 WEIGHTS = np.random.default_rng(0).normal(size=(256, 10))
 
 def scores(batch):
     if "SPOILED" in os.environ:
-        print("spoiled by", os.environ["SPOILED"])
+        print("spoiled by", os.environ["SPOILED"], flush=True)
+        wait_for(os.environ.get("UNTIL"))
         raise RuntimeError(os.environ["SPOILED"] + " beside " + " ".join(sorted(os.listdir())))
     hidden = batch.reshape(len(batch), -1)
     return hidden, hidden @ WEIGHTS
@@ -89,8 +96,9 @@ def opacc(cluster: RayWithJobs, folder: Path) -> Opacc:
     """Runs `opacc` in the user's folder, as who may read the storage and knows the cluster's token."""
     aws = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
 
-    def call(*arguments: str, **variables: str) -> CompletedProcess[str]:
-        return run([sys.executable, "-m", "opacc_ray", *arguments], cluster.environment | aws | variables, folder)
+    def call(*arguments: str, until: Mapping[str, Path] = NEVER, **variables: str) -> CompletedProcess[str]:
+        own = [sys.executable, "-m", "opacc_ray", *arguments]
+        return run(own, cluster.environment | aws | variables, folder, until)
 
     return call
 
@@ -99,10 +107,9 @@ def opacc(cluster: RayWithJobs, folder: Path) -> Opacc:
 def submit(opacc: Opacc, cluster: RayWithJobs) -> Opacc:
     credentials = [f"--env={name}" for name in AWS if name in os.environ]
 
-    def call(*arguments: str, **variables: str) -> CompletedProcess[str]:
-        return opacc(
-            "submit", "spec.yaml", "--json", "--address", cluster.address, *credentials, *arguments, **variables
-        )
+    def call(*arguments: str, until: Mapping[str, Path] = NEVER, **variables: str) -> CompletedProcess[str]:
+        own = ["submit", "spec.yaml", "--json", "--address", cluster.address, *credentials, *arguments]
+        return opacc(*own, until=until, **variables)
 
     return call
 
@@ -113,11 +120,13 @@ def first_of(done: CompletedProcess[str]) -> dict[str, Any]:
 
 
 def test_a_job_is_sent_once_followed_and_known_by_how_it_ended(
-    submit: Opacc, cluster: RayWithJobs, folder: Path, home: str
+    submit: Opacc, cluster: RayWithJobs, folder: Path, home: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    detached = submit("--env=SPOILED", "--detach", SPOILED="a spoiler")
+    told = tmp_path_factory.mktemp("told") / "so"  # the job goes on once the second command has shown its output
+    variables = {"SPOILED": "a spoiler", "UNTIL": str(told)}
+    detached = submit("--env=SPOILED", "--env=UNTIL", "--detach", **variables)
     assert (detached.returncode, first_of(detached)["ended"], first_of(detached)["found"]) == (0, None, False)
-    spoiled = submit("--env=SPOILED", SPOILED="a spoiler")  # finds it while it runs
+    spoiled = submit("--env=SPOILED", "--env=UNTIL", until={"spoiled by": told}, **variables)
     answer = first_of(spoiled)
     assert (spoiled.returncode, answer["ended"], answer["exit_code"]) == (5, "failed", 5), spoiled.stderr
     assert (answer["found"], answer["id"]) == (True, first_of(detached)["id"])
@@ -143,11 +152,11 @@ def test_a_job_is_sent_once_followed_and_known_by_how_it_ended(
     assert (labelled.returncode, first_of(labelled)["ended"]) == (0, "done"), labelled.stderr
 
     secret = os.environ["AWS_SECRET_ACCESS_KEY"]
-    told = "".join(done.stdout + done.stderr for done in (spoiled, sent, again, labelled))
+    shown = "".join(done.stdout + done.stderr for done in (spoiled, sent, again, labelled))
     assert "spoiled by $SPOILED" in spoiled.stderr
-    assert "a spoiler" not in told
+    assert "a spoiler" not in shown
     kept = b"".join(open_store(home).read(entry.key) for entry in open_store(home).list("submissions/"))
-    assert secret not in told
+    assert secret not in shown
     assert secret.encode() not in kept
 
 
