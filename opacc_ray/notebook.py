@@ -22,10 +22,10 @@ from typing import Any, NamedTuple, Self
 
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit import status as state_of_run
+from opacc_ray.audit.comparison import ModelComparison, compare
 from opacc_ray.audit.goals import next_until, read_goal, read_target
 from opacc_ray.audit.guided import GoOn, label_until
 from opacc_ray.audit.label_budget import LabelBudget, label_budget
-from opacc_ray.audit.several_models import ModelComparison, compare
 from opacc_ray.audit.status import RunStatus
 from opacc_ray.audit.suites import REDUCE, Suite, make_suite
 from opacc_ray.cluster import local

@@ -2,7 +2,7 @@
 
 from itertools import combinations
 
-from opacc_ray.audit.several_models import ModelComparison
+from opacc_ray.audit.comparison import ModelComparison
 from opacc_ray.cli.command import short_name
 from opacc_ray.cli.texts import basis_facts, stated_fact
 from opacc_ray.errors import counted

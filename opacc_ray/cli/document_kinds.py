@@ -11,6 +11,7 @@ from opacc_ray import documents
 from opacc_ray.audit import (
     characterization_documents,
     checks,
+    comparison,
     evidence_documents,
     exported_case,
     exported_tables,
@@ -19,7 +20,6 @@ from opacc_ray.audit import (
     regress,
     retention,
     run_log,
-    several_models,
     status,
     submission,
     suites,

@@ -115,11 +115,11 @@ def compare(run: "Run", others: tuple[str, ...], score: str | None, **options: A
     OTHER is a run of another model on the same pool; it needs no labels. All differences hold together, and each model
     has a probability that it is the best.
     """
-    from opacc_ray.audit import several_models
+    from opacc_ray.audit import comparison
     from opacc_ray.cli import comparison_texts
     from opacc_ray.runs.run import Run
 
-    stated = several_models.compare(run, *map(Run.open, others), score=_score_for(run.spec, score), **options)
+    stated = comparison.compare(run, *map(Run.open, others), score=_score_for(run.spec, score), **options)
     return cli.Answer(stated, comparison_texts.comparison(stated))
 
 

@@ -34,8 +34,8 @@ from opacc_ray.audit.accuracy import (
     whenever_stopped,
     whole_rounds,
 )
+from opacc_ray.audit.comparison import difference_by, metric_difference_by
 from opacc_ray.audit.run_numbers import RunNumbers, checked_metric, class_names, open_for_estimates
-from opacc_ray.audit.several_models import difference_by, metric_difference_by
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.design_based import confidence_sequence

@@ -14,7 +14,7 @@ from two_models import compare
 from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, write_run
 
 import opacc_ray as opacc
-from opacc_ray.audit import accuracy, several_models, verbs
+from opacc_ray.audit import accuracy, comparison, verbs
 from opacc_ray.audit.exported_tables import export_tables
 from opacc_ray.cli import comparison_texts, texts
 from opacc_ray.cli.terminal import terminal_text
@@ -156,7 +156,7 @@ def test_other_model_is_found_by_id_and_by_the_names_of_its_classes(run: Run, tm
     )
     first, second = ((values == TRUTH).astype(float)[chosen.index] for values in (PREDICTION, OTHER))
     expected = compare(chosen, first, second, 0.9)
-    result = several_models.compare(run, other, level=0.9).to_dict()
+    result = comparison.compare(run, other, level=0.9).to_dict()
     assert {name: result[name] for name in expected.to_dict()} == expected.to_dict()
     assert (result["other"], result["same_listing"], result["pool_size"]) == (other.uri, False, N)
     assert result["num_unlike"] is None
@@ -173,12 +173,12 @@ def test_a_model_and_one_that_differs_on_four_examples_are_no_further_apart_than
     nearly[:4] = (nearly[:4] + 1) % 3
     code = np.array([2, 0, 1])  # of cat, dog and owl in the other model
     other = write_run(tmp_path, "other", code[nearly], classes=["dog", "owl", "cat"])
-    found = several_models.compare(run, other)
+    found = comparison.compare(run, other)
     assert found.num_unlike == 4
     assert -4 / N <= found.difference.low < found.difference.high <= 4 / N
     said = terminal_text(comparison_texts.comparison(found))
     assert "unlike      4 of 300 predictions differ" in said
-    own = several_models.compare(run, run, other)
+    own = comparison.compare(run, run, other)
     assert [pair.num_unlike for pair in own.differences] == [0, 4, 4]
     same = own.differences[0].difference
     assert (same.value, same.low, same.high) == (0, 0, 0)
@@ -193,15 +193,15 @@ def test_other_model_with_missing_labels_or_examples(run: Run, tmp_path: Path) -
     rows = "".join(f"{name},cat\n" for name in chosen.ids[20:])
     label_actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
     with pytest.raises(LabelError, match="20 of 60 labels are missing"):
-        several_models.compare(run, other)
-    result = several_models.compare(run, other, partial=True).to_dict()
+        comparison.compare(run, other)
+    result = comparison.compare(run, other, partial=True).to_dict()
     assert result["difference"]["n"] == 40
     assert not result["difference"]["design_based"]
     assert "missing at random" in result["difference"]["reason"]
     absent = next(name for name in chosen.ids[20:] if name >= "100.png")
     small = write_run(tmp_path, "small", OTHER[:100], IDS[:100], classes=CLASSES)
     with pytest.raises(DataError, match=rf"small lacks \d+ of 40 labelled examples, the first '{absent}'"):
-        several_models.compare(run, small, partial=True)
+        comparison.compare(run, small, partial=True)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_models_that_answer_other_questions_are_refused(
 ) -> None:
     other = write_run(tmp_path, "other", OTHER, **model)
     with pytest.raises(SpecError, match=message):
-        several_models.compare(run, other)
+        comparison.compare(run, other)
 
 
 def test_regressions_are_compared_on_the_scale_of_the_run(tmp_path: Path) -> None:
@@ -231,13 +231,13 @@ def test_regressions_are_compared_on_the_scale_of_the_run(tmp_path: Path) -> Non
     chosen = verbs.select(mine, "srs", 30, {})
     rows = "".join(f"{name},{value[IDS.index(name)].item()!r}\n" for name in chosen.ids)
     label_actions.import_labels(mine, "labels.csv", ("id,label\n" + rows).encode())
-    result = several_models.compare(mine, other).to_dict()
+    result = comparison.compare(mine, other).to_dict()
     assert result["first"]["value"] == pytest.approx(1 - 0.05**2)
     assert result["second"]["value"] == pytest.approx(1 - 0.15**2)
     assert result["difference"]["value"] == pytest.approx(0.15**2 - 0.05**2)
     assert (result["num_first_better"], result["num_second_better"]) == (30, 0)
     far = write_run(tmp_path, "far", value + 3, task="regression", error_scale=7)
-    assert several_models.compare(mine, far).second.value == 0
+    assert comparison.compare(mine, far).second.value == 0
     assert accuracy.estimate(mine).by_true_class is None
     with pytest.raises(SpecError, match="a regression has none; remove --assist"):
         accuracy.estimate(mine, assist=True)

@@ -11,7 +11,7 @@ from picture_audits import answer, labels_for, run_spec
 from small_model import network
 from small_pictures import picture
 
-from opacc_ray.audit import accuracy, label_budget, several_models, verbs
+from opacc_ray.audit import accuracy, comparison, label_budget, verbs
 from opacc_ray.audit.status import status
 from opacc_ray.errors import LabelError
 from opacc_ray.labels import label_actions, label_log
@@ -137,9 +137,9 @@ def test_another_model_on_the_same_pictures_in_another_order(run: Run, spec, buc
     with extracting_here():
         other = run_spec(spec(name="other", model=model, pool={"uri": str(tmp_path), "format": "npy"}))
     with pytest.raises(LabelError, match=r"has a label yet: fill in a copy of .*manifest"):
-        several_models.compare(run, other)
+        comparison.compare(run, other)
     label_actions.import_labels(run, "labels.csv", labels_for(run))
-    result = several_models.compare(run, other).to_dict()
+    result = comparison.compare(run, other).to_dict()
     said = net(torch.tensor(rows[:, None] / np.float32(255))).argmax(dim=1).numpy()[::-1]
     label = dict(line.decode().split(",") for line in labels_for(run).splitlines()[1:])
     right = [said[int(name[:3])] == int(text) for name, text in label.items()]

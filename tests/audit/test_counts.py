@@ -13,7 +13,7 @@ import pytest
 from extracting_here import extracting_here
 
 import opacc_ray as opacc
-from opacc_ray.audit import accuracy, goals, label_budget, several_models, verbs
+from opacc_ray.audit import accuracy, comparison, goals, label_budget, verbs
 from opacc_ray.audit.exported_tables import export_tables
 from opacc_ray.audit.number_rows import NumberName
 from opacc_ray.errors import LabelError, SpecError
@@ -149,7 +149,7 @@ def test_a_metric_can_be_asked_later_and_an_alert_reads_it(tmp_path: Path) -> No
         with pytest.raises(SpecError, match=said):
             accuracy.estimate(run, metrics=[asked])
     with pytest.raises(SpecError, match="judge the answers of one model"):
-        several_models.compare(run, run)
+        comparison.compare(run, run)
 
 
 def test_error_rates_are_subtracted_from_one(tmp_path: Path) -> None:

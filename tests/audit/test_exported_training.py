@@ -12,7 +12,7 @@ import pytest
 from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, write_run
 
 import opacc_ray as opacc
-from opacc_ray.audit import accuracy, several_models, verbs
+from opacc_ray.audit import accuracy, comparison, verbs
 from opacc_ray.audit.exported_training import export_training
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError, SpecError
@@ -56,11 +56,11 @@ def test_a_comparison_reports_labels_that_were_exported(
 ) -> None:
     other = write_run(tmp_path, "b", OTHER, classes=CLASSES)
     answer(run, list(verbs.select(run, "srs", 50, {}).ids))
-    assert several_models.compare(run, other).taught == 0
+    assert comparison.compare(run, other).taught == 0
     assert main(["export", run.uri, "--training", str(tmp_path / "t.csv"), "--json"]) == 0
     number = json.loads(capsys.readouterr().out)["examples"]
-    assert several_models.compare(Run.open(run.uri), other).taught == number > 3
-    assert several_models.compare(Run.open(run.uri), run).taught == 0  # a model did not learn from its own labels
+    assert comparison.compare(Run.open(run.uri), other).taught == number > 3
+    assert comparison.compare(Run.open(run.uri), run).taught == 0  # a model did not learn from its own labels
     assert main(["compare", run.uri, other.uri]) == 0
     assert f"{number} labels were exported as training data" in capsys.readouterr().out
     assert main(["log", run.uri]) == 0
@@ -69,7 +69,7 @@ def test_a_comparison_reports_labels_that_were_exported(
     again = Run.open(run.uri).along("after")
     answer(again, list(fresh.ids))
     overlap = set(fresh.ids) & {row["id"] for row in rows_of(tmp_path / "t.csv")}
-    assert several_models.compare(again, other).taught == len(overlap)
+    assert comparison.compare(again, other).taught == len(overlap)
 
 
 def test_labels_that_the_old_model_gave_away_are_reported_on_a_draw_of_the_new_one(
@@ -84,7 +84,7 @@ def test_labels_that_the_old_model_gave_away_are_reported_on_a_draw_of_the_new_o
     answer(new, list(fresh.ids))
     overlap = set(fresh.ids) & {row["id"] for row in rows_of(tmp_path / "t.csv")}
     assert taught.examples == 60
-    found = several_models.compare(Run.open(new.uri), Run.open(old.uri))
+    found = comparison.compare(Run.open(new.uri), Run.open(old.uri))
     assert (found.taught, found.fresh) == (len(overlap), True)
     assert len(overlap) > 5
     rest = np.array([name not in {row["id"] for row in rows_of(tmp_path / "t.csv")} for name in fresh.ids])
@@ -98,7 +98,7 @@ def test_labels_that_the_old_model_gave_away_are_reported_on_a_draw_of_the_new_o
     said = capsys.readouterr().out
     assert "exported as training data before they were drawn" in said
     assert re.search(r"not learned +-\d+\.\d points .* on the 240 examples not exported as training data", said)
-    assert not several_models.compare(Run.open(old.uri), Run.open(new.uri)).fresh  # its labels are the exported ones
+    assert not comparison.compare(Run.open(old.uri), Run.open(new.uri)).fresh  # its labels are the exported ones
 
 
 def test_the_interval_of_the_difference_on_examples_not_learned_from_holds_it() -> None:
@@ -113,7 +113,7 @@ def test_the_interval_of_the_difference_on_examples_not_learned_from_holds_it() 
         drawn = opacc.select(opacc.Pool(confidence=CONFIDENCE, ids=IDS), "srs", 100, seed)
         rounds = [SimpleNamespace(known=drawn, outcome=None)]
         taught, outcomes = {IDS[i] for i in learned}, [right[:, drawn.index]]
-        found = several_models.difference_without(taught, 200, rounds, outcomes, 0.95)  # type: ignore[arg-type]
+        found = comparison.difference_without(taught, 200, rounds, outcomes, 0.95)  # type: ignore[arg-type]
         held += found.low <= truth <= found.high
         values.append(found.value)
     assert held >= 184

@@ -15,7 +15,7 @@ from small_spec import small_spec
 from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, write_run
 
 import opacc_ray as opacc
-from opacc_ray.audit import accuracy, several_models, verbs
+from opacc_ray.audit import accuracy, comparison, several_models, verbs
 from opacc_ray.audit.checks import check
 from opacc_ray.cli import comparison_texts
 from opacc_ray.cli.main import main
@@ -62,7 +62,7 @@ def test_every_round_of_a_run_is_drawn_for_all_models_and_knows_how_each_did(run
     rows = OUTCOMES[:, first.index]
     assert second.index.tolist() == opacc.select(POOLS, "neyman", 60, previous=[(first, rows)]).index.tolist()
     answer(run, second)
-    found = several_models.compare(run, *others)
+    found = comparison.compare(run, *others)
     assert found.predicted
     assert found.same_listing
     plain = opacc.compare([first, second], [rows, OUTCOMES[:, second.index]], pools=POOLS)
@@ -91,11 +91,11 @@ def test_every_round_of_a_run_is_drawn_for_all_models_and_knows_how_each_did(run
 def test_models_with_equal_predictions_are_reported_as_equal(run: Run, tmp_path: Path) -> None:
     same = [write_run(tmp_path, name, PREDICTION, classes=CLASSES) for name in ("same", "again")]
     answer(run, verbs.select(run, "neyman", 40, {}))
-    found = several_models.compare(run, same[0])
+    found = comparison.compare(run, same[0])
     assert "best        neither: all predictions are equal" in terminal_text(comparison_texts.comparison(found))
     unknown = found.model_copy(update={"num_unlike": None})
     assert "neither: the models are equal on all labels so far" in terminal_text(comparison_texts.comparison(unknown))
-    several = several_models.compare(run, *same)
+    several = comparison.compare(run, *same)
     assert "best      none: all predictions are equal" in terminal_text(comparison_texts.comparison(several))
 
 
@@ -103,7 +103,7 @@ def test_a_method_for_one_model_serves_it_alone_and_compares_all(run: Run, other
     chosen = verbs.select(run, "css", 60, {})
     assert chosen.index.tolist() == opacc.select(POOLS[0], "css", 60).index.tolist()
     answer(run, chosen)
-    found = several_models.compare(run, *others)
+    found = comparison.compare(run, *others)
     assert not found.predicted
     assert sum(own.best for own in found.models) == pytest.approx(1)
     assert found.models[1].accuracy.value == pytest.approx(opacc.estimate(chosen, OUTCOMES[1, chosen.index]).value)
@@ -119,7 +119,7 @@ def test_another_metric_is_compared_as_from_python(
     pools = [opacc.Pool(**kept, prediction=said) for said in SAID]
     labels = {name: CLASSES[TRUTH[IDS.index(name)]] for name in chosen.ids}
     for metric in ("macro_f1", f"recall@{CLASSES[1]}"):
-        found = several_models.compare(run, *others, metric=metric)
+        found = comparison.compare(run, *others, metric=metric)
         expected = opacc.compare(chosen, labels, pools=pools, metric=metric)
         assert found.measure == metric
         assert [own.accuracy.value for own in found.models] == pytest.approx([own.value for own in expected.models])
@@ -127,16 +127,16 @@ def test_another_metric_is_compared_as_from_python(
         for pair, item in zip(found.differences, expected.differences, strict=True):
             ends = item.difference.low, item.difference.high
             assert (pair.difference.low, pair.difference.high) == pytest.approx(ends)
-    stated = several_models.compare(run, others[0], metric="macro_f1")
+    stated = comparison.compare(run, others[0], metric="macro_f1")
     assert main(["compare", run.uri, others[0].uri, "--metric", "macro_f1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == stated.to_dict()
     assert re.search(r"^macro_f1 +\d", terminal_text(comparison_texts.comparison(stated)), re.MULTILINE)
     with pytest.raises(SpecError, match="brier is not compared between models; estimate it for each, or compare the"):
-        several_models.compare(run, others[0], metric="brier")
+        comparison.compare(run, others[0], metric="brier")
     with pytest.raises(SpecError, match="brier is not compared between models; estimate it for each, or compare the"):
         opacc.compare(chosen, labels, pools=pools, metric="brier")
     with pytest.raises(SpecError, match='metric f1@cow has the class "cow"'):
-        several_models.compare(run, others[0], metric="f1@cow")
+        comparison.compare(run, others[0], metric="f1@cow")
 
 
 def test_a_pool_in_another_order_is_compared_by_ids_and_by_the_design_alone(tmp_path: Path, run: Run) -> None:
@@ -144,7 +144,7 @@ def test_a_pool_in_another_order_is_compared_by_ids_and_by_the_design_alone(tmp_
     other = write_run(tmp_path, "d", OTHER[order], [IDS[i] for i in order], "b", classes=CLASSES)
     chosen = verbs.select(run, "neyman", 60, {})
     answer(run, chosen)
-    found = several_models.compare(run, other)
+    found = comparison.compare(run, other)
     assert not found.predicted
     expected = opacc.compare(chosen, OUTCOMES[:2, chosen.index])
     assert found.difference.value == pytest.approx(expected.differences[0].difference.value)
@@ -244,13 +244,13 @@ def test_candidates_that_were_extracted_are_drawn_for_together_from_a_column_of_
             uris.append(verbs.run(parse_spec(content, "spec.yaml")).uri)
     old, new = map(Run.open, uris)
     chosen = new.read_selection(1)
-    with several_models._open_views(new, [old], (), neyman.Parameters()) as views:
+    with several_models.open_views(new, [old], (), neyman.Parameters()) as views:
         expected = opacc.select(views, "neyman", 40, 3, history=opacc.History(prior=3.0 * fails))
         unjudged = opacc.select(views, "neyman", 40, 3)
     assert chosen.index.tolist() == expected.index.tolist() != unjudged.index.tolist()
     rows = "".join(f"{i:03d},{2 if fails[i] else i % 4}\n" for i in chosen.index)
     label_actions.import_labels(new, "1.csv", ("id,label\n" + rows).encode())
-    found = several_models.compare(new, old)
+    found = comparison.compare(new, old)
     assert found.predicted
     better = found.models[0].accuracy
     assert better.low <= 1 - fails.mean() <= better.high

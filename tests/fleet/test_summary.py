@@ -10,7 +10,7 @@ from extracting_here import extracting_here
 from small_fleet import SPEC, Weeks, label, model, write_fleet
 from small_pictures import picture
 
-from opacc_ray.audit import several_models, verbs
+from opacc_ray.audit import comparison, verbs
 from opacc_ray.cli.fleet_commands import fleet_text
 from opacc_ray.cli.main import main
 from opacc_ray.cli.terminal import terminal_text
@@ -123,7 +123,7 @@ def test_another_model_on_the_same_pool_is_compared_by_the_same_labels(
     assert after.change.significant
     now, before = (Run.open(point.run) for point in reversed(after.history))
     assert after.change.before == before.uri
-    expected = several_models.compare(now, before).difference
+    expected = comparison.compare(now, before).difference
     assert (after.change.value, after.change.low, after.change.high) == (expected.value, expected.low, expected.high)
     assert after.change.value < -0.3
 

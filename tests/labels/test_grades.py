@@ -12,7 +12,7 @@ from shown_pool import answers, graded_run, served_app
 from starlette.testclient import TestClient
 
 from opacc_ray.audit.accuracy import estimate
-from opacc_ray.audit.several_models import compare
+from opacc_ray.audit.comparison import compare
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels.annotator_agreement import measure_agreement
 from opacc_ray.labels.grades import as_shown, grade_of, is_swapped
