@@ -78,7 +78,7 @@ def train_decoder(
     images: Images,
     *,
     epochs: int = 25,
-    seed: int = 0,
+    seed: int,
     progress: Callable[[int, int | None], None] = lambda done, total: None,
 ) -> Decoder:
     """Train on features (N, m) and their images (N, H, W, channels), for ``epochs`` at most.

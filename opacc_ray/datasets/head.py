@@ -54,7 +54,7 @@ class Head(NamedTuple):
         return shares_of(hidden.astype(np.float64) @ self.weight + self.bias)
 
 
-def find_head(data: Grouped, *, probabilities: bool = False, seed: int = 0) -> Head:
+def find_head(data: Grouped, *, probabilities: bool = False, seed: int) -> Head:
     """Recover or fit the head of the model from ``data``.
 
     Parameters

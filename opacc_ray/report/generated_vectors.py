@@ -58,12 +58,12 @@ class Asked(NamedTuple):
     """
 
     sets: Sequence[Wanted]
-    reference: str | None = None
-    layer: str | None = None
-    regions: Regions = Regions()
-    seed: int = 0
-    pictures: bool = False
-    suite: int | None = None
+    reference: str | None
+    layer: str | None
+    regions: Regions
+    seed: int
+    pictures: bool
+    suite: int | None
 
 
 class _Start(NamedTuple):
@@ -149,8 +149,9 @@ def _make(run: Run, asked: Asked, source: Run | None, store: Store) -> _Made:
         hidden, arrays = (start.cut.maps, start.cut.arrays) if start.cut else read_images(run, seed)
         learned = learn_pictures(hidden, arrays, seed)
         pictures = draw_pictures(learned, list(zip(sets, vectors, strict=True)), names, store, seed)
-        if not asked.suite or not start.cut:
+        if not asked.suite:
             return _Made(start, sources, sets, pictures, None)
+        assert start.cut is not None  # else generate_for refuses a suite
         suite = decode_suite(start.cut, learned, vectors, asked.suite, names, store, seed)
         return _Made(start, sources, sets, pictures, suite)
 

@@ -131,14 +131,13 @@ def cut(run: Run, source: Run, layer: str | None, seed: int) -> Iterator[CutRun]
 def stored_shards(run: Run) -> tuple[Features, list[Shard]]:
     """Return the features of a run, and the shard of its pool of each of their files.
 
-    Raises DataError if there are none, or the pool has changed since it was listed for the run.
+    Raises DataError if the pool holds features, extraction is incomplete, or the pool has changed since then.
     """
-    pool, there = run.spec.pool, run.read_features()
-    if pool.holds_features or there is None:
+    if run.spec.pool.holds_features:
         raise DataError(f"the pool of {run.uri} holds no inputs of the model; give a run whose pool does")
+    there = run.complete_features()
     shards = zip(unchanged_plan(run).shards, there.index.shards, strict=True)
-    held = [shard for shard, own in shards if own.examples]
-    return there.features, held
+    return there.features, [shard for shard, own in shards if own.examples]
 
 
 def choose_examples(

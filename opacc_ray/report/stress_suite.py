@@ -83,12 +83,12 @@ def decode_suite(
 def run_suite(run: Run, decoded: Decoded) -> StressSuite:
     """Audit the model of a run on a suite, all of whose images are chosen for labelling."""
     spec = run.spec
-    given: dict[str, Any] = spec.model_dump(mode="json", include={"seed", "model", "transform", "output"})
+    given: dict[str, Any] = spec.model_dump(include={"seed", "model", "transform", "output"})
     content = given | {
         "name": f"{spec.name[:90]}-suite",
         "pool": {"uri": decoded.uri, "format": decoded.format},
-        "labels": spec.labels.model_dump(mode="json", exclude={"overlap"}),
-        "extract": spec.extract.model_dump(mode="json", exclude={"features", "coverage"}),
+        "labels": spec.labels.model_dump(exclude={"overlap"}),
+        "extract": spec.extract.model_dump(exclude={"features", "coverage"}),
         "sample": {"method": "srs", "budget": decoded.images},
     }
     made = verbs.run(parse_spec(content, "the suite"))

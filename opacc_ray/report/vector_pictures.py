@@ -145,8 +145,7 @@ def sheet(shown: Sequence[Decoded], error: float) -> bytes:
 
 def _pick(label: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
     """Return some random vectors, in the order of their classes (n,)."""
-    order = rng.permutation(len(label))
-    by_class = order[np.argsort(label[order], kind="stable")]
+    by_class = np.lexsort((rng.permutation(len(label)), label))
     return by_class[np.linspace(0, len(label) - 1, min(COLUMNS, len(label))).astype(int)]
 
 

@@ -20,12 +20,13 @@ from small_pictures import picture
 from opacc_ray.audit import verbs
 from opacc_ray.cli.main import main
 from opacc_ray.cluster import spread as cluster_spread
+from opacc_ray.errors import DataError
 from opacc_ray.lake.decode import decode_image
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.report import generated_vectors, rest_of_network
 from opacc_ray.report.rest_of_network import CutRun, choose_examples, why_not_cut
 from opacc_ray.report.stress_suite import _arrays, _files
-from opacc_ray.report.vector_pictures import Learned
+from opacc_ray.report.vector_pictures import Learned, read_images
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
@@ -58,7 +59,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def make_run(home: Path, **model: Any) -> Run:
+def make_run(home: Path, sections: dict[str, Any] | None = None, **model: Any) -> Run:
     open_store(f"{home}/pool").write_many((f"{i:03d}.png", picture(i)) for i in range(NUM))
     content = {
         "name": "pictures",
@@ -69,7 +70,7 @@ def make_run(home: Path, **model: Any) -> Run:
         "sample": {"method": "srs", "budget": 10},
         "output": f"{home}/runs",
     }
-    return verbs.run(parse_spec(content, "pictures"))
+    return verbs.run(parse_spec(content | (sections or {}), "pictures"))
 
 
 def asked(run: Run, *options: str) -> Any:
@@ -80,7 +81,10 @@ def asked(run: Run, *options: str) -> Any:
 def test_the_models_own_layers_judge_whole_maps_and_a_suite_is_labelled_as_any_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = make_run(tmp_path)
+    labels = {"overlap": 0.2, "question": "Which quarter is the brightest?"}
+    coverage = {"features": ["hidden", "output", "confidence", "coverage"], "coverage": {"criterion": "nc:0.5"}}
+    extract = {"shard_size": 50, "batch_size": 16} | coverage
+    run = make_run(tmp_path, {"seed": 5, "labels": labels, "extract": extract})
     capsys.readouterr()
     monkeypatch.setattr(rest_of_network, "MOST_EXAMPLES", 110)
     assert asked(run, "--suite", "12") == 0
@@ -129,9 +133,10 @@ def test_the_models_own_layers_judge_whole_maps_and_a_suite_is_labelled_as_any_r
         row["id"]: row["predicted"] for row in rows
     }
     given = kept.spec
-    assert (given.name, given.seed, given.sample.method, given.sample.budget) == ("pictures-suite", 0, "srs", len(rows))
+    assert (given.name, given.seed, given.sample.method, given.sample.budget) == ("pictures-suite", 5, "srs", len(rows))
     assert (given.model, given.transform, given.output) == (run.spec.model, run.spec.transform, run.spec.output)
-    assert given.extract.batch_size == 16
+    assert (given.extract.batch_size, given.extract.features) == (16, None)
+    assert (given.labels.question, given.labels.overlap) == (labels["question"], 0)
     labels = tmp_path / "labels.csv"
     labels.write_text("id,label\n" + "".join(f"{row['id']},{row['predicted']}\n" for row in rows[1:]))
     with labels.open("a") as file:
@@ -160,6 +165,17 @@ def test_another_run_of_the_model_gives_the_examples_that_vectors_start_from(
     (tmp_path / "pool" / "new.png").write_bytes(picture(1))
     assert asked(run) == 5
     assert "has changed since it was listed for the run; run the spec again" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("no_actors")
+def test_a_run_of_a_model_with_other_classes_gives_no_examples(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, other = make_run(tmp_path, classes=[*"abcd"]), make_run(tmp_path / "other", classes=[*"abdc"])
+    capsys.readouterr()
+    assert asked(run, "--reference", other.uri) == 5
+    said = capsys.readouterr().err
+    assert f"the classes of {other.uri} are not those of {run.uri}: they differ from class 2 on" in said
 
 
 @pytest.mark.usefixtures("no_actors")
@@ -240,6 +256,8 @@ def test_a_model_that_cannot_be_run_has_no_layer_and_no_suite(
     capsys.readouterr()
     assert asked(run, "--layer", "nowhere") == 2
     assert "--layer nowhere: the model has no such layer; it has first, second" in capsys.readouterr().err
+    with pytest.raises(DataError, match=f"the pool of {answers.uri} holds no inputs of the model; give a run whose"):
+        read_images(answers, 0)
 
 
 class Bright:
