@@ -23,19 +23,20 @@ def write_features(
     task: str = "classification",
     shards: int = 3,
     images: np.ndarray | None = None,
+    model: Mapping[str, Any] | None = None,
 ) -> Run:
     """The run at ``uri`` with ``columns`` such as hidden and prediction, one row per example, and no round.
 
     With ``images`` (N, H, W) its pool is an array of them, in one shard.
     """
     home, _, name = uri.rpartition("/")
-    model: dict[str, Any] = {"function": "user:network", "task": task}  # no torch module that could be cut
+    network = {"function": "user:network", "task": task} | dict(model or {})  # no torch module that could be cut
     if classes is not None:
-        model["classes"] = list(classes)
+        network["classes"] = list(classes)
     content: dict[str, Any] = {
         "name": name.partition("-")[0],
         "pool": {"uri": f"{home}/pool", "format": "images" if images is None else "npy"},
-        "model": model,
+        "model": network,
         "sample": {"method": "srs", "budget": 40},
         "output": home,
     }

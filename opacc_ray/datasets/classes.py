@@ -182,7 +182,7 @@ def part_sums(part: Pool, classes: NDArray[np.int64], num_classes: int, neurons:
     for rows in blocks(part.size):
         order = np.argsort(classes[rows], kind="stable")
         present, first = np.unique(classes[rows][order], return_index=True)
-        total[present] += np.add.reduceat(hidden[rows][order], first, axis=0, dtype=np.float64)
+        total[present] += np.add.reduceat(hidden[rows][order], first, dtype=np.float64)
     return total
 
 

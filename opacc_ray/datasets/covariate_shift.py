@@ -107,8 +107,8 @@ def measure_shift(reference: Grouped, data: Grouped, mixtures: Mixtures) -> list
 
 def _divergence_of(before: Points, after: Points, mixtures: Mixtures, rng: np.random.Generator) -> Shift:
     """Return the divergence of a class, for examples of the reference (k, m) and of the data set (n, m)."""
-    centre, project = _directions(before, mixtures.directions)
-    before, after = (before - centre) @ project, (after[:MOST] - centre) @ project
+    project = _directions(before, mixtures.directions)
+    before, after = before @ project, after[:MOST] @ project
     value, error = _between(before, after, mixtures, rng)
     both, floors = np.concatenate([before, after]), []
     for _ in range(FLOORS):
@@ -138,17 +138,16 @@ def _fit(points: Points, mixtures: Mixtures) -> Any:
     from sklearn.mixture import GaussianMixture
 
     found = GaussianMixture(
-        mixtures.components, covariance_type="diag", reg_covar=1e-3, max_iter=200, tol=1e-3, random_state=mixtures.seed
+        mixtures.components, covariance_type="diag", reg_covar=1e-3, max_iter=200, random_state=mixtures.seed
     )
     return found.fit(points)
 
 
-def _directions(points: Points, num: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the mean (m,) of points (k, m) and their first principal directions (m, d), scaled to unit variance."""
-    centre = points.mean(axis=0)
+def _directions(points: Points, num: int) -> NDArray[np.float64]:
+    """Return the first principal directions (m, d) of points (k, m), scaled to unit variance."""
     variances, directions = np.linalg.eigh(np.cov(points, rowvar=False).reshape(points.shape[1], -1))
     used = [j for j in np.argsort(-variances)[:num] if variances[j] > 1e-9 * variances.max()]
-    return centre, directions[:, used] / np.sqrt(variances[used])
+    return directions[:, used] / np.sqrt(variances[used])
 
 
 def _sample(data: Grouped, own: NDArray[np.int64], rng: np.random.Generator) -> Points:

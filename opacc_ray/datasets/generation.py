@@ -65,7 +65,7 @@ class Sources(NamedTuple):
     hidden: NDArray[np.float32]  # (k, m)
     label: NDArray[np.int64]  # (k,)
     far: NDArray[np.int64]  # classes without an example near a boundary, which use the least confident ones
-    rectified: bool = False  # whether no feature of the data set is negative, as after a ReLU
+    rectified: bool  # whether no feature of the data set is negative, as after a ReLU
 
 
 class Vectors(NamedTuple):
@@ -188,7 +188,7 @@ def _move(
 ) -> NDArray[np.float32]:
     """Return x + t(c - x), not below 0 in a rectified layer."""
     found = (hidden + step[:, None] * (centroid - hidden)).astype(np.float32)
-    return np.maximum(found, 0, out=found) if rectified else found
+    return np.maximum(found, 0) if rectified else found
 
 
 def _to_boundary(

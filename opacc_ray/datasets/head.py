@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from opacc_ray.datasets.classes import Grouped, blocks
 from opacc_ray.datasets.covariate_shift import part_hidden
-from opacc_ray.errors import DataError
 from opacc_ray.pool import Pool
 
 Array = NDArray[np.float64]
@@ -62,14 +61,7 @@ def find_head(data: Grouped, *, probabilities: bool = False, seed: int) -> Head:
     data : hidden and prediction, and output for the model's own layer; labels are ignored
     probabilities : whether outputs are probabilities; else they are logits
     seed : of the examples that a logistic regression is fitted to
-
-    Raises
-    ------
-    DataError
-        There is no hidden layer.
     """
-    if "hidden" not in data.view.fields:
-        raise DataError("generation needs the hidden layer, which is not stored; add hidden to extract.features")
     predicted = Grouped(data.view, data.num_classes)
     linear = _last_layer(predicted, probabilities) if "output" in data.view.fields else None
     weight, bias = linear if linear else _logistic_regression(predicted, seed)
@@ -123,27 +115,26 @@ def part_agreeing(part: Pool, classes: NDArray[np.int64], num_classes: int, weig
 def _logistic_regression(data: Grouped, seed: int) -> tuple[Array, Array]:
     """Fit weight (m, C) and bias (C,) by maximum likelihood with a small ridge, on some examples of each class."""
     from scipy.optimize import minimize
+    from scipy.special import log_softmax
 
     rng, classes = np.random.default_rng(seed), data.classes()
     taken = [rng.permutation(np.flatnonzero(classes == i))[:FITTED] for i in range(data.num_classes)]
     index = np.sort(np.concatenate(taken))
     hidden, predicted = data.view.take(part_hidden, index).astype(np.float64), classes[index]
-    scale = hidden.std(axis=0) + 1e-9
-    inputs = np.column_stack([hidden / scale, np.ones(len(index))])  # (k, m + 1)
+    mean, scale = hidden.mean(axis=0), hidden.std(axis=0) + 1e-9
+    inputs = np.column_stack([(hidden - mean) / scale, np.ones(len(index))])  # (k, m + 1)
     target = np.eye(data.num_classes)[predicted]
 
     def loss(flat: Array) -> tuple[float, Array]:
         weight = flat.reshape(inputs.shape[1], -1)
-        output = inputs @ weight
-        output -= output.max(axis=1, keepdims=True)
-        share = np.exp(output)
-        norm = share.sum(axis=1, keepdims=True)
-        value = float((np.log(norm[:, 0]) - (output * target).sum(axis=1)).mean() + 5e-5 * (weight[:-1] ** 2).sum())
-        slope = inputs.T @ (share / norm - target) / len(index)
+        logs = log_softmax(inputs @ weight, axis=1)
+        value = float(5e-5 * (weight[:-1] ** 2).sum() - (logs * target).sum() / len(index))
+        slope = inputs.T @ (np.exp(logs) - target) / len(index)
         slope[:-1] += 1e-4 * weight[:-1]
         return value, slope.ravel()
 
     start = np.zeros(inputs.shape[1] * data.num_classes)
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200}).x
-    weight = found.reshape(inputs.shape[1], -1)
-    return weight[:-1] / scale[:, None], weight[-1]
+    found = minimize(loss, start, jac=True, method="L-BFGS-B").x
+    *weight, bias = found.reshape(inputs.shape[1], -1)
+    weight /= scale[:, None]
+    return weight, bias - mean @ weight

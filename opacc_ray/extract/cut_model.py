@@ -81,8 +81,8 @@ class CutModel:
     def run(self, inputs: Floats, maps: Floats | None = None) -> Floats:
         """Return the outputs (B, C) for inputs (B, ...), the layer replaced by maps (B, m) if these are given."""
         self._seen, self._given = None, maps
-        if self.layer is None and self._last is None:
-            self._last = self._find_last(inputs)
+        if self.layer is None:
+            self._last = self._last or self._find_last(inputs)
         return run_model(self._model, inputs).output
 
     def maps(self) -> tuple[Floats, tuple[int, ...]]:

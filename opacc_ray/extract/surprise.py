@@ -184,7 +184,7 @@ class _Kernel:
             exponent -= self.half_squares
             top = exponent.max(axis=1)
             exponent -= top[:, None]  # so that not all terms underflow
-            sums = np.exp(exponent, out=exponent).sum(axis=1)
+            sums = np.exp(exponent).sum(axis=1)
             result[first : first + _KERNEL_ROWS] = self.log_scale - (np.log(sums) + top - squares(rows) / 2)
         return result
 

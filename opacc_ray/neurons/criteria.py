@@ -187,7 +187,7 @@ def _above_range(values: Values, _: Values, high: Values, __: None) -> NDArray[n
 
 def _in_top(values: Values, _: Values, __: Values, num: int) -> NDArray[np.bool_]:
     place = max(values.shape[1] - num, 0)
-    least = np.partition(values, place, axis=1)[:, place]  # (b,) the k-th highest
+    least = np.partition(values, place)[:, place]  # (b,) the k-th highest
     return np.asarray(values >= least[:, None])[:, :, None]
 
 

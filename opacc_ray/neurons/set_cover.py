@@ -47,7 +47,7 @@ NO_REQUIREMENTS = Requirements(np.empty(0, dtype=np.int64), np.empty(0, dtype=np
 def rank_requirements(view: View) -> Requirements:
     """Order the requirements that at least one example meets by cardinality."""
     cardinality = view.total(part_cardinality)  # (requirements rounded up to whole bytes,)
-    source = np.argsort(cardinality, kind="stable")
+    source = np.argsort(cardinality)
     source = source[np.searchsorted(cardinality[source], 1) :]
     group = np.unique(cardinality[source], return_inverse=True)[1].astype(np.int64)
     return Requirements(source, group, key_of(source))
@@ -63,7 +63,7 @@ def met_by(view: View, requirements: Requirements, index: NDArray[np.int64]) -> 
     if not len(index) or not len(requirements.source):
         return np.zeros_like(all_of(requirements))
     rows: Words = view.take(part_rows, index, requirements.source)
-    return np.bitwise_or.reduce(rows, axis=0)
+    return np.bitwise_or.reduce(rows)
 
 
 def choose(view: View, requirements: Requirements, unmet: Words, lookahead: int | None = None) -> tuple[int, Words]:
@@ -141,7 +141,7 @@ def num_met(view: View) -> int:
 
 def part_met(part: Pool) -> NDArray[np.uint8]:
     """Return the requirements that at least one example of a part meets, as packed bits."""
-    return np.bitwise_or.reduce(_packed(part), axis=0)
+    return np.bitwise_or.reduce(_packed(part))
 
 
 def part_cardinality(part: Pool) -> NDArray[np.int64]:

@@ -58,7 +58,7 @@ class CutRun(NamedTuple):
     """Examples of a run at the cut."""
 
     maps: NDArray[np.float32]  # (k, m)
-    columns: Columns  # (k, ...) output, prediction and confidence of the model
+    prediction: NDArray[Any]  # (k,) of the model
     shape: tuple[int, ...]  # of a map
     places: NDArray[np.int64]  # (k,) in the pool of the run
     arrays: list[NDArray[Any]]  # (k) decoded examples
@@ -68,8 +68,7 @@ class CutRun(NamedTuple):
     @property
     def pool(self) -> Pool:
         """The examples, with their maps as the hidden layer."""
-        own = self.columns
-        return Pool(hidden=self.maps, output=own["output"], prediction=own["prediction"], confidence=own["confidence"])
+        return Pool(hidden=self.maps, prediction=self.prediction)
 
     def whole(self, arrays: NDArray[Any]) -> Columns:
         """Return output, prediction and confidence of the whole model for arrays (n, ...) like the examples."""
@@ -120,12 +119,11 @@ def cut(run: Run, source: Run, layer: str | None, seed: int) -> Iterator[CutRun]
             rest = Rest(ask, run.spec.model, one.inputs)
             again = rest.outputs(maps)
             check_cut(output, again, layer or run.spec.model.hidden_layer)
-            columns = read_output(output, run.spec.model, "float32")
-            agreeing = read_output(again, run.spec.model, "float32")["prediction"]
+            own, agreeing = (read_output(one, run.spec.model, "float32")["prediction"] for one in (output, again))
             stored = features.rows(["prediction"], index)["prediction"]
             arrays = [array for part in parts for array in part.arrays]
             agreement = float((agreeing == stored).mean())
-            yield CutRun(maps, columns, one.shape, index, arrays, rest, agreement)
+            yield CutRun(maps, own, one.shape, index, arrays, rest, agreement)
 
 
 def stored_shards(run: Run) -> tuple[Features, list[Shard]]:

@@ -102,11 +102,10 @@ def _arrays(learned: Learned, hidden: NDArray[np.float32], like: NDArray[Any]) -
     from PIL import Image
 
     pixels = np.rint(255 * learned.decoder.images(hidden)).astype(np.uint8)  # (n, H, W, channels)
-    if pixels.shape[1:3] != like.shape[:2]:  # the decoder learned smaller ones
-        size = like.shape[1], like.shape[0]
-        plain = pixels[..., 0] if pixels.shape[-1] == 1 else pixels
-        pixels = np.stack([np.asarray(Image.fromarray(image).resize(size)) for image in plain])
-    return pixels.reshape(len(pixels), *like.shape)
+    size = like.shape[1], like.shape[0]  # the decoder may have learned smaller ones
+    plain = pixels[..., 0] if pixels.shape[-1] == 1 else pixels
+    made = np.stack([np.asarray(Image.fromarray(image).resize(size)) for image in plain])
+    return made.reshape(len(made), *like.shape)
 
 
 def _files(arrays: NDArray[np.uint8]) -> tuple[str, dict[str, bytes]]:

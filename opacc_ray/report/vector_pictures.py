@@ -108,8 +108,7 @@ def find_nearest(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the nearest of N real pictures for each of k, (k,), and its RMS distance by pixels."""
     a, b = (images.reshape(len(images), -1) for images in (decoded, real))
-    squares = (a**2).sum(axis=1)[:, None] - 2 * a @ b.T + (b**2).sum(axis=1)  # (k, N)
-    nearest = squares.argmin(axis=1)
+    nearest = ((b**2).sum(axis=1) - 2 * a @ b.T).argmin(axis=1)  # of squared distances (k, N), less a² of each row
     return nearest, np.sqrt(((a - b[nearest]).astype(np.float64) ** 2).mean(axis=1))
 
 
@@ -167,12 +166,9 @@ def _pixels(array: NDArray[Any]) -> NDArray[Any]:
         raise DataError(
             f"an example of shape {array.shape} and {array.dtype} is no 8-bit image; leave --pictures and --suite out"
         )
-    pixels = array[..., 0] if array.ndim == 3 and array.shape[-1] == 1 else array
-    if max(pixels.shape[:2]) > LONGEST:
-        image = Image.fromarray(pixels)
-        image.thumbnail((LONGEST, LONGEST))
-        pixels = np.asarray(image)
-    scaled = pixels.astype(np.float32) / 255
+    image = Image.fromarray(array[..., 0] if array.ndim == 3 and array.shape[-1] == 1 else array)
+    image.thumbnail((LONGEST, LONGEST))  # does not enlarge
+    scaled = np.asarray(image).astype(np.float32) / 255
     return scaled[..., None] if scaled.ndim == 2 else scaled
 
 

@@ -127,6 +127,14 @@ def test_distances_are_in_the_order_of_the_data_set() -> None:
     assert found == pytest.approx([2, 2, 2, 2, 0, 1, 1, 3, 3, 5**0.5, 5**0.5, 4])
 
 
+def test_distances_of_one_view_are_those_of_the_labels_that_it_is_grouped_by() -> None:
+    view, centroid = view_of(twelve()), np.array([[2.0, 0], [10, 0], [2, 10]])
+    for label in (None, np.zeros(12, np.int64), np.full(12, 2)):
+        own = centroid[CLASS if label is None else label]
+        found = centroid_distances(Grouped(view, 3, label), centroid)
+        assert found == pytest.approx(np.linalg.norm(HIDDEN - own, axis=1))
+
+
 def test_a_class_of_one_has_no_centroid_positioning_and_one_never_predicted_nothing_but_ep() -> None:
     output = np.hstack([OUTPUT, np.zeros((12, 1))])
     few = Pool(hidden=HIDDEN, output=output, prediction=[0] * 11 + [2], confidence=CONFIDENCE)
@@ -171,6 +179,9 @@ def test_one_clear_sentence_for_each_thing_that_cannot_be() -> None:
         measure(Grouped(view_of(twelve()), 3), Regions(), wide)
     with pytest.raises(DataError, match=r"predicts 0\.5, which is not one of the 3 classes, 0 to 2"):
         measure(Grouped(view_of(Pool(hidden=np.ones((3, 5)), prediction=[0.5, 1, 2])), 3), Regions())
+    output = Pool(output=np.ones((4, 5)), prediction=[0, 1, 2, 2], confidence=[0.5] * 4)
+    with pytest.raises(DataError, match=r"the output layer has 5 neurons, and there are 3 classes"):
+        measure(Grouped(view_of(output), 3), Regions())
     with pytest.raises(DataError, match="class 1 is not finite"):
         find_clusters(Grouped(view_of(Pool(hidden=[[1.0], [np.nan], [2.0]], prediction=[0, 1, 2])), 3))
 

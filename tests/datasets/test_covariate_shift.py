@@ -85,6 +85,7 @@ def test_the_value_is_that_of_mixtures_of_ten_components_along_five_directions_a
         measure_shift(*sets, Mixtures(directions=3))[0].value,
     ]
     assert all(abs(value - expected) > 0.05 for value in fewer)
+    assert covariate_shift._fit(before, Mixtures()).get_params() == fitted(before).get_params()
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from opacc_ray.datasets import generation
 from opacc_ray.datasets.class_coverage import Regions
 from opacc_ray.datasets.classes import Clusters, Grouped, find_clusters
 from opacc_ray.datasets.generation import STEPS, Sources, Vectors, find_sources, generate, in_region
-from opacc_ray.datasets.head import Head, find_head
+from opacc_ray.datasets.head import Head, find_head, shares_of
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.parts.view import LocalParts, View, view_of
 from opacc_ray.pool import Pool
@@ -65,6 +65,23 @@ def test_where_outputs_are_not_linear_a_regression_stands_in_and_says_so() -> No
     found = find_head(Grouped(view_of(pool), 4), seed=0)
     assert found.kind == "logistic regression"
     assert 0.97 < found.agreement <= 1
+    pool.hidden[:, 5] = 7  # a neuron that is constant, and not dead
+    assert 0.97 < find_head(Grouped(view_of(pool), 4), seed=0).agreement <= 1
+
+
+def test_dependent_neurons_share_their_weight_and_outputs_of_other_classes_are_not_linear() -> None:
+    columns = features(2000)
+    columns["hidden"][:, 5] = 3 * columns["hidden"][:, 4]
+    pool = Pool(**{name: columns[name] for name in ("hidden", "output", "prediction")})
+    found = find_head(Grouped(view_of(pool), 4), seed=0)
+    assert found.kind == "last layer"
+    assert found.weight[5] == pytest.approx(3 * found.weight[4], rel=1e-3)
+    pool.output = np.column_stack([columns["output"], columns["output"][:, :1]])
+    assert find_head(Grouped(view_of(pool), 4), seed=0).kind == "logistic regression"
+
+
+def test_probabilities_of_large_outputs_are_finite() -> None:
+    assert shares_of(np.array([[2000.0, 1000.0, 2000.0], [-9e3, -9e3, -8e3]])).tolist() == [[0.5, 0, 0.5], [0, 0, 1]]
 
 
 def test_outputs_are_linear_by_their_spread_not_by_their_mean() -> None:
@@ -126,7 +143,7 @@ def test_a_head_that_breaks_the_rules_is_found_out() -> None:
     hidden = np.array([[-1.0], [-0.2], [0.2], [1.0]], dtype=np.float32)
     data = Grouped(view_of(Pool(hidden=hidden, prediction=[0, 0, 1, 1])), 2)
     clusters, regions = find_clusters(data), Regions()
-    sources = Sources(np.arange(4), hidden, np.array([0, 0, 1, 1]), np.array([], dtype=np.int64))
+    sources = Sources(np.arange(4), hidden, np.array([0, 0, 1, 1]), np.array([], dtype=np.int64), False)
     upright = Head(np.array([[-1.0, 1.0]]), np.zeros(2), "last layer", 1.0)
     reversed_ = upright._replace(weight=-upright.weight)
     kept = generate(sources, upright, clusters, regions, 0.5, 40, np.random.default_rng(0))
@@ -142,7 +159,9 @@ def on_a_line(slopes: list[float], starts: list[float]) -> Head:
 
 def from_zero(centroids: list[float]) -> tuple[Sources, Clusters]:
     """Examples of class 0 at h = 0, and clusters with a reach of 1 around the centroids of the classes."""
-    sources = Sources(np.arange(3), np.zeros((3, 1), np.float32), np.zeros(3, np.int64), np.array([], dtype=np.int64))
+    sources = Sources(
+        np.arange(3), np.zeros((3, 1), np.float32), np.zeros(3, np.int64), np.array([], dtype=np.int64), False
+    )
     num = len(centroids)
     return sources, Clusters(np.full(num, 9), np.array(centroids)[:, None], np.ones(num))
 
@@ -174,6 +193,19 @@ def test_towards_another_centroid_its_class_must_not_fall() -> None:
     assert (made.violates[~forward] == ~right[~forward]).all()
 
 
+def test_a_class_without_examples_has_no_centroid_to_move_to() -> None:
+    """Class 1 is the strongest other one, and the judge knows no example of it."""
+    sources, clusters = from_zero([0.0, np.nan, 1.0, 9.0])
+    head = on_a_line([-1.0, 0.0, 1.0, -9.0], [0.5, 0.4, 0.3, 0.0])
+    made = generate(sources, head, clusters, Regions(), 0.0, 20, np.random.default_rng(0))
+    assert (made.towards == 2).all()
+
+
+def test_the_radius_of_a_class_is_lessened_by_the_rounding_of_its_own_features() -> None:
+    clusters = Clusters(np.full(2, 9), np.array([[2.0, 0.0], [0.0, -1e7]]), np.ones(2))
+    assert generation.inner_radius(clusters, Regions()) == pytest.approx([0.5, 0.5 - 10], abs=1e-5)
+
+
 def test_an_example_near_a_boundary_is_moved_half_of_the_way_at_most_and_another_further() -> None:
     sources, clusters = from_zero([-1.0, 1.0])
     head = on_a_line([-1.0, 1.0], [0.2, 0.0])
@@ -201,7 +233,7 @@ def test_no_more_lines_are_judged_than_vectors_need_and_all_if_one_alone_leads_i
     start = np.full((50, 1), -40.0, np.float32)  # so far that even at its end the class is certain
     start[17] = 0
     none = np.array([], dtype=np.int64)
-    sources = Sources(np.arange(50), start, np.zeros(50, np.int64), none)
+    sources = Sources(np.arange(50), start, np.zeros(50, np.int64), none, False)
     clusters = Clusters(np.full(2, 9), np.array([[-30.0], [-20.0]]), np.ones(2))
     judge = Counting(on_a_line([-1.0, 1.0], [0.0, 0.0]))
     for seed in range(5):
@@ -350,6 +382,18 @@ def test_vectors_start_from_400_examples_near_a_boundary_at_most_or_the_20_of_le
     assert np.array_equal(np.round(100 * STEPS).astype(int), [*range(-50, 0), *range(1, 101)])
 
 
+def test_of_equally_uncertain_examples_the_first_are_taken_and_without_different_ones_there_are_none() -> None:
+    """The judge is certain of class 1 up to the last bit."""
+    hidden = np.concatenate([np.linspace(0, 1, 40), np.linspace(500, 900, 50)])[:, None].astype(np.float32)
+    label, head = np.repeat([0, 1], [40, 50]), on_a_line([0.0, 3.0], [0.0, -9.0])
+    data = Grouped(view_of(Pool(hidden=hidden, prediction=label)), 2, label)
+    found = find_sources(data, head, find_clusters(data), Regions(), np.random.default_rng(0))
+    assert sorted(found.example[found.label == 1]) == list(range(40, 60))
+    equal = Grouped(view_of(Pool(hidden=label[:, None].astype(np.float32), prediction=label)), 2, label)
+    with pytest.raises(DataError, match=r"no class has two different examples, so no vectors .* a larger --reference"):
+        find_sources(equal, head, find_clusters(equal), Regions(), np.random.default_rng(0))
+
+
 def test_a_class_with_one_example_is_left_out() -> None:
     columns = features(300)
     label = np.where(columns["label"] == 3, 2, columns["label"])
@@ -396,6 +440,24 @@ def test_the_command_writes_vectors_and_states_accuracy_by_share_and_size(
     assert (vectors["predicted"] == vectors["label"]).mean() == centroid["predicted"]
     assert main(["generate", run.uri, "--shares", "30-60"]) == 2
     assert "--shares 30-60: give percentages that sum to 100" in capsys.readouterr().err
+    by_prediction = "the class of a vector is the prediction for its source example, which may be wrong"
+    assert by_prediction not in found["remarks"]
+    np.savez(tmp_path / "narrow.npz", **columns | {"hidden": columns["hidden"][:, :5]}, label=label)
+    assert main(["generate", run.uri, *asked, "--reference", f"{tmp_path}/narrow.npz"]) == 5
+    said = capsys.readouterr().err
+    assert f"the hidden layer has 6 neurons in {run.uri} and 5 in {tmp_path}/narrow.npz; give a reference" in said
+    share = np.exp(columns["output"]) / np.exp(columns["output"]).sum(axis=1, keepdims=True)
+    for output, model, head in (
+        (share, {"output": "probabilities"}, "last layer"),
+        (columns["output"] ** 3, {}, "logistic regression"),
+    ):
+        other = columns | {"output": output, "prediction": output.argmax(axis=1)}
+        run = write_features(f"{tmp_path}/{head[:4]}-00000001", other, ["a", "b", "c", "d"], model=model)
+        assert main(["generate", run.uri, "--shares", "100-0", "--count", "60", "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        agreeing = f"is used instead, which agrees on {100 * found['agreement']:.1f} % of the pool"
+        assert (found["head"], by_prediction in found["remarks"]) == (head, True)
+        assert any(agreeing in remark for remark in found["remarks"]) == (head == "logistic regression")
     angle = write_features(f"{tmp_path}/angle-00000001", {"prediction": np.arange(30.0)}, task="regression")
     assert main(["generate", angle.uri]) == 2
     assert "audits a regression model, but vectors are generated between classes" in capsys.readouterr().err

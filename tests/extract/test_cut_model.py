@@ -1,6 +1,7 @@
 """A model cut at a layer: its maps, the rest of the network on them, and layers that do not determine the outputs."""
 
 import io
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +56,18 @@ def test_the_maps_of_a_convolution_are_whole_and_the_rest_of_the_network_gives_t
 
 def test_without_a_layer_what_the_last_linear_layer_gets_is_replaced() -> None:
     model = CutModel(spec_of(), None)
+
+    def hooks() -> list[int]:
+        return [len(part._forward_pre_hooks) for part in model._model.module.modules()]
+
+    before = hooks()
     output = model.run(INPUTS)
     maps, shape = model.maps()
     net = small_nets.convolutional()
     assert shape == (5,)
     assert maps @ net.last.weight.detach().numpy().T + net.last.bias.detach().numpy() == pytest.approx(output, abs=1e-5)
     assert model.run(np.zeros_like(INPUTS), maps) == pytest.approx(output, abs=1e-6)
+    assert hooks() == before  # none is left behind
     named = CutModel(spec_of(hidden_layer="second"), None)
     named.run(INPUTS)
     assert named.maps()[1] == (3, 6, 6)
@@ -103,6 +110,13 @@ def test_layers_that_are_not_there_not_called_or_no_tensors_are_refused() -> Non
         model.maps()
     with pytest.raises(DataError, match="the layer 'recurrent' returns a tuple, not a tensor; name one of its parts"):
         CutModel(spec_of("small_nets:recurrent"), "recurrent").run(INPUTS)
+
+
+def test_modules_of_the_user_are_found_in_their_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "nets_of_a_user.py").write_text("from small_nets import residual\n")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    network = CutNetwork(spec_of("nets_of_a_user:residual"), "block", str(tmp_path))
+    assert network.whole(IMAGES)["prediction"].shape == (11,)
 
 
 def test_a_network_records_chosen_examples_judges_maps_and_takes_new_images(tmp_path: Path) -> None:

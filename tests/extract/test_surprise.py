@@ -95,6 +95,7 @@ def test_dsa_of_an_example_on_a_trace_at_the_mean():
 
 def test_dsa_measures_few_pairs_in_float64(monkeypatch):
     traces, classes, hidden, predicted = example(1, 3000, 500, 30)
+    far = np.linspace(-1000, 1000, 30).astype(np.float32)  # neurons around other values, as before a ReLU
     measured = []
     decide = neighbours.Neighbours._decide
 
@@ -103,7 +104,7 @@ def test_dsa_measures_few_pairs_in_float64(monkeypatch):
         return decide(self, queries, query, trace)
 
     monkeypatch.setattr(neighbours.Neighbours, "_decide", counted)
-    Reference(traces, classes).dsa(hidden, predicted)
+    Reference(traces + far, classes).dsa(hidden + far, predicted)
     assert np.mean(measured) < 1.5
 
 
@@ -131,7 +132,7 @@ def test_lsa_is_scipys():
         np.testing.assert_allclose(values[predicted == c], expected, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("sizes", [[60, 50, 40], [60, 50, 4], [60, 2, 1], [4, 4, 4, 4], [30]], ids=str)
+@pytest.mark.parametrize("sizes", [[60, 50, 40], [60, 8, 9], [60, 50, 4], [60, 2, 1], [4, 4, 4, 4], [30]], ids=str)
 def test_lsa_is_the_transcription_also_for_small_classes(sizes):
     rng = np.random.default_rng(2)
     classes = np.repeat(np.arange(len(sizes)), sizes)
@@ -149,19 +150,30 @@ def test_lsa_of_an_example_whose_density_underflows():
     assert values[1] > 1e4
 
 
+def test_lsa_of_neurons_far_from_zero_is_as_exact():
+    traces, classes, hidden, predicted = example(5, 2000, 100, 8)
+    far = np.linspace(-(2.0**19), 2.0**19, 8).astype(np.float32)
+    traces, hidden = np.round(16 * traces) / 16, np.round(16 * hidden) / 16  # exact also far away
+    near = Reference(traces, classes).lsa(hidden, predicted)
+    np.testing.assert_allclose(Reference(traces + far, classes).lsa(hidden + far, predicted), near, rtol=1e-6)
+
+
 def test_lsa_of_a_regression_takes_all_traces_as_one_class():
     traces, _, hidden, _ = example(6)
     expected = -gaussian_kde(traces.T.astype(np.float64)).logpdf(hidden.T)
     np.testing.assert_allclose(Reference(traces).lsa(hidden), expected, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("fault", ["few", "dependent", "dead"])
+@pytest.mark.parametrize("fault", ["few", "dependent", "equal", "dead"])
 def test_lsa_refuses_what_has_no_covariance(fault):
     traces = relu(np.random.default_rng(0), 50, 6)
     if fault == "few":
         traces = traces[:6]
     elif fault == "dependent":
         traces[:, 5] = traces[:, :5].sum(axis=1)
+    elif fault == "equal":
+        traces = np.round(4 * traces)
+        traces[:, 5] = traces[:, 4]
     else:
         traces[:] = 1
     reference = Reference(traces, np.arange(len(traces)) % 2)

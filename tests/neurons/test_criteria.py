@@ -68,7 +68,8 @@ def test_bits_are_the_transcription(text):
     for data, widths in itertools.product(DATA, WIDTHS):
         layers, ranges = example(data, widths)
         expected = met(text, layers, ranges.low, ranges.high)
-        packed = criterion.bits(layers, ranges)
+        with np.errstate(invalid="raise", divide="raise"):
+            packed = criterion.bits(layers, ranges)
         assert packed.dtype == np.uint8
         np.testing.assert_array_equal(packed, np.packbits(expected, axis=1), f"{data} {widths}")
         assert criterion.requirements(widths) == expected.shape[1]
@@ -138,6 +139,7 @@ def test_refuses_what_is_no_criterion(text):
 def test_says_when_ranges_are_needed(text):
     layers, _ = example()
     criterion = Criterion.parse(text)
+    assert criterion.needs_ranges == (criterion.name in ("kmnc", "nbc", "snac"))
     if criterion.needs_ranges:
         with pytest.raises(DataError, match=f"{text} .* reference"):
             criterion.bits(layers)

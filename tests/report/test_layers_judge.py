@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import pickle
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -84,9 +85,9 @@ def test_the_models_own_layers_judge_whole_maps_and_a_suite_is_labelled_as_any_r
     labels = {"overlap": 0.2, "question": "Which quarter is the brightest?"}
     coverage = {"features": ["hidden", "output", "confidence", "coverage"], "coverage": {"criterion": "nc:0.5"}}
     extract = {"shard_size": 50, "batch_size": 16} | coverage
-    run = make_run(tmp_path, {"seed": 5, "labels": labels, "extract": extract})
+    run = make_run(tmp_path, {"seed": 5, "labels": labels, "extract": extract, "population": "streets"})
     capsys.readouterr()
-    monkeypatch.setattr(rest_of_network, "MOST_EXAMPLES", 110)
+    monkeypatch.setattr(rest_of_network, "MOST_NUMBERS", 110 * 108 + 5)
     assert asked(run, "--suite", "12") == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["head"], found["layer"], found["shape"]) == ("rest of the network", "second", [3, 6, 6])
@@ -118,6 +119,8 @@ def test_the_models_own_layers_judge_whole_maps_and_a_suite_is_labelled_as_any_r
     assert stated["predicted"] == (made["predicted"] == made["label"]).mean()
 
     suite = found["suite"]
+    assert re.fullmatch(r"suite-[0-9a-f]{8}", Path(suite["table"]).parent.name)
+    assert b"\r" not in Path(suite["table"]).read_bytes()
     rows = list(csv.DictReader(Path(suite["table"]).read_text().splitlines()))
     kept = Run.open(suite["run"])
     chosen = kept.read_chosen(1)
@@ -136,6 +139,7 @@ def test_the_models_own_layers_judge_whole_maps_and_a_suite_is_labelled_as_any_r
     assert (given.name, given.seed, given.sample.method, given.sample.budget) == ("pictures-suite", 5, "srs", len(rows))
     assert (given.model, given.transform, given.output) == (run.spec.model, run.spec.transform, run.spec.output)
     assert (given.extract.batch_size, given.extract.features) == (16, None)
+    assert given.population is None  # else it would be a point in the series of the run
     assert (given.labels.question, given.labels.overlap) == (labels["question"], 0)
     labels = tmp_path / "labels.csv"
     labels.write_text("id,label\n" + "".join(f"{row['id']},{row['predicted']}\n" for row in rows[1:]))
@@ -208,6 +212,8 @@ def test_vectors_outside_of_their_region_are_not_written(
 
 
 def test_examples_are_chosen_at_random_and_named_by_their_shard() -> None:
+    assert (rest_of_network.MOST_EXAMPLES, rest_of_network.MOST_NUMBERS) == (6000, 2**27)  # docs/characterize.md
+
     class Three:
         sizes = (3, 0, 5)
 
@@ -253,7 +259,10 @@ def test_a_model_that_cannot_be_run_has_no_layer_and_no_suite(
     assert why_not_cut(run, answers) == f"the pool of {answers.uri} holds features, which the model does not run on"
     function = make_run(tmp_path / "function", factory=None, hidden_layer=None, function="small_nets:answer")
     assert why_not_cut(function, function) == "its model is no torch module of a factory"
+    around = make_run(tmp_path / "around", factory="small_nets:residual", hidden_layer="middle")
     capsys.readouterr()
+    assert asked(around) == 5
+    assert "the outputs of the model depend on more than its layer 'middle', such as" in capsys.readouterr().err
     assert asked(run, "--layer", "nowhere") == 2
     assert "--layer nowhere: the model has no such layer; it has first, second" in capsys.readouterr().err
     with pytest.raises(DataError, match=f"the pool of {answers.uri} holds no inputs of the model; give a run whose"):

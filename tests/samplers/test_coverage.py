@@ -38,6 +38,14 @@ def test_regions_and_probabilities_are_those_worked_by_hand() -> None:
     assert (sure.tolist(), others.tolist()) == ([9], [4, 5, 2, 1, 3, 7, 8, 0, 6])
 
 
+def test_cells_without_examples_have_none_also_the_last_ones() -> None:
+    pool = ten()
+    pool.hidden[6] = -20  # class 1 has none in between
+    ready = coverage.plan(view_of(pool), Task(4, PARAMETERS, NO_PREVIOUS))
+    assert ready.size.tolist() == [2, 1, 3, 3, 1, 0]
+    assert coverage.Parameters(shares=[0.25, 0.75], between=0.2) == PARAMETERS
+
+
 def test_over_all_samples_the_estimate_is_the_truth_exactly() -> None:
     failure = np.array([1, 0, 0, 1, 1, 0, 0, 1, 0, 1.0])
     for budget in (2, 3, 4, 6):
@@ -118,7 +126,7 @@ def test_estimates_have_no_bias_and_intervals_hold_the_truth() -> None:
 )
 def test_bad_parameters_are_refused(parameters: dict, message: str) -> None:
     with pytest.raises(opacc.OpaccError, match=message):
-        opacc.select(ten(), "coverage", 4, **parameters)
+        coverage.Parameters(**parameters)
 
 
 @pytest.mark.parametrize("confidence", [7.0, -1.0])
