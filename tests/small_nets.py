@@ -40,6 +40,17 @@ class Random(nn.Module):
         return self.last(nn.functional.dropout(self.first(x.flatten(1)), 0.5, training=True))
 
 
+class Deep(nn.Module):
+    """Three layers in the reverse order of their definition."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last, self.middle, self.first = nn.Linear(5, 4), nn.Linear(6, 5), nn.Linear(64, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.relu(self.middle(torch.relu(self.first(x.flatten(1))))))
+
+
 class Recurrent(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -76,6 +87,10 @@ def residual() -> Any:
 
 def random() -> Any:
     return _seeded(Random)
+
+
+def deep() -> Any:
+    return _seeded(Deep)
 
 
 def recurrent() -> Any:

@@ -162,3 +162,14 @@ def test_the_variables_are_positions_the_scaled_length_and_the_distance_from_the
     signs = np.sign((found * expected).sum(axis=0))
     assert found * signs == pytest.approx(expected, abs=1e-8)
     assert signs[-2:].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("width", [8, 80])  # fewer neurons than points, and more
+def test_directions_in_which_nothing_varies_are_no_variables(width: int) -> None:
+    """Points of three directions: three positions and a length, which are those in three neurons."""
+    rng = np.random.default_rng(4)
+    points = rng.normal(size=(60, 3)) * np.array([9, 5, 2])
+    onto, _ = np.linalg.qr(rng.normal(size=(width, 3)))
+    found, expected = variables(points @ onto.T), variables(points)
+    assert found.shape == expected.shape == (60, 4)
+    assert np.abs(found) == pytest.approx(np.abs(expected), abs=1e-6)

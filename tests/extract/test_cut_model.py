@@ -68,6 +68,10 @@ def test_without_a_layer_what_the_last_linear_layer_gets_is_replaced() -> None:
     assert maps @ net.last.weight.detach().numpy().T + net.last.bias.detach().numpy() == pytest.approx(output, abs=1e-5)
     assert model.run(np.zeros_like(INPUTS), maps) == pytest.approx(output, abs=1e-6)
     assert hooks() == before  # none is left behind
+    deep = CutModel(spec_of("small_nets:deep"), None)
+    output = deep.run(INPUTS)
+    assert deep.maps()[1] == (5,)
+    assert deep.run(np.zeros_like(INPUTS), deep.maps()[0]) == pytest.approx(output, abs=1e-6)
     named = CutModel(spec_of(hidden_layer="second"), None)
     named.run(INPUTS)
     assert named.maps()[1] == (3, 6, 6)
