@@ -8,7 +8,7 @@ from scipy.stats import binom, norm
 
 from opacc_ray.datasets.classes import Grouped
 from opacc_ray.datasets.covariate_shift import Mixtures, measure_shift
-from opacc_ray.datasets.exchange import MAIN, Move, exchange, judge, variables
+from opacc_ray.datasets.exchange import MAIN, Exchanged, Move, exchange, judge, variables
 from opacc_ray.parts.view import view_of
 from opacc_ray.pool import Pool
 
@@ -130,6 +130,16 @@ def test_999_exchanges_along_256_directions_at_most() -> None:
     assert move.detects == pytest.approx(both / np.sqrt(1 - k * n / (k + n) ** 2 * both**2), rel=1e-4)
 
 
+def test_a_split_as_far_apart_as_the_samples_counts_against_a_move_in_any_class() -> None:
+    first, second = Exchanged(2.0, np.array([1.0, 2.0, 3.0]), 20, 30), Exchanged(9.0, np.array([0.0, 4.0, 1.0]), 20, 30)
+    assert [move.p for move in judge([first]) if move] == [3 / 4]
+    assert [move and move.p for move in judge([first, None, second])] == [3 / 4, None, 1 / 4]
+    [one, _, other] = judge([first._replace(null=np.array([0.0, 4.0, 1.0])), None, second._replace(statistic=4.0)])
+    assert one
+    assert other
+    assert (one.p, other.p, one.detects) == (2 / 4, 2 / 4, other.detects)
+
+
 def test_exchanged_samples_have_the_sizes_of_the_samples() -> None:
     """Sums of 20 values of +1 and -1 are even, and those of 19 or 21 odd."""
     for after in (20, 40):
@@ -164,7 +174,7 @@ def test_the_variables_are_positions_the_scaled_length_and_the_distance_from_the
     assert signs[-2:].tolist() == [1, 1]
 
 
-@pytest.mark.parametrize("width", [8, 80])  # fewer neurons than points, and more
+@pytest.mark.parametrize("width", [8, 60, 80])  # fewer neurons than points, as many, and more
 def test_directions_in_which_nothing_varies_are_no_variables(width: int) -> None:
     """Points of three directions: three positions and a length, which are those in three neurons."""
     rng = np.random.default_rng(4)

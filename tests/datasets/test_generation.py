@@ -78,6 +78,8 @@ def test_dependent_neurons_share_their_weight_and_outputs_of_other_classes_are_n
     assert found.weight[5] == pytest.approx(3 * found.weight[4], rel=1e-3)
     pool.output = np.column_stack([columns["output"], columns["output"][:, :1]])
     assert find_head(Grouped(view_of(pool), 4), seed=0).kind == "logistic regression"
+    pool.output = np.zeros((2000, 4))  # a model that is always as unsure is linear as well
+    assert find_head(Grouped(view_of(pool), 4), seed=0).kind == "last layer"
 
 
 def test_probabilities_of_large_outputs_are_finite() -> None:
