@@ -98,6 +98,13 @@ def test_the_floor_is_what_the_value_is_without_a_move() -> None:
     assert abs(value.mean() - floor.mean()) < 0.02
 
 
+@pytest.mark.parametrize(("share", "used"), [(0.9, 1), (1.1, 2)])
+def test_a_direction_is_used_that_has_a_billionth_of_the_variance(share: float, used: int) -> None:
+    first, second = np.array([1.0, -1.0, 1.0, -1.0]), np.array([1.0, 1.0, -1.0, -1.0])
+    points = np.column_stack([3 * first, 3 * second * np.sqrt(share * 1e-9)])
+    assert covariate_shift._directions(points, 5).shape == (2, used)
+
+
 def test_the_same_seed_gives_the_same_shift() -> None:
     first, again = (measure_shift(grouped(1200, 1), grouped(900, 2), FEW) for _ in range(2))
     assert first == again

@@ -66,9 +66,10 @@ def test_the_same_seed_gives_the_same_decoder() -> None:
 
 def test_errors_are_those_of_a_tenth_of_the_images_held_out() -> None:
     hidden, images = stripes(120, 1)
-    hidden *= np.float32([1, 9, 0.1])
+    hidden = np.column_stack([hidden * np.float32([1, 9, 0.1]), np.full(120, 5, np.float32)])  # and a dead neuron
     found = train_decoder(hidden, images, epochs=2, seed=7)
-    assert found.error == pytest.approx(0.254606, rel=1e-4)  # of these layers, this rate and batches of 64
+    assert found.error == pytest.approx(0.251612, rel=1e-4)  # of these layers, this rate and batches of 64
+    assert found.scale[3] == pytest.approx(1e-6)
     order = np.random.default_rng(7).permutation(120)
     held, own = images[order[:12]], images[order[12:]]
     assert found.baseline == pytest.approx(np.sqrt(((held - own.mean(axis=0)) ** 2).mean()), rel=1e-5)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
+from opacc_ray.datasets import exchange as exchange_module
 from opacc_ray.datasets.classes import Grouped
 from opacc_ray.datasets.covariate_shift import Mixtures, measure_shift
 from opacc_ray.datasets.exchange import MAIN, Exchanged, Move, exchange, judge, variables
@@ -154,7 +155,7 @@ def test_exchanged_samples_have_the_sizes_of_the_samples() -> None:
 def test_constant_features_that_differ_are_found() -> None:
     [move] = moves([(np.zeros((30, 3)), np.ones((30, 3)))], np.random.default_rng(0))
     assert move is not None
-    assert (move.p, move.sd > 10) == (0.001, True)
+    assert (move.p, move.sd) == (0.001, pytest.approx(2000))  # of two, in deviations of a thousandth of one at least
 
 
 def test_the_variables_are_positions_the_scaled_length_and_the_distance_from_the_main_directions() -> None:
@@ -172,6 +173,18 @@ def test_the_variables_are_positions_the_scaled_length_and_the_distance_from_the
     signs = np.sign((found * expected).sum(axis=0))
     assert found * signs == pytest.approx(expected, abs=1e-8)
     assert signs[-2:].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(("share", "seen"), [(0.9, False), (1.1, True)])
+def test_a_direction_counts_with_a_billionth_of_the_variance_and_a_variable_with_a_millionth_of_the_spread(
+    share: float, seen: bool
+) -> None:
+    first, second = np.array([1.0, -1.0, 1.0, -1.0] * 10), np.array([1.0, 1.0, -1.0, -1.0] * 10)
+    both = np.column_stack([first, second * np.sqrt(share * 1e-9)])
+    assert len(exchange_module._positions(both)[1]) == 1 + seen
+    # a position and the distance from it, of 1 or 2 millionths above and below their mean; the length is constant
+    both = np.column_stack([first, second * np.where(first > 0, 2e-6, 4e-6) * share])
+    assert variables(both).shape[1] == 1 + seen
 
 
 @pytest.mark.parametrize("width", [8, 60, 80])  # fewer neurons than points, as many, and more

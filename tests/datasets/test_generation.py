@@ -87,11 +87,13 @@ def test_probabilities_of_large_outputs_are_finite() -> None:
 
 
 def test_outputs_are_linear_by_their_spread_not_by_their_mean() -> None:
-    """A share of a hundredth of the spread is bent: the last layer is not recovered, whatever the bias."""
+    """A thousandth of the spread may be unexplained, whatever the bias."""
     columns, rng = features(2000), np.random.default_rng(0)
-    for noise, kind in [(3e-4, "last layer"), (1e-2, "logistic regression")]:
-        output = columns["output"] + np.float32([90, -90, 90, -90])
-        output = (output + noise * columns["output"].std() * rng.normal(size=output.shape)).astype(np.float32)
+    centred = columns["output"] - columns["output"].mean(axis=1, keepdims=True)
+    least = centred.std(axis=0).min() / np.sqrt(1 - 1 / 4)  # noise loses a quarter by the mean over classes
+    for noise, kind in [(0.8e-3, "last layer"), (1.2e-3, "logistic regression")]:
+        output = columns["output"] + np.float64([9, -9, 9, -9])
+        output = output + noise * least * rng.normal(size=output.shape)
         pool = Pool(hidden=columns["hidden"], output=output, prediction=columns["prediction"])
         assert find_head(Grouped(view_of(pool), 4), seed=0).kind == kind
 

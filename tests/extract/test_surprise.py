@@ -7,7 +7,7 @@ from oracles.surprise import lsa as plain_lsa
 from scipy.stats import gaussian_kde
 
 from opacc_ray.errors import DataError
-from opacc_ray.extract import neighbours
+from opacc_ray.extract import neighbours, surprise
 from opacc_ray.extract.neighbours import Arrays
 from opacc_ray.extract.surprise import Reference
 
@@ -179,6 +179,18 @@ def test_lsa_refuses_what_has_no_covariance(fault):
     reference = Reference(traces, np.arange(len(traces)) % 2)
     with pytest.raises(DataError, match="singular"):
         reference.lsa(traces, np.zeros(len(traces), dtype=int))
+
+
+@pytest.mark.parametrize(("share", "counts"), [(0.9, False), (1.1, True)])
+def test_what_varies_enough_to_count_and_to_be_inverted_and_what_is_too_large(share, counts):
+    wave = np.array([1, -1] * 20, dtype=np.float32)
+    parts = [np.stack([wave, np.roll(wave, 1) * np.float32(np.sqrt(share * 1e-5))], axis=1)] * 2
+    assert surprise._Spread(parts).neurons.tolist() == [0, 1][: 1 + counts]
+    alike = np.sqrt(1 - share * 1e-12)
+    covariance = np.array([[1, alike], [alike, 1]])
+    assert (surprise._Whitening.of(np.arange(2), covariance) is not None) == counts
+    values = Reference(np.eye(4), [0, 1, 0, 1]).dsa([[share * 1e15, 0, 0, 0]], [0])
+    assert np.isnan(values[0]) == counts
 
 
 # -- both ----------------------------------------------------------------------------------------------------

@@ -44,6 +44,7 @@ def test_cells_without_examples_have_none_also_the_last_ones() -> None:
     ready = coverage.plan(view_of(pool), Task(4, PARAMETERS, NO_PREVIOUS))
     assert ready.size.tolist() == [2, 1, 3, 3, 1, 0]
     assert coverage.Parameters(shares=[0.25, 0.75], between=0.2) == PARAMETERS
+    assert sum(coverage.Parameters(shares=[0.3, 0.7 + 9e-10]).shares) > 1  # rounding
 
 
 def test_over_all_samples_the_estimate_is_the_truth_exactly() -> None:
@@ -120,7 +121,9 @@ def test_estimates_have_no_bias_and_intervals_hold_the_truth() -> None:
         ({"shares": [0.3, 0.6]}, r"shares=\[0\.3, 0\.6\]: give two positive shares that sum to 1, centroid first"),
         ({"shares": [1.0, 0.0]}, "share 0 could not be drawn, and no estimate be made"),
         ({"shares": [0.3]}, r"shares=\[0\.3\]: give two numbers"),
+        ({"shares": [0.3, 0.7 + 1.1e-9]}, r"shares=\[0\.3, 0\.70000000\d+\]: give two positive shares"),
         ({"between": 0.0}, r"between=0\.0: give a share above 0"),
+        ({"between": 1.0}, r"between=1\.0: give a share above 0, .* below 1"),
         ({"boundary": [0.9, 0.2]}, r"boundary=0\.9-0\.2: give two confidences"),
     ],
 )
