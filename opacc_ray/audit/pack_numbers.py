@@ -101,10 +101,13 @@ def by_rounds(design, y, known, level):
 class Share:
     """The mean of a variable in [0, 1] over a part of the pool of a known size, and its interval at any level."""
 
-    def __init__(self, value, variance, size, labelled, events, ends):
+    def __init__(self, value, variance, size, labelled, events, ends, predicted=None):
         self.value, self.variance, self.size, self.labelled, self.events = value, variance, size, labelled, events
         self.error, self.ends = (0.0 if labelled >= size else math.sqrt(variance)), ends
-        self.point = min(max(value, 0.0), 1.0)
+        self.point, self.shown = min(max(value, 0.0), 1.0), value
+        if predicted is not None:  # composite with what predictions alone state: their value and variance
+            apart, own = predicted[0] - value, self.error**2
+            self.shown += own / max(own + predicted[1], apart**2, 1e-300) * apart
 
     def interval(self, level):
         if self.labelled >= self.size:
@@ -151,7 +154,7 @@ class Parts:
         predicted, odds, squares = (self.sums[:, k][:, inside] for k in range(3))
         foreseen = np.maximum((odds @ square[inside] - squares @ mean[inside] ** 2) / divisor**2, 1e-300)
         weight = trust * (1 / foreseen) / (1 / foreseen).sum() + (1 - trust) * self.design.plan
-        value = measured = first = second = expected = 0.0
+        value = measured = first = second = expected = met = 0.0
         rows = zip(weight, self.rounds, self.design.places, self.design.before, predicted, strict=True)
         for w, item, at, before, sums in rows:
             keep = here[at]
@@ -163,12 +166,16 @@ class Parts:
             measured += (error**2 * out / (1 - h)).sum()
             effect = w / divisor * np.sqrt(out) / pi
             first, second = first + forecast @ effect, second + forecast @ effect**2
-            expected += forecast.sum()
+            expected, met = expected + forecast.sum(), met + values[at][keep] @ effect
+        unseen = max(sums @ mean[inside] - forecast.sum(), 0)  # of the last round
+        shown, near = first * met / max(second, 1e-300) + 0.5, first**2 / max(second, 1e-300) + 0.5
+        more = unseen * shown / near
         own = weight**2 @ foreseen
         variance = max((labelled * measured + 20 * own) / (labelled + 20), 0.5 * own)
         half = 0.5 / max(expected, 1e-300)
         ends = wilson_ends(value, variance, labelled, events, half * first, half * second, expected)
-        return Share(value, variance, size, labelled, events, ends)
+        predicted = (events + more) / divisor, more * (1 + unseen / near) / divisor**2
+        return Share(value, variance, size, labelled, events, ends, predicted)
 
     def by_design(self, values, mean, square, inside, here, size, labelled, events):
         design, largest = self.design, self.design.largest
@@ -215,18 +222,19 @@ class Parts:
     def accuracy(self, inside, level):
         share = self.failures(inside)
         low, high = share.interval(level)
-        return stated(1 - share.value, 1 - high, 1 - low, share.error)
+        return stated(1 - share.shown, 1 - high, 1 - low, share.error)
 
     def of_metric(self, name, c, inside, level):
         """Metric of class c over the groups inside: a function of two totals, TP and FN."""
         pair = self.failures(inside & (self.of_class == c)), self.missed(c, inside & (self.of_class != c))
         (P, Q), g = (own.size for own in pair), METRICS.get(name) or f_score(float(name[1:]))
         of = lambda failed, missed: g(P * (1 - failed), Q * missed, P, Q)  # noqa: E731
-        value = float(of(pair[0].point, pair[1].point))
+        value = float(of(*(min(max(own.shown, 0.0), 1.0) for own in pair)))
         if (1 - level) / 2 < 1 / 48:
             ends = [np.array([own.point, *own.interval(level)]) for own in pair]
-            moved = of(ends[0], pair[1].point) - value, of(pair[0].point, ends[1]) - value
-            low, high = value - math.hypot(*map(min, moved)), value + math.hypot(*map(max, moved))
+            own = float(of(pair[0].point, pair[1].point))
+            moved = of(ends[0], pair[1].point) - own, of(pair[0].point, ends[1]) - own
+            low, high = own - math.hypot(*map(min, moved)), own + math.hypot(*map(max, moved))
         else:
             grid = of(*np.broadcast_arrays(pair[0].quantiles()[:, None], pair[1].quantiles()[None, :]))
             low, high = np.quantile(grid, [(1 - level) / 2, (1 + level) / 2])

@@ -31,7 +31,7 @@ from opacc_ray.estimators.metrics import (
     slopes,
 )
 from opacc_ray.estimators.scores import Linear
-from opacc_ray.estimators.totals import Evidence, Share, Variable
+from opacc_ray.estimators.totals import Evidence, Share, Variable, stated
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -208,7 +208,7 @@ class ClassTotals:
 
     def _of_share(self, share: Share, level: float) -> Estimate:
         low, high = share.interval(level)
-        found = estimate_of(1 - share.value, 1 - high, 1 - low, level, share.num)
+        found = estimate_of(1 - stated(share), 1 - high, 1 - low, level, share.num)
         return self.noted(replace(found, standard_error=share.error))
 
     def noted(self, found: Estimate) -> Estimate:

@@ -48,7 +48,7 @@ from opacc_ray.estimators.accuracy_estimate import Estimate, IfPredicted, within
 from opacc_ray.estimators.intervals import normal_quantile, student_quantile, wilson
 from opacc_ray.estimators.ratios import Ratio
 from opacc_ray.estimators.scores import OVERCONFIDENCE, RANKINGS, SCORES
-from opacc_ray.estimators.totals import LEVELS, DomainShare, Share, quantiles
+from opacc_ray.estimators.totals import LEVELS, DomainShare, Share, quantiles, stated
 
 Array = NDArray[np.float64]
 
@@ -234,8 +234,8 @@ class Totals(NamedTuple):
 
     def _combined(self, metric: Metric, level: float) -> tuple[float, float]:
         """Return the ends of Zou and Donner, from those of each total at the level."""
-        value = self._value(metric)
         points = [min(max(own.value, 0.0), 1.0) for own in self]
+        value = float(self._at(metric, *points))
         ends = [np.array([points[k], *own.interval(level)]) for k, own in enumerate(self)]
         moved = self._at(metric, ends[0], points[1]) - value, self._at(metric, points[0], ends[1]) - value
         low, high = (value + math.copysign(math.hypot(*map(end, moved)), sign) for end, sign in ((min, -1), (max, 1)))
@@ -253,7 +253,7 @@ class Totals(NamedTuple):
 
     def point(self) -> tuple[float, float]:
         """Return the estimates of TP and FN."""
-        failures, missed = (min(max(own.value, 0.0), 1.0) for own in self)
+        failures, missed = (min(max(stated(own), 0.0), 1.0) for own in self)
         return self.failures.size * (1 - failures), self.missed.size * missed
 
 

@@ -18,6 +18,16 @@ predicted probability p of failure, and the mean m and the mean square s of v am
 so the sums of p, p(1/π - 1) and p²(1/π - 1) over *groups*, the examples of one slice and one predicted class, give
 every total (:class:`GroupSums`).
 
+What is stated is a composite of θ̂ and θ_p, what labels and predictions alone say of D (:class:`PredictedShare`; for
+composites see J. N. K. Rao, I. Molina, "Small Area Estimation", 2015, 3.3). With V the variance of θ̂ and V_p that of
+θ_p if the predictions are right up to one factor, θ̂ is moved by
+
+    V / max(V + V_p, (θ̂ - θ_p)²)
+
+of the way. That is the weight of least variance, as long as the two differ by no more than that. Where they differ by
+more, the predictions are wrong, and θ̂ moves less the more they are: by a standard error at most. The interval stays
+where it was.
+
 The interval is Wilson's at the size of the simple random sample with the same variance. The measured variance rests on
 the few labels of D, so it is shrunk towards the predicted one, and it is never below half of that:
 
@@ -398,6 +408,15 @@ class PredictedShare(NamedTuple):
         share = (self.expected + 0.5) / (self.expected + 0.5 + self.unseen)
         found: Array = nbinom.ppf(chances, self.met + 0.5, share)
         return np.minimum((self.events + found) / self.size, 1.0)
+
+
+def stated(share: Share) -> float:
+    """Return the estimate of a mean: with predictions, θ̂ combined with what they alone state (see above)."""
+    if not isinstance(share, DomainShare):
+        return share.value
+    predicted, variance = share.as_predicted(), share.error**2
+    apart = predicted.value - share.value
+    return share.value + variance / max(variance + predicted.error**2, apart**2, _LEAST) * apart
 
 
 def added(code: Codes, values: Array, num: int) -> Array:

@@ -9,6 +9,7 @@ import pytest
 import opacc_ray as opacc
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.estimators.metrics import CLASS_METRICS, Parts, parse_metric
+from opacc_ray.estimators.totals import DomainShare, stated
 
 TRUTH = np.array([0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 2])
 PREDICTED = np.array([0, 0, 1, 2, 1, 1, 1, 0, 2, 2, 2, 1])
@@ -197,3 +198,34 @@ class TestSlices:
         here = (CAMERA == "a") & (np.array(shift) == "night")
         assert found["a, night"].value == pytest.approx((TRUTH == PREDICTED)[here].mean())
         assert len(found) == 4
+
+
+def share_of(value: float, variance: float, **more: float) -> DomainShare:
+    """Ten labels of a thousand examples, of which one is an event; 4 more are predicted, as the labels showed."""
+    rest = {"unseen": 4.0, "met_near": 2.0, "expected_near": 2.0} | more
+    return DomainShare(value, variance, 1000.0, 10.0, 1.0, 0.0, 0.0, 1.0, **rest)
+
+
+class TestComposite:
+    """What is stated of a mean combines the labels' estimate with what predictions alone say: (1 + 4)/1000 here."""
+
+    def test_it_has_the_weight_of_least_variance(self) -> None:
+        by_predictions = 4 * (1 + 4 / 2.5) / 1000**2  # Poisson, and the factor known from two events
+        found = stated(share_of(0.006, by_predictions))
+        assert found == pytest.approx((0.006 + 0.005) / 2)
+        assert stated(share_of(0.006, 9 * by_predictions)) == pytest.approx(0.006 - 0.9 * 0.001)
+
+    def test_predictions_that_labels_contradict_count_little(self) -> None:
+        deviation = 0.01
+        moves = [share_of(value, deviation**2).value - stated(share_of(value, deviation**2)) for value in (0.05, 0.5)]
+        assert moves == pytest.approx([deviation**2 / 0.045, deviation**2 / 0.495])
+
+    @pytest.mark.parametrize("value", [-0.01, 0.0, 0.004, 0.02, 0.3])
+    @pytest.mark.parametrize("deviation", [0.0, 0.001, 0.1])
+    def test_it_moves_by_a_standard_error_at_most(self, value: float, deviation: float) -> None:
+        share = share_of(value, deviation**2)
+        assert abs(stated(share) - value) <= deviation * (1 + 1e-9)
+
+    def test_what_is_labelled_wholly_is_known(self) -> None:
+        share = DomainShare(0.1, 0.0, 10.0, 10.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
+        assert stated(share) == 0.1

@@ -9,6 +9,7 @@ from opacc_ray.parts.view import view_of
 from opacc_ray.samplers.base import NO_PREVIOUS, Task
 from opacc_ray.samplers.neyman import Parameters, plan
 from opacc_ray.samplers.neyman.failure_model import read_signals
+from opacc_ray.samplers.neyman.sampling import sure_share
 from opacc_ray.samplers.neyman.serving import is_rare
 
 N = 4000
@@ -95,6 +96,31 @@ def test_a_rare_class_is_predicted_by_the_stated_confidence_alone() -> None:
     assert [is_rare((name,), view, signals) for name in ("f1@1", "f1@0", "accuracy")] == [True, False, False]
     ready = plan(view_of(rare), Task(200, Parameters(serve=("f1@1",)), NO_PREVIOUS))
     assert ready.failure[0][5:] == pytest.approx(1e-4, rel=0.02)  # as stated, which is below what experts would say
+
+
+def rare_pool() -> opacc.Pool:
+    """Five of N predicted as the class, 300 that may be of it, each with a probability of its own."""
+    doubt = np.concatenate([np.full(5, 0.02), np.linspace(0.3, 0.001, 300), np.linspace(1e-5, 1e-6, N - 305)])
+    return opacc.Pool(prediction=np.arange(N) < 5, confidence=1 - doubt)
+
+
+@pytest.mark.parametrize(("price", "sure"), [(0.0, 0.0), (0.07, 0.065), (0.25, 0.2), (9.0, 0.3)])
+def test_likely_examples_of_a_rare_class_are_drawn_for_certain_as_far_as_the_price_allows(
+    price: float, sure: float
+) -> None:
+    assert sure_share(price) == pytest.approx(sure, abs=1e-3)
+    found = plan(view_of(rare_pool()), Task(200, Parameters(serve=("f1@1",), price=price), NO_PREVIOUS))
+    likely = 5 + np.arange(int(sure_share(price) * 200) - 5)  # those predicted as the class count too
+    assert found.probability.sum() == pytest.approx(200)
+    if sure:
+        assert (found.probability[[*range(5), *likely]] == 1).all()
+    assert found.probability.min() > 0
+
+
+def test_equal_examples_of_a_rare_class_are_treated_alike() -> None:
+    equal = opacc.Pool(prediction=np.arange(N) < 5, confidence=np.full(N, 0.9999))
+    found = plan(view_of(equal), Task(200, Parameters(serve=("f1@1",)), NO_PREVIOUS))
+    assert np.ptp(found.probability[5:]) == 0
 
 
 def test_served_numbers_are_named_by_class_and_kept_with_the_selection(tmp_path: object) -> None:

@@ -81,7 +81,7 @@ from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import Draw, MethodParameters, OtherModel, Task, parameter, unlabelled
 from opacc_ray.samplers.neyman.failure_model import Forecast, predict_failure, read_signals
 from opacc_ray.samplers.neyman.serving import Pieces, is_rare, serve
-from opacc_ray.samplers.neyman.signals import JUDGE, Signals, with_stated
+from opacc_ray.samplers.neyman.signals import JUDGE, STATED, Signals, with_stated
 
 Array = NDArray[np.float64]
 
@@ -95,6 +95,9 @@ KEPT_PER_LABEL, LEAST_KEPT = 25, 1000
 
 CHEAP = 0.1
 """Share of all labels that a part may take to be labelled wholly."""
+
+MOST_SURE = 0.3
+"""Largest share of a batch that goes for certain to the examples most likely to be of a rare class."""
 
 _GIVEN = {"confidence": "confidence", "history": "labelled reference", "prior": "prior", "judge": "judges"}
 """Signals that claim to know how likely failures are, and what users call them."""
@@ -160,11 +163,12 @@ class Plan(NamedTuple):
     failure: tuple[Array, ...]  # of each model p (N_r,), that of the view first
     size: Array  # (N_r,) what π is proportional to
     parts: tuple[NDArray[np.bool_], ...]  # (N_r,) each: parts that are labelled wholly if that is cheap
+    sure: float  # share of the batch that the largest sizes take for certain
     probability: Array  # (N_r,) π
 
     def probability_of(self, num: int) -> Array:
         """Return π (N_r,) of a draw of ``num`` examples."""
-        return _probability(self.size, self.parts, num, len(self.labelled))
+        return _probability(self.size, self.parts, self.sure, num, len(self.labelled))
 
     @property
     def free(self) -> NDArray[np.int64]:
@@ -287,16 +291,28 @@ def plan(view: View, task: Task) -> Plan:
     size += share
     if ACCURACY in task.parameters.serve and forecasts[0].signals.classes is not None:
         serve_classes(size, unlabelled(forecasts[0].signals.classes, labelled))
-    probability = _probability(size, parts, task.budget, len(labelled))
-    return Plan(forecasts[0].signals, labelled, failure, size, parts, probability)
+    sure = sure_share(price) if STATED in forecasts[0].signals.kinds else 0.0
+    probability = _probability(size, parts, sure, task.budget, len(labelled))
+    return Plan(forecasts[0].signals, labelled, failure, size, parts, sure, probability)
 
 
-def _probability(size: Array, parts: Sequence[NDArray[np.bool_]], num: int, labelled: int) -> Array:
-    """Return π in proportion to ``size`` (n,), and 1 in each part that takes few of all labels."""
+def _probability(size: Array, parts: Sequence[NDArray[np.bool_]], sure: float, num: int, labelled: int) -> Array:
+    """Return π in proportion to ``size`` (n,), but 1 in each part that takes few of all labels, and of the largest."""
     most = min(CHEAP * (num + labelled), num - 1)
     for part in [own for own in parts if own.sum() <= most]:
         size = np.where(part, size.max() / SURE * num, size)
+    if 0 < (certain := int(sure * num)) < len(size):
+        edge = np.partition(size, -certain - 1)[-certain - 1]  # of equal sizes that end there, none is certain
+        size = np.where(size > edge, size.max() / SURE * num, size)
     return inclusion_probabilities(size, num)
+
+
+def sure_share(price: float) -> float:
+    """Return the share of a batch that may go to the largest sizes for certain, where a rare class is served.
+
+    If p is worthless these labels teach nothing, and 1/(1 - share) of the variance is what they cost.
+    """
+    return min(MOST_SURE, 1 - 1 / (1 + price))
 
 
 def serve_classes(size: Array, classes: NDArray[np.integer]) -> None:

@@ -21,6 +21,9 @@ metric is then known.
 Where a class is rare, most of its examples are among very many others, each unlikely. There a mixture of experts
 overstates p: one that is slightly wrong about 100,000 examples predicts a hundred failures. So if the model itself
 states that fewer than RARE of the pool are of a served class, p is its stated confidence alone, recalibrated by labels.
+Of what probabilities in proportion to σ give, most labels then go to the many, and an example that is likely of the
+class is met by luck. So a share of each batch goes to the largest σ_m for certain, as large as the price of worthless
+predictions allows (:func:`opacc_ray.samplers.neyman.sampling.sure_share`).
 
 Legend: p predicted failure, C classes, ŷ predicted class, N_S size of a slice, W as in ``metrics.py``.
 """
