@@ -36,8 +36,8 @@ KINDS = {
 }
 """What is lost, and the name in the command of the process."""
 
-WITHIN, GONE, LIMIT = 8.0, 100.0, 400.0
-"""Seconds of a process in which it is killed, in which S3 is gone, and that a command may take."""
+WITHIN, ACTORS, GONE, LIMIT = 8.0, 4.0, 100.0, 400.0
+"""Seconds of a process in which it is killed, of an actor, in which S3 is gone, and that a command may take."""
 
 
 def spec_for(output: str) -> dict[str, Any]:
@@ -101,7 +101,8 @@ def main(times: str, seed: str, *kinds: str) -> int:
         expected = content_of(open_store("s3://audits/calm"))
         for turn in range(int(times)):
             for kind in kinds or KINDS:
-                wrong += disturb(home, server, f"{kind}-{turn}", kind, rng.uniform(0, WITHIN), expected)
+                wait = rng.uniform(0, ACTORS if kind == "actor" else WITHIN)
+                wrong += disturb(home, server, f"{kind}-{turn}", kind, wait, expected)
     return min(wrong, 1)
 
 
