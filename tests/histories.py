@@ -2,9 +2,9 @@
 
 ``PYTHONPATH=tests python -m histories 2000`` checks as many on each of three stores: a folder, moto's S3, and rclone's,
 which has no conditional writes and so is for one person at a time; ``histories 300 moto 1000`` those of moto from seed
-1000 on. Each person has a run of their own and does random
-commands; some are killed before or after a write. The checker knows what each command returned, and asks of the log at
-the end:
+1000 on. Each person has a run of their own and does random commands; some are killed before or after a write. Some
+requests to S3 fail, also after the server has written. The checker knows what each command returned, and asks of
+the log at the end:
 
 - every label of an import that was acknowledged is there, unless somebody withdrew it;
 - no closing gives up an example that had a label in an earlier entry;
@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import boto3
 from audited_run import CLASSES, KEYS, TRUTH, write_features, write_pool
+from faulty_proxy import FaultyProxy
 
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.evidence import seal
@@ -39,6 +40,8 @@ from opacc_ray.runs.run import Run
 from opacc_ray.runs.run_documents import ClosedRound, Draw
 
 PEOPLE, COMMANDS = 3, 4
+FAULTS = 0.02  # share of the requests to S3 that fail
+ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
 
 KINDS = ("import", "close", "next", "correct", "withdraw", "estimate", "rule", "seal", "another track")
 WEIGHTS = (6, 3, 3, 2, 1, 1, 1, 1, 1)
@@ -243,18 +246,26 @@ def moto() -> Iterator[Callable[[int], str]]:
     server.start()
     host, port = server.get_host_and_port()
     keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "us-east-1"}
-    os.environ.update(keys | {"AWS_ENDPOINT_URL": f"http://{host}:{port}"})
-    boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="histories")
-    yield lambda number: f"s3://histories/{number}"
+    with FaultyProxy(f"http://{host}:{port}", share=FAULTS) as proxy:
+        os.environ.update(keys | dict.fromkeys(ENDPOINTS, proxy.endpoint))
+        boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="histories")
+        yield lambda number: f"s3://histories/{number}"
+        print("faults of moto:", dict(proxy.met))
     server.stop()
 
 
 @contextmanager
 def rclone() -> Iterator[Callable[[int], str]]:
-    with tempfile.TemporaryDirectory() as home, LocalS3(home) as server:
+    with (
+        tempfile.TemporaryDirectory() as home,
+        LocalS3(home) as server,
+        FaultyProxy(server.endpoint, share=FAULTS) as proxy,
+    ):
         os.environ.update(server.environment())
         bucket = server.create_bucket("histories")
+        os.environ.update(dict.fromkeys(ENDPOINTS, proxy.endpoint))
         yield lambda number: f"{bucket}/{number}"
+        print("faults of rclone:", dict(proxy.met))
 
 
 STORES = {"folders": (folders, PEOPLE), "moto": (moto, PEOPLE), "rclone": (rclone, 1)}

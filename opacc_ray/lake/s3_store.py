@@ -91,6 +91,7 @@ class S3Store(Store):
     def _get(self, key: str, listed: Entry | None = None, **options: str) -> bytes:
         """Return the object's content; retry if the answer is truncated or damaged, which boto3 does not do."""
         from botocore.exceptions import FlexibleChecksumError, HTTPClientError, IncompleteReadError
+        from urllib3.exceptions import HTTPError
 
         if "Range" not in options:
             options["ChecksumMode"] = "ENABLED"
@@ -98,7 +99,13 @@ class S3Store(Store):
             attempts_left = s3.meta.config.retries["total_max_attempts"]
             while True:
                 attempts_left -= 1
-                answer = s3.get_object(Bucket=self.bucket, Key=self.prefix + key, **options)
+                try:
+                    answer = s3.get_object(Bucket=self.bucket, Key=self.prefix + key, **options)
+                except HTTPError as error:  # the text of a refusal was cut short, for which boto3 has no retry
+                    if not attempts_left:
+                        raise HTTPClientError(error=error) from error
+                    time.sleep(0.5)
+                    continue
                 try:
                     content = bytes(answer["Body"].read())
                     _check(content, answer, listed)

@@ -33,6 +33,14 @@ def test_faults_of_the_server_are_outlived(door: FaultyProxy, bucket: str, fault
     assert door.met[fault] > 0
 
 
+def test_a_refusal_that_is_cut_short_is_requested_again(door: FaultyProxy, bucket: str) -> None:
+    store = open_store(f"{bucket}/here")
+    store.write("a", b"before")
+    door.faults, door.share = ("truncated",), 0.5
+    assert [store.read_if_there(name) for name in "bcde"] == [None] * 4
+    assert door.met["truncated"] > 2
+
+
 @pytest.mark.parametrize(
     ("fault", "reason"), [("503", "asks to slow down, also after retries"), ("reset", "no answer")]
 )
