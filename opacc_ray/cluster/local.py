@@ -35,14 +35,15 @@ Result = TypeVar("Result")
 
 OBJECT_STORE = 200 << 20  # bytes: only reports of shards and parts of a draw pass through it
 
+UNANSWERED = "RAY_gcs_rpc_server_reconnect_timeout_s"
+"""Seconds in which a process of Ray ends itself if the GCS is gone."""
+
 SETTINGS = {
+    UNANSWERED: "30",  # a raylet without it never lets a driver join, which then runs no other thread
     "RAY_enable_metrics_collection": "0",  # the port of its metrics answers everyone, without the token
     "RAY_worker_niceness": os.environ.get("RAY_worker_niceness", "0"),  # noqa: SIM112 Ray's 15 lets other processes stop a model
 }
-"""Environment variables that set options of Ray."""
-
-UNENDING = {"RAY_gcs_rpc_server_reconnect_timeout_s": "1000000"}
-"""The option by which a call to a GCS that is gone never ends this process, which :func:`unless_lost` needs."""
+"""Environment variables that set options of Ray in its own processes."""
 
 LONGEST = 24  # bytes of the longest path for Ray's folder: its sockets add some 80, and the limit is 107 (macOS: 103)
 TICK = 0.2  # seconds between two checks that Ray's processes run
@@ -68,7 +69,7 @@ def lock() -> None:
             "Ray was imported before its token mode was set, so no local Ray can be locked against other users; set "
             "RAY_AUTH_MODE=token before Python starts, or call ray.init() first, whose cluster is then used"
         )
-    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _TOKEN} | UNENDING
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _TOKEN, UNANSWERED: "1000000"}
     os.environ.pop("RAY_AUTH_TOKEN_PATH", None)
 
 
