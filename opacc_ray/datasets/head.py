@@ -78,7 +78,7 @@ def _last_layer(data: Grouped, probabilities: bool) -> tuple[Array, Array] | Non
     found = np.linalg.pinv(inner, rcond=1e-12, hermitian=True) @ cross  # (m + 1, C)
     residual = squares - 2 * (found * cross).sum(axis=0) + np.einsum("ic,ij,jc->c", found, inner, found)
     spread = squares - total**2 / inner[-1, -1]
-    if (residual > LINEAR**2 * np.maximum(spread, 1e-12 * spread.max())).any():
+    if (residual > LINEAR**2 * spread).any():
         return None
     return found[:-1], found[-1]
 

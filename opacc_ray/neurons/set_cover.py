@@ -41,7 +41,7 @@ class Requirements(NamedTuple):
     key: str  # identifies this order
 
 
-NO_REQUIREMENTS = Requirements(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), "")
+NO_REQUIREMENTS = Requirements(np.array([], dtype=np.int64), np.array([], dtype=np.int64), "")
 
 
 def rank_requirements(view: View) -> Requirements:

@@ -144,6 +144,8 @@ def test_a_class_of_one_has_no_centroid_positioning_and_one_never_predicted_noth
     assert np.isnan(found.cp).tolist() == [False, True, True, True]
     assert np.isnan(found.bc).tolist() == [False, True, False, True]
     assert np.isnan(found.pbc[[1, 3]]).all()
+    pair = Pool(hidden=[[0.0], [2.0], [9.0]], prediction=[0, 0, 1])
+    assert measure(Grouped(view_of(pair), 2), Regions(radius=1)).cp == pytest.approx([1, np.nan], nan_ok=True)
 
 
 def test_an_unbalanced_set_moves_ep_and_one_of_easy_examples_bc_and_pbc() -> None:

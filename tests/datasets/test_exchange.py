@@ -180,10 +180,10 @@ def test_a_direction_counts_with_a_billionth_of_the_variance_and_a_variable_with
     share: float, seen: bool
 ) -> None:
     first, second = np.array([1.0, -1.0, 1.0, -1.0] * 10), np.array([1.0, 1.0, -1.0, -1.0] * 10)
-    both = np.column_stack([first, second * np.sqrt(share * 1e-9)])
+    both = 3 * np.column_stack([first, second * np.sqrt(share * 1e-9)])
     assert len(exchange_module._positions(both)[1]) == 1 + seen
     # a position and the distance from it, of 1 or 2 millionths above and below their mean; the length is constant
-    both = np.column_stack([first, second * np.where(first > 0, 2e-6, 4e-6) * share])
+    both = 3 * np.column_stack([first, second * np.where(first > 0, 2e-6, 4e-6) * share])
     assert variables(both).shape[1] == 1 + seen
 
 

@@ -291,6 +291,24 @@ def test_a_change_below_the_rounding_of_a_network_breaks_no_rule() -> None:
                 assert found[0] == breaks
 
 
+@pytest.mark.parametrize(
+    ("near", "ahead", "before", "after"),
+    [
+        (True, 1, [0, 0, 0], [1e-5, 0, 0]),  # the predicted class rises
+        (True, 1, [0, 1e-5, 0], [0, 0, 0]),  # that of the example falls
+        (False, 1, [0, 0, 1e-5], [0, 1e-5, 0]),  # that of the example rises and the other one falls
+        (False, -1, [0, 1e-5, 0], [0, 0, 1e-5]),
+    ],
+)
+def test_a_change_of_the_rounding_itself_breaks_no_rule(
+    near: bool, ahead: float, before: list[float], after: list[float]
+) -> None:
+    """Class 1 is that of the example, 2 that of the other centroid."""
+    one, other = np.ones(1, np.int64), np.full(1, 1 if near else 2)
+    pair = (np.array([before], float), np.array([after], float))
+    assert not generation._violations(*pair, one, other, np.full(1, near), np.full(1, float(ahead)))[0]
+
+
 def test_a_vector_at_the_edge_of_its_region_is_inside_up_to_rounding() -> None:
     clusters = Clusters(np.full(2, 9), np.zeros((2, 1)), np.ones(2))
     for confidence, inside in [
@@ -396,6 +414,15 @@ def test_of_equally_uncertain_examples_the_first_are_taken_and_without_different
     equal = Grouped(view_of(Pool(hidden=label[:, None].astype(np.float32), prediction=label)), 2, label)
     with pytest.raises(DataError, match=r"no class has two different examples, so no vectors .* a larger --reference"):
         find_sources(equal, head, find_clusters(equal), Regions(), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(("least", "rectified"), [(0.0, True), (-0.1, False)])
+def test_a_layer_is_rectified_if_no_part_has_a_negative_feature(least: float, rectified: bool) -> None:
+    rows = np.arange(8, dtype=np.float32)[:, None]
+    parts = [Pool(hidden=rows, prediction=np.arange(8) % 2), Pool(hidden=rows + least, prediction=np.arange(8) % 2)]
+    data = Grouped(View(LocalParts(parts)), 2)
+    head = on_a_line([0.0, 0.1], [0.0, 0.0])
+    assert find_sources(data, head, find_clusters(data), Regions(), np.random.default_rng(0)).rectified == rectified
 
 
 def test_a_class_with_one_example_is_left_out() -> None:
