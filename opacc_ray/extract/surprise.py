@@ -80,8 +80,7 @@ class Reference:
                 f"{self.classes[0]}; give reference data with more predicted classes, or use lsa"
             )
         rows, group, place, surprise = self._prepare(hidden, predicted)
-        nearest = np.zeros(len(rows), dtype=np.int64)
-        dist_a = np.zeros(len(rows))
+        nearest, dist_a = np.empty(len(rows), dtype=np.int64), np.empty(len(rows))
         for number in np.unique(group):
             part = group == number
             own = self._bounds[number], self._bounds[number + 1]

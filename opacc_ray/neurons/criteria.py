@@ -125,7 +125,7 @@ class Criterion:
         """
         widths, met = [values.shape[1] for values in layers], _RULES[self.name].met
         ends, num = self._ends(widths, ranges), self.requirements(widths)
-        step = max(1, _BITS // max(1, num))
+        step = max(1, _BITS // num)
         packed = [np.empty((0, -(-num // 8)), dtype=np.uint8)]
         for start in range(0, len(layers[0]), step):
             blocks = [values[start : start + step].astype(np.float64) for values in layers]

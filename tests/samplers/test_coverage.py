@@ -36,6 +36,10 @@ def test_regions_and_probabilities_are_those_worked_by_hand() -> None:
     assert ready.probability[ready.cell] == pytest.approx([*(share * own for own in expected), 1.0], abs=1e-12)
     sure, others = ready.split()
     assert (sure.tolist(), others.tolist()) == ([9], [4, 5, 2, 1, 3, 7, 8, 0, 6])
+    drawn = [
+        coverage.draw(view_of(ten()), Task(4, PARAMETERS, NO_PREVIOUS), np.random.default_rng(i)) for i in range(5)
+    ]
+    assert [(len(one.chosen), 9 in one.chosen) for one in drawn] == [(4, True)] * 5
 
 
 def test_cells_without_examples_have_none_also_the_last_ones() -> None:
