@@ -169,7 +169,7 @@ def part_rows(part: Pool, rows: NDArray[np.int64], source: NDArray[np.int64]) ->
 def _reorder(packed: NDArray[np.uint8], source: NDArray[np.int64]) -> Words:
     from opacc_ray.neurons.kernels import reorder
 
-    words = np.zeros((len(packed), -(-len(source) // 64)), dtype=np.uint64)
+    words = np.empty((len(packed), -(-len(source) // 64)), dtype=np.uint64)
     in_threads(lambda start, stop: reorder(packed[start:stop], source, words[start:stop]), len(packed), len(source))
     return words
 

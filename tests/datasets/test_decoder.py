@@ -98,6 +98,11 @@ def test_the_epochs_of_pictures_are_reported_while_they_are_learned(caplog: pyte
 def test_too_few_images_are_refused() -> None:
     with pytest.raises(DataError, match="there are 20 images for 20 feature vectors; give 50 or more"):
         train_decoder(*stripes(20, 1), seed=0)
+    with pytest.raises(DataError, match="there are 49 images for 49 feature vectors; give 50 or more, one per vector"):
+        train_decoder(*stripes(49, 1), seed=0)
+    with pytest.raises(DataError, match="there are 50 images for 51 feature vectors"):
+        train_decoder(stripes(51, 1)[0], stripes(50, 1)[1], seed=0)
+    assert train_decoder(*stripes(50, 1), epochs=1, seed=0).epochs == 1
 
 
 def test_the_nearest_real_image_and_its_distance_are_those_of_all_pairs() -> None:

@@ -9,7 +9,7 @@ from scipy.stats import binom, norm
 from opacc_ray.datasets import exchange as exchange_module
 from opacc_ray.datasets.classes import Grouped
 from opacc_ray.datasets.covariate_shift import Mixtures, measure_shift
-from opacc_ray.datasets.exchange import MAIN, Exchanged, Move, exchange, judge, variables
+from opacc_ray.datasets.exchange import Exchanged, Move, exchange, judge, variables
 from opacc_ray.parts.view import view_of
 from opacc_ray.pool import Pool
 
@@ -164,10 +164,8 @@ def test_the_variables_are_positions_the_scaled_length_and_the_distance_from_the
     centred = points - points.mean(axis=0)
     variances, directions = np.linalg.eigh(np.cov(centred.T))
     along = centred @ directions[:, ::-1]
-    main, deviation = along[:, :MAIN], np.sqrt(variances[::-1][:MAIN])
-    expected = np.column_stack(
-        [along, np.linalg.norm(main / deviation, axis=1), np.linalg.norm(along[:, MAIN:], axis=1)]
-    )
+    main, deviation = along[:, :5], np.sqrt(variances[::-1][:5])
+    expected = np.column_stack([along, np.linalg.norm(main / deviation, axis=1), np.linalg.norm(along[:, 5:], axis=1)])
     expected = (expected - expected.mean(axis=0)) / expected.std(axis=0)
     found = variables(points)
     signs = np.sign((found * expected).sum(axis=0))

@@ -11,7 +11,7 @@ import small_nets
 import torch
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.extract.cut_model import SAME, CutModel, CutNetwork, Wanted, check_cut
+from opacc_ray.extract.cut_model import CutModel, CutNetwork, Wanted, check_cut
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.spec import Spec, parse_spec, plan_pool
 
@@ -99,8 +99,8 @@ def test_a_layer_that_does_not_determine_the_outputs_is_refused(factory: str, la
 
 def test_outputs_may_differ_by_rounding_alone() -> None:
     output = np.array([[0.0, 2.0], [2.0, 0.0]], dtype=np.float32)  # of standard deviation 1
-    check_cut(output, output + np.float32(0.9 * SAME), None)
-    for other in (output + np.float32(1.1 * SAME), output * np.float32(np.nan)):
+    check_cut(output, output + np.float32(0.9e-3), None)
+    for other in (output + np.float32(1.1e-3), output * np.float32(np.nan)):
         with pytest.raises(DataError, match="depend on more than what its last Linear layer gets"):
             check_cut(output, other, None)
 

@@ -111,6 +111,8 @@ def test_dsa_measures_few_pairs_in_float64(monkeypatch):
 def test_dsa_needs_two_classes():
     with pytest.raises(DataError, match="class 3"):
         Reference(np.eye(4), [3] * 4).dsa(np.eye(4), [3] * 4)
+    with pytest.raises(DataError, match="all 4 reference traces are predicted as class 0; give reference data with"):
+        Reference(np.eye(4)).dsa(np.eye(4))
 
 
 def test_dsa_is_infinite_where_classes_share_a_trace():
@@ -191,6 +193,11 @@ def test_what_varies_enough_to_count_and_to_be_inverted_and_what_is_too_large(sh
     assert (surprise._Whitening.of(np.arange(2), covariance) is not None) == counts
     values = Reference(np.eye(4), [0, 1, 0, 1]).dsa([[share * 1e15, 0, 0, 0]], [0])
     assert np.isnan(values[0]) == counts
+
+
+def test_the_pooled_variance_of_three_traces_of_two_classes_is_that_of_the_pair():
+    pooled = surprise._Spread([np.array([[0], [2]], dtype=np.float32), np.array([[9]], dtype=np.float32)]).pooled
+    assert pooled.log_volume == pytest.approx(np.log(2) / 2)
 
 
 # -- both ----------------------------------------------------------------------------------------------------
