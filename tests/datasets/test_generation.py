@@ -433,6 +433,10 @@ def test_a_class_with_one_example_is_left_out() -> None:
     head, clusters = find_head(Grouped(pool, 4), seed=0), find_clusters(data)
     sources = find_sources(data, head, clusters, Regions(), np.random.default_rng(0))
     assert set(sources.label.tolist()) == {0, 1, 2}
+    label = np.where(np.arange(300) == 7, 1, 0)  # one class, and one example of another to move towards
+    data = Grouped(pool, 4, label)
+    sources = find_sources(data, head, find_clusters(data), Regions(), np.random.default_rng(0))
+    assert set(sources.label.tolist()) == {0}
 
 
 def test_fewer_than_one_vector_is_refused() -> None:

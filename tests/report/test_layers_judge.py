@@ -37,6 +37,7 @@ NUM = 120
 @contextmanager
 def spread_here(make: Callable[[str], Any], extract: Any, most: int) -> Iterator[Any]:
     """Calls in this process, with what would travel pickled."""
+    assert (most, type(most)) == (23, int)  # whole blocks of 256 in 6,000 examples: more actors would have no work
     own = pickle.loads(pickle.dumps(make))("cpu")
 
     def ask(method: str, items: Sequence[Any]) -> list[Any]:
