@@ -144,8 +144,11 @@ def test_a_class_of_one_has_no_centroid_positioning_and_one_never_predicted_noth
     assert np.isnan(found.cp).tolist() == [False, True, True, True]
     assert np.isnan(found.bc).tolist() == [False, True, False, True]
     assert np.isnan(found.pbc[[1, 3]]).all()
-    pair = Pool(hidden=[[0.0], [2.0], [9.0]], prediction=[0, 0, 1])
-    assert measure(Grouped(view_of(pair), 2), Regions(radius=1)).cp == pytest.approx([1, np.nan], nan_ok=True)
+    pair = Pool(hidden=[[0.0], [2.0], [9.0]], prediction=[0, 0, 1], confidence=[0.6, 0.9, 0.5])
+    found, clusters = measure(Grouped(view_of(pair), 2), Regions(radius=1)), find_clusters(Grouped(view_of(pair), 2))
+    assert found.cp == pytest.approx([1, np.nan], nan_ok=True)
+    assert found.bc == pytest.approx([0.5, 1])
+    assert (clusters.centroid.tolist(), clusters.reach.tolist()) == ([[1], [9]], [1, 0])
 
 
 def test_an_unbalanced_set_moves_ep_and_one_of_easy_examples_bc_and_pbc() -> None:
