@@ -116,7 +116,7 @@ def variables(points: Array) -> Array:
     found = np.column_stack([along, length, distance])
     found -= found.mean(axis=0)
     scale = found.std(axis=0)
-    varies = scale > 1e-6 * max(scale.max(), 1e-30)
+    varies = scale > 1e-6 * scale.max()
     return found[:, varies] / scale[varies]
 
 
@@ -126,7 +126,7 @@ def _positions(centred: Array) -> tuple[Array, Array]:
     product = centred.T @ centred if width <= size else centred @ centred.T  # the smaller one
     spread, vectors = np.linalg.eigh(product / size)
     order = np.argsort(-spread)[:DIRECTIONS]
-    order = order[spread[order] > 1e-9 * max(spread.max(), 1e-30)]
+    order = order[spread[order] > 1e-9 * spread.max()]
     if width <= size:
         return centred @ vectors[:, order], spread[order]
     return vectors[:, order] * np.sqrt(size * spread[order]), spread[order]
