@@ -100,6 +100,7 @@ def test_a_layer_that_does_not_determine_the_outputs_is_refused(factory: str, la
 def test_outputs_may_differ_by_rounding_alone() -> None:
     output = np.array([[0.0, 2.0], [2.0, 0.0]], dtype=np.float32)  # of standard deviation 1
     check_cut(output, output + np.float32(0.9e-3), None)
+    check_cut(np.zeros((2, 2), np.float32), np.zeros((2, 2), np.float32), None)  # a model of constant outputs
     for other in (output + np.float32(1.1e-3), output * np.float32(np.nan)):
         with pytest.raises(DataError, match="depend on more than what its last Linear layer gets"):
             check_cut(output, other, None)
