@@ -8,6 +8,7 @@ from oracles import neyman as reference
 
 from opacc_ray.parts.view import LocalParts, View, view_of
 from opacc_ray.pool import Pool
+from opacc_ray.samplers.neyman import signals
 from opacc_ray.samplers.neyman.signals import pool_signals, signals_of_others, spread_ranks
 
 N = 900
@@ -42,13 +43,36 @@ def features() -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("cuts", [[1, 400, 401], [300, 600]])
-def test_signals_do_not_depend_on_how_the_pool_is_cut(cuts: list[int]) -> None:
+@pytest.mark.parametrize("coded_from", [1, N + 1])
+def test_signals_do_not_depend_on_how_the_pool_is_cut(
+    cuts: list[int], coded_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signals, "CODED_FROM", coded_from)
     whole = features()
     edges = list(itertools.pairwise([0, *cuts, N]))
     parts = [Pool(**{name: values[start:stop] for name, values in whole.items()}) for start, stop in edges]
     one, cut = pool_signals(view_of(Pool(**whole)), 3), pool_signals(View(LocalParts(parts)), 3)
     assert one.kinds == cut.kinds == ("confidence", "rank", "surprise", "prediction", "prediction", *["direction"] * 3)
     assert all(np.array_equal(*both) for both in zip(one.values, cut.values, strict=True))
+
+
+def test_signals_of_a_large_pool_are_steps_of_their_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = pool_signals(view_of(Pool(**features())), 3)
+    monkeypatch.setattr(signals, "CODED_FROM", N)
+    coded = pool_signals(view_of(Pool(**features())), 3)
+    for own, other in zip(exact.values, coded.values, strict=True):
+        assert np.array(other) == pytest.approx(np.array(own), abs=np.ptp(own) / 65535 / 2 * (1 + 1e-9))
+    direction = coded.values[-1]
+    assert isinstance(direction, signals.Compact)
+    assert [own.dtype for own in direction.held] == [np.uint16]
+
+
+def test_whole_numbers_of_any_size_are_kept_exactly() -> None:
+    whole, rng = signals._Whole(10), np.random.default_rng(0)
+    small, large = rng.integers(-(2**46), 2**46, 4), rng.integers(-(2**53), 2**53, 6)
+    whole.put(slice(0, 4), small.astype(float))
+    whole.put(slice(4, 10), large.astype(float))
+    assert whole.read().tolist() == [*small.tolist(), *large.tolist()]
 
 
 def test_a_signal_that_others_lack_is_the_mean_of_the_pool() -> None:

@@ -22,7 +22,8 @@ split, and a selection must not. So everything that crosses parts is whole: each
 1/4095 of its range over the pool, and the directions as multiples of 2^-20. Sums and products of such numbers are exact
 in float64 up to 2^53, in any order: for pools of up to 5·10^8 examples and layers of up to 2^21 neurons. The
 projections depend on the pool alone. Where features are stored, they are stored next to them, and later rounds read
-them instead of the layer.
+them instead of the layer. Pools of CODED_FROM examples or more hold coordinates, and the confidence, as steps of
+1/65,535 of their range.
 
 Legend: N pool, n examples, k those of a history, d signals or directions, C classes, m neurons, u codes 0 .. 4095.
 """
@@ -65,6 +66,9 @@ _FORMS = {
     "prediction": (("prediction", "middle"), ("prediction", "square")),
 }
 """The kinds of signal that are made of a column, and how."""
+
+CODED_FROM, _CODES = 1 << 21, (1 << 16) - 1
+"""Examples from which confidence and directions are held as steps of their range, and the number of steps."""
 
 _BLOCK = 1 << 20
 _BLOCK_VALUES = 1 << 16
@@ -146,9 +150,10 @@ def _make(view: View, num_directions: int) -> Signals:
             if form in ("falling", "rising"):
                 values.append(Compact((ends,), partial(_rank, form, view.size)))
             else:
-                values.append(_signal(form, column, ends, view.size))
+                values.append(_held(_signal(form, column, ends, view.size)))
         if field == "confidence":
             share = float(_doubt(column).mean())
+        del column, ends  # as long as the pool
     if "hidden" in view.fields and num_directions:
         directions = find_projection(view, num_directions).packed
         kinds += ["direction"] * len(directions)
@@ -258,6 +263,23 @@ def _signal(form: str, values: Array, ends: NDArray[np.integer], size: int) -> A
     return rank**2 - 1 if form == "square" else rank
 
 
+def _held(values: Array) -> Array | Compact:
+    """Return ``values`` (N,), which may be overwritten, as they are held: coded where there are many."""
+    if len(values) < CODED_FROM:
+        return values
+    low = float(values.min())
+    step = max(float(values.max()) - low, 1e-300) / _CODES
+    values -= low
+    values /= step
+    return Compact((np.rint(values, out=values).astype(np.uint16),), partial(_decoded, low, step))
+
+
+def _decoded(low: float, step: float, codes: NDArray[np.uint16]) -> Array:
+    found: Array = np.multiply(codes, step, dtype=np.float64)
+    found += low
+    return found
+
+
 def _rank(form: str, size: int, ends: NDArray[np.integer]) -> Array:
     rank: Array = ((2 * size - ends if form == "falling" else ends) / size - 1) * HALF_RANGE
     if form in ("falling", "rising"):
@@ -315,10 +337,31 @@ class _Axes(NamedTuple):
     whole: Array  # (m, d)
 
 
+class _Whole:
+    """Whole numbers (N,), in 6 bytes each unless some are above 2^47."""
+
+    def __init__(self, size: int) -> None:
+        self.high: NDArray[np.integer] = np.empty(size, np.int32)
+        self.low = np.empty(size, np.uint16)
+
+    def put(self, rows: slice, values: NDArray[Any]) -> None:
+        """Write ``values`` to ``rows``."""
+        high = np.floor_divide(values, _LOW)
+        if len(high) and max(high.max(), -high.min()) >= 2**31:
+            self.high = self.high.astype(np.int64, copy=False)
+        self.high[rows], self.low[rows] = high, values - high * _LOW
+
+    def read(self, rows: slice = slice(None)) -> Array:
+        """Return the numbers of ``rows``, exactly."""
+        found: Array = np.multiply(self.high[rows], _LOW, dtype=np.float64)
+        found += self.low[rows]
+        return found
+
+
 class Projection(NamedTuple):
     """A pool along the principal directions of its layer."""
 
-    packed: tuple[Compact, ...]  # d of (N,), each of mean 0 and variance 1 over the pool
+    packed: tuple[Array | Compact, ...]  # d of (N,), each of mean 0 and variance 1 over the pool
     mean: Array  # (d,) of the whole numbers
     deviation: Array  # (d,)
 
@@ -349,19 +392,19 @@ def project_others(view: View, num: int, other: Pool) -> Array:
     return (part_project(other, axes) - projection.mean) / projection.deviation
 
 
-def _whole_numbers(view: View, num: int) -> list[Array]:
+def _whole_numbers(view: View, num: int) -> list[_Whole]:
     """Return the whole numbers, d of (N,), which are kept in the memory of the view if it has one."""
     name = f"directions-{num}"
     if view.memory:
-        recalled, read = list[Array](), 0
+        recalled, read = list[_Whole](), 0
         for block in view.memory.recall(name, view.starts):
-            recalled = recalled or [np.empty(view.size) for _ in block.T]
+            recalled = recalled or [_Whole(view.size) for _ in block.T]
             read = _fill(recalled, slice(read, read + len(block)), block)
         if read == view.size:
             return recalled
         del recalled
     axes = _axes(view, num)
-    found = [np.empty(view.size) for _ in axes.whole.T]
+    found = [_Whole(view.size) for _ in axes.whole.T]
     for rows, block in view.stream(part_project, axes):
         _fill(found, rows, block)
     if view.memory:
@@ -370,34 +413,34 @@ def _whole_numbers(view: View, num: int) -> list[Array]:
     return found
 
 
-def _fill(columns: list[Array], rows: slice, block: NDArray[Any]) -> int:
+def _fill(columns: list[_Whole], rows: slice, block: NDArray[Any]) -> int:
     """Write a ``block`` (n, d) to ``rows`` of d columns (N,), and return where they end."""
     for own, values in zip(columns, block.T, strict=True):
-        own[rows] = values
+        own.put(rows, values)
     return int(rows.stop)
 
 
-def _block(columns: list[Array], start: int, stop: int) -> NDArray[np.int64]:
+def _block(columns: list[_Whole], start: int, stop: int) -> NDArray[np.int64]:
     found = np.empty((stop - start, len(columns)), np.int64)
     for k, own in enumerate(columns):
-        found[:, k] = own[start:stop]
+        found[:, k] = own.read(slice(start, stop))
     return found
 
 
-def _standardised(columns: list[Array]) -> Projection:
+def _standardised(columns: list[_Whole]) -> Projection:
     """Return the coordinates of whole numbers (N,), each of which is dropped from the list as it is packed."""
-    packed, means, deviations = list[Compact](), list[float](), list[float]()
+    packed, means, deviations = list[Array | Compact](), list[float](), list[float]()
     while columns:
         own = columns.pop(0)
-        mean = float(own.mean())
-        whole = np.floor_divide(own, _LOW)
-        high = whole.astype(np.int32 if max(whole.max(), -whole.min()) < 2**31 else np.int64)
-        whole *= _LOW
-        low = np.subtract(own, whole, out=whole).astype(np.uint16)
-        del whole
-        own -= mean
-        deviation = float(np.sqrt(np.square(own, out=own).mean()))
-        packed.append(Compact((high, low), partial(_coordinate, mean, deviation)))
+        values = own.read()
+        mean = float(values.mean())
+        values -= mean
+        deviation = float(np.sqrt(np.square(values, out=values).mean()))
+        if len(own.low) < CODED_FROM:
+            packed.append(Compact((own.high, own.low), partial(_coordinate, mean, deviation)))
+        else:
+            del values  # before as many again
+            packed.append(_held(_coordinate(mean, deviation, own.high, own.low)))
         means.append(mean)
         deviations.append(deviation)
     return Projection(tuple(packed), np.array(means), np.array(deviations))
