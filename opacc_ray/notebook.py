@@ -13,7 +13,6 @@ or step by step:
 The methods work on the same files as the commands of the same names, so a notebook and a shell can take turns.
 """
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -32,6 +31,7 @@ from opacc_ray.cluster import local
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.labels import label_actions
+from opacc_ray.labels.formats.jsonl_file import as_jsonl
 from opacc_ray.labels.label_documents import ImportedLabels, WithdrawnLabels
 from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.label_rows import COLUMNS, few
@@ -182,8 +182,7 @@ class Audit:
             path = Path(given)
             name, data = path.name, path.read_bytes()
         else:
-            lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in _rows_of(given))
-            name, data = "notebook.jsonl", "".join(lines).encode()
+            name, data = "notebook.jsonl", as_jsonl(_rows_of(given))
         return label_actions.import_labels(
             self._run,
             name,

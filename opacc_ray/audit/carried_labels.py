@@ -23,6 +23,7 @@ from opacc_ray.designs.stratified import Stratified
 from opacc_ray.errors import OpaccError, counted
 from opacc_ray.estimators.rounds import late_labels, linear_estimator
 from opacc_ray.history import NO_HISTORY, History
+from opacc_ray.labels.formats.jsonl_file import as_jsonl
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.labels.label_documents import LabelAction
 from opacc_ray.labels.label_log import read_log
@@ -248,8 +249,7 @@ def import_carried(run: Run) -> None:
     if not all(name in label for name in ids):
         log.warning("the labels of %s can no longer be read; label its examples again", facts["run"])
         return
-    rows = (json.dumps({"id": name, "label": label[name]}) for name in ids)
-    import_labels(run, source, "\n".join(rows).encode())
+    import_labels(run, source, as_jsonl({"id": name, "label": label[name]} for name in ids))
     log.info("%s", describe(facts, len(selection) - facts["labels"]))
 
 

@@ -207,7 +207,8 @@ def gather(run: Run) -> tuple[list[HistorySource], dict[str, bytes]]:
     own, of_columns = _of_columns(run)
     sources, files = [*sources, *own], files | of_columns
     for source in sources:
-        log.info("history: %d examples of %s", source.examples, source.uri)
+        what = f"{source.kind} {source.column}" if source.column else "history"
+        log.info("%s: %s of %s", what, counted(source.examples, "example"), source.uri)
     return sources, files
 
 

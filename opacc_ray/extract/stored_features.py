@@ -33,13 +33,12 @@ from opacc_ray.lake.store import in_order
 from opacc_ray.pool import LAYERS
 from opacc_ray.spec import ModelSpec, PoolSpec, Spec, open_pool, rules_of
 from opacc_ray.spec.model_spec import SEPARATOR
+from opacc_ray.spec.predictions_table import ROUNDING, remedy_for
 
 THREADS = 4  # shards that are read at a time
 
 Rows = Callable[[PoolSpec, Shard], Iterator[tuple[str, Any]]]
 """Yields id and value of each row of a shard."""
-
-_ROUNDING = 1e-5  # by which a confidence in float32 may exceed [0, 1]
 
 
 def extract_shards(job: Extraction, shards: Sequence[Shard], on_done: Callable[[Shard, ShardReport], None]) -> None:
@@ -197,11 +196,9 @@ def _set_code(value: Any, name: str, model: ModelSpec) -> float:
 
 def _confidence(column: Any, name: str) -> NDArray[np.float64]:
     values = _numbers(column, name).astype(np.float64)
-    unfit = np.flatnonzero((values < -_ROUNDING) | (values > 1 + _ROUNDING))
+    unfit = values[(values < -ROUNDING) | (values > 1 + ROUNDING)]
     if len(unfit):
-        percent = values.min() >= 0 and 1.5 < values.max() <= 100
-        remedy = "divide a percentage by 100" if percent else "give a probability, or a score s as 1 / (1 + exp(-s))"
-        raise DataError(f"the confidence ({name!r}) holds {values[unfit[0]]:g}, outside [0, 1]; {remedy}")
+        raise DataError(f"the confidence ({name!r}) holds {unfit[0]:g}, outside [0, 1]; {remedy_for(values)}")
     return np.clip(values, 0, 1)
 
 

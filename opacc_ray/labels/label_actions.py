@@ -3,7 +3,6 @@
 Every action becomes an entry of the log of the run. Each is decided on the run as it is when the entry is written.
 """
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import suppress
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels import import_summary
+from opacc_ray.labels.formats.jsonl_file import as_jsonl
 from opacc_ray.labels.formats.label_formats import format_of, parse
 from opacc_ray.labels.import_summary import LISTED, RowCounts
 from opacc_ray.labels.joining import Joined, in_canonical_form, winning
@@ -94,16 +94,16 @@ def import_labels(
 
 def _of_selected(run: Run, name: str, data: bytes) -> tuple[str, bytes, int]:
     """Return the answers of a file to selected examples as another file, and how many rows that leaves out."""
-    chosen, kept, left_out = _chosen_ids(run), list[str](), 0
+    chosen, kept, left_out = _chosen_ids(run), list[dict[str, Any]](), 0
     for row in parse(data, name, run.spec.model.counts or ()):
         if row.id not in chosen:
             left_out += 1
         elif row.status != "blank":
             fields = {key: getattr(row, key) for key in KEPT}
-            kept.append(json.dumps({key: value for key, value in fields.items() if value is not None}) + "\n")
+            kept.append({key: value for key, value in fields.items() if value is not None})
     if not kept:
         raise LabelError(f"{name} has no label of a selected example, but {left_out} rows of others")
-    return f"{name}.selected.jsonl", "".join(kept).encode(), left_out
+    return f"{name}.selected.jsonl", as_jsonl(kept), left_out
 
 
 class _Given(NamedTuple):
@@ -211,7 +211,7 @@ def correct(run: Run, id: str, label: str, annotator: str) -> LabelAction:
     name, at = checked_annotator(annotator), now_after(log).isoformat(timespec="microseconds")
     _refuse_unselected(run, id)
     fields = {"id": id, "label": label, "annotator": name, "labelled_at": at, "run": run.name}
-    data = json.dumps(fields, ensure_ascii=False).encode(errors="surrogatepass") + b"\n"
+    data = as_jsonl([fields])
     model = run.spec.model
     read = reading_by(model, run.num_classes, numbers_are_classes=log.numbers_are_classes)
     (row,) = parse(data, "the correction")

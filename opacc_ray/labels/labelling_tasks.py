@@ -60,7 +60,7 @@ def write_tasks(run: Run, wanted: Wanted) -> LabellingTasks:
     dealt = deal(ids, wanted.annotators, twice) if wanted.annotators else {"": ids}
     shown, context = rows_to_show(run, [number])
     if wanted.tool not in ("csv", "jsonl"):  # whoever gets ids may look them up
-        refuse_invisible(run, context)
+        refuse_invisible(run, context, wanted.tool)
     way = _way(run, wanted, context)
     store, files = open_store(wanted.folder), ExampleFiles(run, [number])
     images = _images(run, number, ids, way, wanted, files, store) if way else {}
@@ -142,13 +142,20 @@ def rows_to_show(run: Run, numbers: Sequence[int]) -> tuple[dict[str, Shown], Co
     return shown, replace(context_of(run), has_pictures=has_pictures(run), columns=tuple(own[0]), long=long)
 
 
-def refuse_invisible(run: Run, context: Context) -> None:
-    """Raise SpecError if annotators would see nothing of an example."""
+def refuse_invisible(run: Run, context: Context, tool: FormatName | None = None) -> None:
+    """Raise SpecError if annotators would see nothing of an example, or not the answer that they judge."""
     if not context.has_pictures and not context.columns:
         raise SpecError(
             f"annotators would see nothing: the rows of {run.spec.pool.uri} are no pictures, and manifest.show names "
             "no column; write manifest: {show: [COLUMN, ...]} into the spec and run it again, which keeps all else"
         )
+    if not context.has_pictures or not context.columns or not getattr(FORMATS.get(tool), "PICTURES_ALONE", False):
+        return
+    if context.task == "grade":
+        others = "use --to label-studio or --to csv, or `opacc label`"
+        raise SpecError(f"{tool} shows pictures alone, so nobody would see the answers to judge: {others}")
+    names = ", ".join(context.columns)
+    log.warning("%s shows the pictures alone, without %s; label-studio and `opacc label` show both", tool, names)
 
 
 def doubled(ids: Sequence[str], share: float, run: str) -> frozenset[str]:

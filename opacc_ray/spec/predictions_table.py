@@ -42,10 +42,12 @@ USUAL_NAMES = {
 }
 """Names that a column may have, by its key in ``pool.columns``; case and punctuation do not matter."""
 
+ROUNDING = 1e-5
+"""Amount by which a confidence that was rounded may exceed [0, 1]."""
+
 MOST_CLASSES = 10_000
 """Different texts that predictions may hold before they count as something else than classes."""
 
-_TOLERANCE = 1e-5  # by which a rounded confidence may exceed 1
 _SHOWN = 4  # usual names in an error
 
 
@@ -340,12 +342,17 @@ def _confidences(table: Any, columns: Mapping[str, str], problems: list[str]) ->
         problems.append(f"{place} {shown(example)}, which is not a number; {remedy}")
         return None
     values = to_numpy(column).astype(np.float64)
-    unfit = values[~((values >= -_TOLERANCE) & (values <= 1 + _TOLERANCE))]
+    unfit = values[~((values >= -ROUNDING) & (values <= 1 + ROUNDING))]
     if len(unfit):
-        is_percent = values.min() >= 0 and 1.5 < values.max() <= 100
-        remedy = "it is in percent: divide it by 100" if is_percent else "give a probability from 0 to 1"
-        problems.append(f"{place} {unfit[0]:g}; {remedy}")
+        problems.append(f"{place} {unfit[0]:g}, outside [0, 1]; {remedy_for(values)}")
     return np.clip(values, 0, 1)
+
+
+def remedy_for(confidence: NDArray[np.float64]) -> str:
+    """Return what to do about a confidence outside [0, 1]: percentages are over 1 as a rule, and reach over 10."""
+    if confidence.min() >= 0 and np.median(confidence) > 1 and 10 < confidence.max() <= 100:
+        return "divide a percentage by 100"
+    return "give a probability, or a score s as 1 / (1 + exp(-s))"
 
 
 def _listed(names: Sequence[str]) -> str:

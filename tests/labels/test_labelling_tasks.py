@@ -20,8 +20,9 @@ from opacc_ray.errors import DataError, LabelError, SpecError, StorageError
 from opacc_ray.labels.formats.label_formats import FORMATS, parse
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.labels.label_log import adopt_rules, read_log
+from opacc_ray.labels.label_rows import Context
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.labels.labelling_tasks import Wanted, deal, doubled, write_tasks
+from opacc_ray.labels.labelling_tasks import Wanted, deal, doubled, refuse_invisible, write_tasks
 from opacc_ray.lake.store_uris import join, open_store
 from opacc_ray.runs.run import Run
 
@@ -168,6 +169,17 @@ def test_what_is_asked_wrongly_is_refused_in_a_sentence(run: Run, tmp_path: Path
         with pytest.raises(error, match=words):
             write_tasks(run, wanted)
         assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("tool", ["cvat", "ground-truth"])
+def test_tools_that_show_pictures_alone_are_given_no_answers_to_judge(
+    run: Run, tool: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(SpecError, match=f"{tool} shows pictures alone, so nobody would see the answers to judge: use"):
+        refuse_invisible(run, Context(("right", "wrong"), "grade", columns=("question", "answer")), tool)
+    refuse_invisible(run, Context(CLASSES, columns=("subject", "text")), tool)
+    shown = f"{tool} shows the pictures alone, without subject, text; label-studio and `opacc label` show both"
+    assert shown in caplog.text
 
 
 def test_what_comes_back_from_label_studio_counts(run: Run, tmp_path: Path) -> None:

@@ -92,8 +92,8 @@ def test_all_problems_are_reported_at_once(folder: Path) -> None:
     rows = "a,cat,97.5\na,,20\n,dog,30\n"
     assert problems(write(folder, "a.csv", f"id,pred,confidence\n{rows}")) == (
         'a.csv: (1) 1 row without an id (id); (2) 1 id more than once (id), such as "a"; '
-        "(3) 1 row without a prediction (pred); (4) the column confidence of confidences holds 97.5; it is in percent: "
-        "divide it by 100; its columns are id, pred, confidence"
+        "(3) 1 row without a prediction (pred); (4) the column confidence of confidences holds 97.5, "
+        "outside [0, 1]; divide a percentage by 100; its columns are id, pred, confidence"
     )
 
 
@@ -108,7 +108,9 @@ def test_missing_and_ambiguous_columns_are_reported_at_once(folder: Path) -> Non
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("id,pred,conf\n1,0,1.2\n", "the column conf of confidences holds 1.2; give a probability from 0 to 1;"),
+        ("id,pred,conf\n1,0,0.9\n2,0,1.7\n3,0,0.8\n", "holds 1.7, outside [0, 1]; give a probability"),
+        ("id,pred,conf\n1,0,90\n2,0,0.7\n3,0,80\n", "holds 90, outside [0, 1]; divide a percentage by 100"),
+        ("id,pred,conf\n1,0,1.2\n", "the column conf of confidences holds 1.2, outside [0, 1]; give a probability"),
         ("id,pred,conf\n1,0,93%\n", 'holds "93%", which is not a number; write 0.93 for 93 %;'),
         ("id,pred\n1,0.5\n", "holds 0.5, which is not a class; for a regression, write a spec with model.task"),
         ("id,pred\n1,-1\n", "the prediction pred holds -1, and numbers of classes start at 0"),

@@ -8,7 +8,6 @@ The XML is read as it streams, by expat, without a document type: no entity is e
 """
 
 import json
-import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 from xml.parsers import expat
@@ -16,9 +15,9 @@ from xml.parsers import expat
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels.label_rows import Context, Label, LabelFile, Task, id_of_copy, is_cant_tell, label_of, quoted
 
-log = logging.getLogger(__name__)
-
 IMAGES = ("copies",)
+
+PICTURES_ALONE = True
 
 UNSURE, VALUE = "can't tell", "value"
 
@@ -32,8 +31,6 @@ def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
     """
     if refusal := _refusal(context):
         raise SpecError(f"{refusal}: use --to label-studio or --to csv, or `opacc label`")
-    if context.columns:
-        log.warning("CVAT shows the pictures alone, without %s; `opacc label` shows both", ", ".join(context.columns))
     if context.reads_numbers:
         number: dict[str, Any] = {"name": VALUE, "mutable": False, "input_type": "text", "values": [""]}
         labels = [{"name": VALUE, "type": "tag", "attributes": [number]}]
@@ -49,8 +46,6 @@ def _refusal(context: Context) -> str | None:
     """Return why people cannot give the labels in CVAT; None if they can."""
     if not context.has_pictures:
         return "CVAT has no task for texts and rows of a table, and this pool has no pictures"
-    if context.task == "grade":
-        return "CVAT shows pictures only, so nobody would see the answers to judge"
     if context.task in ("multilabel", "counts"):
         what = "several classes" if context.task == "multilabel" else "several numbers"
         return f"a label of {what} is not read from CVAT"

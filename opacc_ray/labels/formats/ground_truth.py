@@ -6,30 +6,27 @@ shown columns of a row as one text. The label is the class name in the metadata,
 categories of the job, not the classes of the model.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from opacc_ray.errors import DataError, LabelError, SpecError
+from opacc_ray.errors import DataError, LabelError
+from opacc_ray.labels.formats.jsonl_file import as_jsonl
 from opacc_ray.labels.label_rows import Context, Label, LabelFile, Task, label_of, quoted
 
 IMAGES = ("addresses",)
+
+PICTURES_ALONE = True
 
 ID, RUN, ROUND = "opacc-id", "opacc-run", "opacc-round"
 
 
 def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
-    """Return ``input.manifest``.
-
-    Raises DataError for an image that is not in S3, SpecError for answers that nobody would see beside a picture.
-    """
-    if context.has_pictures and context.task == "grade":
-        raise SpecError("Ground Truth shows the pictures without the answers to judge: use csv or `opacc label`")
+    """Return ``input.manifest``; raises DataError for an image that is not in S3."""
     for task in tasks if context.has_pictures else ():
         if not (task.uri or "").startswith("s3://"):
             raise DataError(f"Ground Truth reads images from S3; {quoted(task.id)} is elsewhere: copy the pool to S3")
-    lines = [_source(task, context) | {ID: task.id, RUN: task.run, ROUND: task.round} for task in tasks]
-    return {"input.manifest": "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()}
+    rows = (_source(task, context) | {ID: task.id, RUN: task.run, ROUND: task.round} for task in tasks)
+    return {"input.manifest": as_jsonl(rows)}
 
 
 def _source(task: Task, context: Context) -> dict[str, str | None]:

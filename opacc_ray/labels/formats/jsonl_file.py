@@ -1,7 +1,7 @@
 """JSON Lines: one object per line, in manifests and in files of labels; or the same objects in one JSON array."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from opacc_ray.errors import LabelError
@@ -13,17 +13,22 @@ TASK_KEYS = frozenset({"opacc_id", "data", "annotations", "annotation_id", "resu
 """Keys that a task of Label Studio has, and a row of labels has not."""
 
 
+def as_jsonl(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    """Return rows as JSON Lines; half a character of a text is kept, so that whoever reads it names its place."""
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode(errors="surrogatepass")
+
+
 def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
     """Return ``manifest.jsonl``."""
-    lines = []
+    rows = []
     for task in tasks:
         fields: dict[str, Any] = {name: getattr(task, name) for name in ("id", "uri", "run", "round", "order")}
         fields |= dict.fromkeys(context.counts or ("label",))
         optional = {"prediction": task.prediction, "note": task.note}
         fields |= {name: text for name, text in optional.items() if text is not None}
         fields |= {"shown": dict(task.shown)} if task.shown else {}
-        lines.append(json.dumps(fields, ensure_ascii=False, allow_nan=False) + "\n")
-    return {"manifest.jsonl": "".join(lines).encode()}
+        rows.append(fields)
+    return {"manifest.jsonl": as_jsonl(rows)}
 
 
 def looks_like(head: str) -> bool:

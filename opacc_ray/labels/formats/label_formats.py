@@ -14,6 +14,7 @@ content when it is imported, and the label log keeps its format.
 ``parse(file)`` : yield the labels of a ``LabelFile``
 ``write(tasks, context)`` : return the files of some tasks, by name
 ``IMAGES`` : the ways in which images can be given to it, the preferred one first
+``PICTURES_ALONE`` : True if it shows no columns next to a picture
 ``COPIES`` : if not ``images/``, the prefix of a copied image in a task; {folder} is the name of the tasks' folder
 """
 

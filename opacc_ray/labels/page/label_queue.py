@@ -11,7 +11,6 @@ An example is reserved for one annotator at a time, or for two in turn if two sh
 answer, or after `RESERVED` seconds, so that a closed browser does not block an example.
 """
 
-import json
 import math
 import re
 import threading
@@ -22,6 +21,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from opacc_ray.errors import LabelError
+from opacc_ray.labels.formats.jsonl_file import as_jsonl
 from opacc_ray.labels.grades import as_shown
 from opacc_ray.labels.label_documents import LabelAction
 from opacc_ray.labels.label_log import Score, log_action, now_after, read_log
@@ -241,7 +241,7 @@ class LabelQueue:
             "run": self._run.name,
             "round": self._round_of[id],
         }
-        data = json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+        data = as_jsonl([fields])
         name = name_of_labels("page.jsonl", data)
         action = LabelAction(action="import", at=time, file=name, file_format="jsonl", source=SOURCE)
 

@@ -110,7 +110,6 @@ def test_what_is_no_export_is_refused(text: str, words: str) -> None:
     ("context", "words"),
     [
         (Context(("ham", "spam"), has_pictures=False, columns=("text",)), "no task for texts and rows of a table"),
-        (Context(("right", "wrong"), "grade", columns=("answer",)), "nobody would see the answers to judge"),
         (Context(("cat", "dog"), "multilabel"), "a label of several classes is not read"),
         (Context(None, "counts", counts=("hits", "missed")), "a label of several numbers is not read"),
     ],
@@ -118,8 +117,3 @@ def test_what_is_no_export_is_refused(text: str, words: str) -> None:
 def test_what_cvat_cannot_ask_is_refused_with_what_to_use_instead(context: Context, words: str) -> None:
     with pytest.raises(SpecError, match=rf"{words}.*: use --to label-studio or --to csv, or `opacc label`"):
         write([], context)
-
-
-def test_a_row_with_a_picture_goes_without_its_columns_and_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    assert list(write([], Context(("cat", "dog"), columns=("subject", "text")))) == ["labels.json"]
-    assert "CVAT shows the pictures alone, without subject, text; `opacc label` shows both" in caplog.text
