@@ -86,6 +86,7 @@ class Context:
     has_pictures: bool = True  # whether examples are pictures
     columns: tuple[str, ...] = ()  # of rows, in the order in which they are shown
     long: frozenset[str] = frozenset()  # of these, the ones that are shown as paragraphs
+    question: str = ""  # what annotators are asked
 
     @property
     def reads_numbers(self) -> bool:

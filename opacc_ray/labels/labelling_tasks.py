@@ -136,10 +136,30 @@ def rows_to_show(run: Run, numbers: Sequence[int]) -> tuple[dict[str, Shown], Co
     The first round decides which columns are paragraphs, so that one project of a tool fits all rounds.
     """
     first = min(run.rounds(), default=1)
-    shown = read_shown(run, list(map(run.read_chosen, dict.fromkeys([first, *numbers]))), read_log(run).show)
+    log = read_log(run)
+    shown = read_shown(run, list(map(run.read_chosen, dict.fromkeys([first, *numbers]))), log.show)
     own = [shown[id] for id in run.read_chosen(first).ids] if shown else [{}]
     long = long_columns(own) | (frozenset(ANSWERS) & own[0].keys() if run.spec.model.task == "grade" else frozenset())
-    return shown, replace(context_of(run), has_pictures=has_pictures(run), columns=tuple(own[0]), long=long)
+    context = context_of(run)
+    return shown, replace(
+        context,
+        has_pictures=has_pictures(run),
+        columns=tuple(own[0]),
+        long=long,
+        question=log.guidance.question or _usual_question(context),
+    )
+
+
+def _usual_question(context: Context) -> str:
+    """Return what annotators are asked if the spec has no question of its own."""
+    if context.task == "grade":
+        if "right" in (grades := context.classes or ()):
+            return "Is the answer right?"
+        return "Which answer is better?" if "tie" in grades else "How good is the answer?"
+    questions = {"multilabel": "Which classes apply?", "regression": "Which value is right?"}
+    return questions.get(
+        context.task, f"How many: {', '.join(context.counts)}?" if context.counts else "Which class is it?"
+    )
 
 
 def refuse_invisible(run: Run, context: Context, tool: FormatName | None = None) -> None:

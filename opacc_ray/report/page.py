@@ -196,16 +196,19 @@ def _confusions(report: RunReport) -> Table | None:
 def _gallery_table(report: RunReport) -> Table:
     """Return the mispredicted examples without pictures."""
     shares = is_share(report.measure)
-    last_column = Column("confidence" if shares else "score", "n")
     examples = report.gallery.examples if report.gallery else []
+    last_columns = [Column("confidence" if shares else "score", "n")]
+    if shares and all(item.confidence is None for item in examples):
+        last_columns = []
     shown = list(dict.fromkeys(name for item in examples for name in item.shown))
     said = ["prediction"] if any(item.prediction for item in examples) else []
-    columns = Column("example", "code"), *map(Column, [*shown, *said]), Column("label"), last_column
+    columns = Column("example", "code"), *map(Column, [*shown, *said]), Column("label"), *last_columns
     rows = []
     for item in examples:
         last = f"{item.outcome:.3f}" if not shares else "–" if item.confidence is None else percent(item.confidence)
         texts = [*(item.shown.get(name, "") for name in shown), *([item.prediction] if said else []), item.label]
-        rows.append((shortened_to(item.id, 80), *(shortened_to(text, 120) for text in texts), last))
+        cells = shortened_to(item.id, 80), *(shortened_to(text, 120) for text in texts), last
+        rows.append(cells[: len(columns)])
     return Table(list(columns), rows)
 
 

@@ -89,7 +89,7 @@ def test_label_studio_shows_texts_and_a_table_and_keeps_one_config(tmp_path: Pat
         }
         assert set(item["data"]) == {"text_2", "row", "opacc_id", "opacc_run", "opacc_round", "opacc_order"}
     shown = [(item.tag, item.get("value")) for item in config if item.tag in ("Text", "Table", "Header", "Image")]
-    assert shown == [("Header", "text"), ("Text", "$text_2"), ("Table", "$row")]
+    assert shown == [("Header", "Which class is it?"), ("Header", "text"), ("Text", "$text_2"), ("Table", "$row")]
     assert config.find("Choices").get("toName") == "text_2"  # type: ignore[union-attr]
     for item in items:
         result = {"from_name": "label", "to_name": "text_2", "type": "choices"}

@@ -60,9 +60,8 @@ def _objects(context: Context) -> dict[str, list[str]]:
     if context.has_pictures:
         found["image"] = ['  <Image name="image" value="$image" zoom="true" zoomControl="true"/>']
     for number, name in _texts_of(context):
-        title = quoteattr(name.replace("$", "＄"))  # $ starts the name of a variable
         found[f"text_{number}"] = [
-            f'  <Header value={title} size="5"/>',
+            f'  <Header value={_literal(name)} size="5"/>',
             f'  <Text name="text_{number}" value="$text_{number}"/>',
         ]
     if any(name not in context.long for name in context.columns):
@@ -70,17 +69,26 @@ def _objects(context: Context) -> dict[str, list[str]]:
     return found
 
 
+def _literal(text: str) -> str:
+    """Return a text as an attribute; $ would start the name of a variable."""
+    return quoteattr(text.replace("$", "＄"))
+
+
 def config(context: Context) -> str:
     """Return the labelling config: one choice among the classes, or a number; and "can't tell"."""
     objects = _objects(context)
     to = next(iter(objects))
-    lines = ["<View>", *(line for own in objects.values() for line in own)]
+    asked = [f'  <Header value={_literal(context.question)} size="4"/>'] if context.question else []
+    lines = ["<View>", *asked, *(line for own in objects.values() for line in own)]
     unsure = f'    <Choice value="{UNSURE}" hotkey="0"/>'
     if context.reads_numbers:
         lines.append(f'  <Number name="label" toName="{to}"/>')
         lines += [f'  <Choices name="unsure" toName="{to}" choice="single">', unsure, "  </Choices>"]
     elif context.classes is None:
-        lines.append(f'  <TextArea name="label" toName="{to}" maxSubmissions="1" required="true"/>')
+        example = " ".join("3" if place == 0 else "0" for place in range(len(context.counts)))
+        wanted = f"{', '.join(context.counts)}, such as {example}; ? if you can't tell"
+        hint = f" placeholder={_literal(wanted)}" if context.counts else ""
+        lines.append(f'  <TextArea name="label" toName="{to}" maxSubmissions="1" required="true"{hint}/>')
     else:
         layout = ' layout="select"' if len(context.classes) > MANY_CLASSES else ""
         name, choice = ("labels", "multiple") if context.task == "multilabel" else ("label", "single")

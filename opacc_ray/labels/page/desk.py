@@ -78,7 +78,7 @@ class Desk:
             "counts": context.counts,
             "pictures": context.has_pictures,
             "long": sorted(context.long),
-            "question": own.question,
+            "question": context.question,
             "guide": own.guide,
             "about": about,
             "unit": own.unit,

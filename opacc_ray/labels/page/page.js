@@ -490,7 +490,7 @@ async function start() {
   }
   const { classes, numbers, pictures, about, several } = setup;
   Object.assign(state, { classes, numbers, pictures, about, several, long: new Set(setup.long), graded: setup.task === "grade" });
-  $("question").textContent = setup.question ?? setup.run;
+  $("question").textContent = setup.question;
   $("question").title = setup.run;
   document.title = `Label ${setup.run}`;
   $("inbox").hidden = !setup.inbox;

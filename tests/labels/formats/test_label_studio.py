@@ -107,6 +107,14 @@ def test_config_offers_every_class_and_cannot_tell() -> None:
     assert choices(Context(names)) == {names[0]: None, "cat": None, "unsure": "2", "can't tell": None}
 
 
+def test_config_asks_the_question_and_says_how_to_write_counts() -> None:
+    context = Context(None, "counts", counts=("hits", "missed"), question='Worth "$5" & more?')
+    tree = ElementTree.fromstring(config(context))
+    assert tree[0].attrib["value"] == 'Worth "＄5" & more?'
+    [field] = tree.iter("TextArea")
+    assert field.attrib["placeholder"] == "hits, missed, such as 3 0; ? if you can't tell"
+
+
 def test_config_of_a_regression_asks_for_a_number() -> None:
     context = Context(None, "regression")
     assert [item.attrib["name"] for item in ElementTree.fromstring(config(context)).iter("Number")] == ["label"]

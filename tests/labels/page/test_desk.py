@@ -2,13 +2,14 @@
 
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from labelled_pages import CLASSES, run_to_label
 from PIL import Image
-from shown_pool import graded_run, png, text_run
+from shown_pool import graded_run, png, tagged_run, text_run
 from starlette.testclient import TestClient
 
 from opacc_ray.audit import verbs
@@ -38,6 +39,23 @@ def label_all(desk: Desk, name: str, label: str) -> None:
 
 
 # -- what annotators are asked and told ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "question"),
+    [
+        (lambda home: text_run(home, ["text"]), "Which class is it?"),
+        (lambda home: graded_run(home, "verdict"), "Is the answer right?"),
+        (lambda home: graded_run(home, "preference"), "Which answer is better?"),
+        (lambda home: graded_run(home, "score"), "How good is the answer?"),
+        (lambda home: tagged_run(home, 12), "Which classes apply?"),
+    ],
+)
+def test_without_a_question_in_the_spec_the_task_asks_one(
+    tmp_path: Path, make: Callable[[Path], Run], question: str
+) -> None:
+    desk = Desk(make(tmp_path))
+    assert (desk.setup()["question"], desk.entry(None)["question"]) == (question, None)
 
 
 def test_the_guide_of_a_spec_is_told_and_follows_its_edits(tmp_path: Path) -> None:
