@@ -143,3 +143,14 @@ def is_module(name: str) -> bool:
 def test_every_format_of_pools_has_a_row_where_formats_are_compared() -> None:
     rows = re.findall(r"^\| `([\w-]+)` \|", (ROOT / "docs" / "lakes.md").read_text(), re.MULTILINE)
     assert set(FORMATS) <= set(rows)
+
+
+def test_the_first_number_of_the_readme_is_what_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    """To a fifth of a point and three labels: the last digits may differ between processors."""
+    found = re.search(r"```python\n(.+?)```\n\n```text\n(.+?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert found is not None
+    exec(found[1], {})
+    *shares, worth = (float(number) for number in re.findall(r"\d+\.\d(?=%)|(?<=worth )\d+", found[2]))
+    *printed, labels = (float(number) for number in re.findall(r"\d+\.\d(?=%)|(?<=worth )\d+", capsys.readouterr().out))
+    assert printed == pytest.approx(shares, abs=0.2)
+    assert labels == pytest.approx(worth, abs=3)

@@ -72,12 +72,24 @@ def same_command(run: Run, spec: str, until: tuple[str, float] | None, by: str |
 
 def audited(run: Run, written: WrittenReport, report: RunReport, again: str) -> Answer:
     """Return the result of an audit and its report; labels that are missing end it with the code of waiting."""
-    heading, detail = sentences.verdict(report)
-    lines = facts(("verdict", f"{heading}: {detail}" if heading else None))
-    lines += facts(("answer", written.answer), ("run", run.uri), ("report", written.files[0]))
+    lines = [*concluded(report), *facts(("run", run.uri), ("report", written.files[0]))]
     missing = missing_labels(run)
     if missing:
         waits = LabelsAwaited(f"{run.name} waits for {counted(missing, 'label')}; then run the same command again")
         command = again if has_page(run) else command_of(run, "labels import", "FILE")
         return Answer(written, [*lines, Fact(NEXT, command)], waits)
-    return Answer(written, [*lines, *([Fact(NEXT, report.next.command)] if report.next else [])])
+    return Answer(written, [*lines, *step_after(report)])
+
+
+def concluded(report: RunReport) -> list[Fact]:
+    """Return what the page shows first: verdict, result, what is not sound, and where the model fails."""
+    heading, detail = sentences.verdict(report)
+    lines = facts(("verdict", heading and f"{heading}: {detail}"), ("answer", report.answer))
+    lines += [Fact(item.name, item.text, "warning") for item in report.checks if item.state != "ok"]
+    fails = [item.text for item in report.findings] or [sentences.no_findings(report)]
+    return [*lines, *facts(*(("fails", text) for text in fails))]
+
+
+def step_after(report: RunReport) -> list[Fact]:
+    """Return the next command of a report, if there is one."""
+    return [Fact(NEXT, report.next.command)] if report.next else []

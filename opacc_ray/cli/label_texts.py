@@ -174,7 +174,8 @@ def agreement(document: LabelAgreement) -> list[Line]:
 
 def session(document: LabelSession, run: Run | None) -> list[Line]:
     """Describe the answers that the labelling page saved, and the command to run next; None: it served an output."""
-    see = f"see opacc labels list {short_name(document.run)}, and opacc labels correct"
+    name = short_name(document.run) if run else "RUN of each run"
+    see = f"see opacc labels list {name}, and opacc labels correct"
     differ = f"{counted(document.different, 'example')} have answers that differ: {see}"
     saved = f"{counted(document.saved, 'answer')}; {document.done} of {document.total} done"
     return [

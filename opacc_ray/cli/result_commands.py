@@ -242,6 +242,7 @@ def budget(
 @score_option
 def report(run: "Run", score: str | None, goal: str | None, mlflow: bool, wandb: bool, **options: Any) -> cli.Answer:
     """Write the result as a page (HTML), JSON and Markdown."""
+    from opacc_ray.cli.guided_answers import concluded, step_after
     from opacc_ray.report import trackers
     from opacc_ray.report.facts import facts, warned
     from opacc_ray.report.run_report import make_report
@@ -254,5 +255,5 @@ def report(run: "Run", score: str | None, goal: str | None, mlflow: bool, wandb:
     if wanted:
         written = trackers.track(written, found, wanted)
     files = zip(("page", "document", "summary"), written.files, strict=True)
-    lines = facts(("answer", written.answer), *files, *(("logged", place) for place in written.tracked))
-    return cli.Answer(written, [*lines, *warned(written.warnings)])
+    lines = facts(*files, *(("logged", place) for place in written.tracked))
+    return cli.Answer(written, [*concluded(found), *lines, *warned(written.warnings), *step_after(found)])

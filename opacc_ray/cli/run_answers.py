@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import groupby
 from shlex import quote
 from typing import Literal
 
@@ -230,16 +231,21 @@ def submission(document: Submission) -> list[Line]:
 
 
 def logged(found: RunLog) -> list[Line]:
-    """Return the entries of a log as a table, and the digest of the newest."""
+    """Return the entries of a log as a table, those that say the same in one row; and the digest of the newest."""
     kinds: dict[str, Literal["", "n"]] = {"entry": "n", "time": "", "round": "n", "track": "", "what": ""}
     columns = [Column(name, kind) for name, kind in kinds.items()]
-    rows = [
-        (str(own.number), own.at[:19].replace("T", " "), str(own.round or ""), own.track or "", own.what)
-        for own in found.entries
-    ]
+    rows = list[tuple[str, ...]]()
+    for (of_round, track, what), same in groupby(found.entries, lambda own: (own.round, own.track, own.what)):
+        first, *others = same
+        places = f"{first.number}–{others[-1].number}" if others else str(first.number)
+        times = f"{what}, {1 + len(others)} times" if others else what
+        rows.append((places, first.at[:19].replace("T", " "), str(of_round or ""), track or "", times))
     if not found.entries:
         return ["nothing happened to this run yet"]
-    return [Table(columns, rows), Fact("head", f"{found.head}, the digest of entry {len(rows)} and all before it")]
+    return [
+        Table(columns, rows),
+        Fact("head", f"{found.head}, the digest of entry {found.entries[-1].number} and all before it"),
+    ]
 
 
 def verification(document: Verification) -> list[Line]:

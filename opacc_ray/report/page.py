@@ -33,7 +33,7 @@ from opacc_ray.report.facts import (
 from opacc_ray.report.figures import figures_of
 from opacc_ray.report.gallery import Picture, Pictures
 from opacc_ray.report.part_figures import MOST_PARTS, expected_figure, slice_figure
-from opacc_ray.report.rendering import escaped, markdown_table, style, template
+from opacc_ray.report.rendering import escaped, markdown_prose, markdown_table, style, template
 from opacc_ray.report.report_documents import ConfusionCell, Gallery, RunReport
 from opacc_ray.report.stated_numbers import (
     CONFIDENCE,
@@ -302,10 +302,10 @@ def _decision(report: RunReport) -> list[str]:
     notes = report.estimate.notes if report.estimate else []
     lines += [f"> {escaped(sentence(text))}\n" for text in notes]
     lines += [f"> **Warning:** {escaped(sentence(text))}\n" for text in report.warnings]
-    lines += [f"- {MARKS[item.state][0]} **{item.name}**: {escaped(item.text)}" for item in report.checks]
+    lines += [f"- {MARKS[item.state][0]} **{item.name}**: {markdown_prose(item.text)}" for item in report.checks]
     if report.next:
         command = " ".join(report.next.command.split()).replace("`", "'")
-        lines += ["", f"Next: {escaped(report.next.why)} `{command}`"]
+        lines += ["", f"Next: {markdown_prose(report.next.why)} `{command}`"]
     if report.findings:
         lines += ["", "Where it fails:", ""]
         lines += [f"{place}. {escaped(item.text)}" for place, item in enumerate(report.findings, start=1)]

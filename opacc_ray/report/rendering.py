@@ -31,9 +31,20 @@ def _markdown_cell(cell: Cell) -> str:
 
 def escaped(text: str) -> str:
     """Return a text on one line that Markdown and HTML take for plain text."""
-    line = " ".join(text.split())
+    return _literal(" ".join(text.split()))
+
+
+def _literal(line: str) -> str:
     line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"([\\`*_{}\[\]()#+|~!@])", r"\\\1", line)
+    return re.sub(r"([\\`*_{}\[\]#+|~!@])", r"\\\1", line)
+
+
+def markdown_prose(text: str) -> str:
+    """Return a sentence of ours as Markdown, with what is between backticks as code."""
+    parts = " ".join(text.split()).split("`")
+    if len(parts) % 2 == 0:
+        return escaped(text)
+    return "`".join(part if place % 2 else _literal(part) for place, part in enumerate(parts))
 
 
 def html_table(table: Table, label: str) -> Markup:

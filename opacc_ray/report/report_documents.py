@@ -238,6 +238,10 @@ class WrittenReport(Document):
     state: Literal["complete", "partial", "without labels"] = Field(
         description="whether all, some or no examples are answered"
     )
+    verdict: Verdict | None = Field(default=None, description="whether the goal is met; null: no goal, or no label")
+    checks: list[Check] = Field(default=[], description="sampling, labels, pool and model: whether each is sound")
+    findings: list[Finding] = Field(default=[], description="at most five weaknesses that the labels prove")
+    next: NextStep | None = Field(default=None, description="what to do next")
     files: list[str] = Field(description="URIs of the page, the JSON document and the summary")
     tracked: list[str] = Field(default=[], description="trackers to which the numbers were logged")
     warnings: list[str] = Field(default=[], description="reasons why something could not be logged")

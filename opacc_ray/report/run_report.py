@@ -270,4 +270,14 @@ def make_report(
     report, pictures = gather(run, level=level, conflict=conflict, score=score, goal=goal)
     files = {PAGE: page(report, pictures).encode(), DOCUMENT: report.to_bytes(), SUMMARY: summary(report).encode()}
     uris = write_files(run.results(out), files)
-    return WrittenReport(run=run.uri, answer=report.answer, state=report.state, files=uris), report
+    written = WrittenReport(
+        run=run.uri,
+        answer=report.answer,
+        state=report.state,
+        verdict=report.verdict,
+        checks=report.checks,
+        findings=report.findings,
+        next=report.next,
+        files=uris,
+    )
+    return written, report

@@ -32,7 +32,8 @@ def answer(stated: AccuracyEstimate | None, pool_size: int, rounds: Sequence[Lab
     elif stated.measure.startswith("share in which "):
         result = f"In {value} of the {pool}, {stated.measure.removeprefix('share in which ')}"
     elif is_share(stated.measure):
-        result = f"On the {pool}, {value} of the model's predictions are {stated.measure.removeprefix('share ')}"
+        what = "predictions" if stated.measure.startswith("share within") else "answers"
+        result = f"On the {pool}, {value} of the model's {what} are {stated.measure.removeprefix('share ')}"
     else:
         result = f"The model scores {value} on average over the {pool}"
     if is_known:

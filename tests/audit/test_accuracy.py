@@ -51,7 +51,7 @@ def test_a_round_without_any_label_is_left_out_and_one_with_some_must_be_whole(r
     assert ([item.labelled for item in after.rounds], after.missing, after.design_based) == ([60, 0], 40, True)
     assert "\nleft out  round 2, which waits for all of its 40 labels" in terminal_text(texts.estimate(after))
     label_actions.import_labels(run, "more.csv", f"id,label\n{first},{CLASSES[TRUTH[IDS.index(first)]]}\n".encode())
-    with pytest.raises(LabelError, match=r"^39 of 100 labels are missing in .* give --partial"):
+    with pytest.raises(LabelError, match=r"^39 of 100 labels are missing in .* by --partial or, in Python, partial"):
         accuracy.estimate(run, keep=False)
 
 

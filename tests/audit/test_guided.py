@@ -124,6 +124,18 @@ def test_an_audit_in_python_corrects_withdraws_closes_and_compares(table: Path, 
     assert [item.id for item in audit.labels_needed()] == [first]
 
 
+def test_a_label_that_a_later_round_was_drawn_with_is_asked_for_again(table: Path) -> None:
+    audit = Audit.run(spec_of(table), labels=lambda needed: {item.id: truth(item.id) for item in needed})
+    audit.next(budget=10)
+    audit.add_labels({item.id: truth(item.id) for item in audit.labels_needed()})
+    before, gone = audit.estimate(), audit.selections()[0].ids[0]
+    audit.correct(gone, "?", annotator="boss")
+    with pytest.raises(LabelError, match=f"round 2 of .* was drawn with the label of '{gone}', which has none now"):
+        audit.report()
+    audit.correct(gone, truth(gone), annotator="boss")
+    assert audit.estimate().value == before.value
+
+
 def test_labels_that_nobody_gives_are_no_goal(table: Path) -> None:
     with pytest.raises(LabelError):
         Audit.run(spec_of(table), labels=lambda needed: {item.id: "?" for item in needed}, until=0.05)

@@ -25,7 +25,10 @@ def test_it_prints_the_answer_and_the_places(run: Run, capsys: pytest.CaptureFix
     assert main(["report", run.uri]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("answer    The model is right on about")
-    assert lines[1:] == [
+    assert lines[1].startswith("labels    60 of 60 labelled. Errors of labels are not measured")
+    assert {line.split()[0] for line in lines[2:-4]} == {"model", "fails"}
+    assert lines[-1].startswith("next: opacc ")
+    assert lines[-4:-1] == [
         f"page      {run.uri}/report.html",
         f"document  {run.uri}/report.json",
         f"summary   {run.uri}/report.md",
@@ -38,6 +41,8 @@ def test_its_json_is_a_document(run: Run, tmp_path: Path, capsys: pytest.Capture
     answer = WrittenReport.from_dict(json.loads(capsys.readouterr().out), "answer")
     report = RunReport.from_bytes((tmp_path / "out" / "report.json").read_bytes(), "report.json")
     assert (answer.answer, answer.state) == (report.answer, "complete")
+    assert (answer.checks, answer.findings, answer.next) == (report.checks, report.findings, report.next)
+    assert [item.name for item in answer.checks] == ["sampling", "labels", "pool", "model"]
     assert "80 % confidence" in report.answer
     assert report.estimate is not None
     assert report.estimate.level == 0.8

@@ -312,3 +312,9 @@ def test_each_mistake_has_the_weight_of_its_label(run: Run, html: str) -> None:
     assert report.gallery.examples[0].weight is not None
     assert all(item.weight == weights[item.id] for item in report.gallery.examples)
     assert f"<dt>weight</dt><dd>{report.gallery.examples[0].weight * N:,.0f}</dd>" in html
+
+
+def test_markdown_keeps_commands_as_code_and_everything_else_as_text() -> None:
+    said = rendering.markdown_prose("label some twice (`opacc label --overlap 0.2`), *not* <b>")
+    assert said == r"label some twice (`opacc label --overlap 0.2`), \*not\* &lt;b&gt;"
+    assert rendering.markdown_prose("one ` <b>") == r"one \` &lt;b&gt;"
