@@ -169,7 +169,7 @@ def refuse_invisible(run: Run, context: Context, tool: FormatName | None = None)
             f"annotators would see nothing: the rows of {run.spec.pool.uri} are no pictures, and manifest.show names "
             "no column; write manifest: {show: [COLUMN, ...]} into the spec and run it again, which keeps all else"
         )
-    if not context.has_pictures or not context.columns or not getattr(FORMATS.get(tool), "PICTURES_ALONE", False):
+    if not context.has_pictures or not context.columns or not getattr(FORMATS.get(tool or ""), "PICTURES_ALONE", False):
         return
     if context.task == "grade":
         others = "use --to label-studio or --to csv, or `opacc label`"
