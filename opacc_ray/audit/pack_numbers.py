@@ -360,6 +360,7 @@ def others(own, document):
         found += [(f"{what}, {name}", number, table["slices"][name]) for name, number in numbers.items()]
     alone = ("confusion", "mean_cost", "assisted", "label_noise", "sequence", "srs")
     rest += [key for key in alone if document.get(key)] + [f"judge {name}" for name in document["judges"]]
+    rest += [f"the interval of {what} if the confidence is right" for what, _, it in found if it.get("if_predicted")]
     if document["allows_for"]:
         rest.append(f"the interval to report, which also allows for {', '.join(document['allows_for'])}")
     return found, rest

@@ -1,5 +1,6 @@
 """What a pack states is recomputed without opacc to 1e-12: accuracy, metrics, slices, classes; of every design."""
 
+import importlib
 import json
 import re
 import zipfile
@@ -13,7 +14,7 @@ import pytest
 from recomputed_pack import recomputed, verify_pack
 from tables import parquet
 
-from opacc_ray.audit import accuracy, goals, verbs
+from opacc_ray.audit import accuracy, goals, pack_verifier, verbs
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
@@ -106,6 +107,21 @@ def test_what_else_a_number_allows_for_is_named_as_not_recomputed(tmp_path: Path
     assert "stated, not recomputed: the interval of f1@cat\n" in text
     assert "stated, not recomputed: the interval to report, which also allows for stopping, label noise\n" in text
     assert "by truth" not in text
+
+
+def test_a_second_interval_is_named_as_not_recomputed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = audit(tmp_path, "srs", (40,))
+    accuracy.estimate(run)
+    recomputed(run, tmp_path)
+    with zipfile.ZipFile(tmp_path / "evidence.zip") as archive:
+        own = json.loads(archive.read("numbers/main.json"))
+        document = json.loads(archive.read(own["estimate"]))
+    monkeypatch.syspath_prepend(str(Path(pack_verifier.__file__).parent))
+    others = importlib.import_module("pack_numbers").others
+    named = "the interval of recall@dog if the confidence is right"
+    assert named not in others(own, document)[1]
+    document["metrics"]["recall@dog"]["if_predicted"] = {"low": 0.1, "high": 0.9}
+    assert named in others(own, document)[1]
 
 
 def test_a_number_that_differs_is_named(tmp_path: Path) -> None:
