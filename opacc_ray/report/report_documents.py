@@ -214,7 +214,7 @@ class RunReport(Document):
         default=None, description="half-widths of the interval by number of labels, so far and forecast"
     )
     reliability: Reliability | None = Field(
-        description="confidence compared with accuracy; null: the features have no confidence"
+        description="confidence compared with accuracy; null: no confidence, or the result is no share of right answers"
     )
     values: list[LabelledValue] | None = Field(description="labels of a regression; null: a classification")
     gallery: Gallery | None = Field(description="mispredicted examples; null: no labels yet")

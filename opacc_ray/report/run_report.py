@@ -24,6 +24,7 @@ from opacc_ray.report import sentences
 from opacc_ray.report.calibration import PoolPredictions, read_predictions, reliability_of, tables_of
 from opacc_ray.report.characterized import read_characterization
 from opacc_ray.report.decision import decided
+from opacc_ray.report.facts import is_share
 from opacc_ray.report.gallery import Pictures, pictures_of
 from opacc_ray.report.page import page, summary
 from opacc_ray.report.report_documents import (
@@ -85,7 +86,7 @@ def gather(
     rounds = read_rounds(run, conflict=conflict, score=score)
     missing, known = sum(len(item.missing) for item in rounds), having_labels(rounds)
     stated = _stated(run, least, level=level, conflict=conflict, score=score) if known else None
-    predictions = read_predictions(run)
+    predictions, shares = read_predictions(run), is_share(rounds[0].measure)  # else a confidence is no forecast of it
     tables, edges = list[SliceTable](), np.empty(0)
     if known and run.spec.model.task == "classification":
         tables, edges = tables_of(run, rounds, known, predictions, level)
@@ -111,7 +112,7 @@ def gather(
         course=course_of(run, known, level),
         widths=width_course(run, level=level),
         tables=tables,
-        reliability=reliability_of(run, predictions, tables, edges) if predictions else None,
+        reliability=reliability_of(run, predictions, tables, edges) if predictions and shares else None,
         values=_values(known) if run.spec.model.task == "regression" else None,
         gallery=_with_notes(wrong, pictures, _rows_of(run, wrong)) if wrong else None,
         excluded=[ExcludedExample(id=item.id, reason=item.reason) for item in index.bad[:LISTED]],

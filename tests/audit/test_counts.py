@@ -107,7 +107,9 @@ def test_a_detector_is_audited_from_its_manifest_to_its_report(tmp_path: Path) -
     for name, own in table.slices.items():
         inside = name == CAMERA
         assert own.low <= 2 * TP[inside].sum() / (TP + FP + OBJECTS)[inside].sum() <= own.high
-    make_report(run)
+    _, report = make_report(run)
+    assert report.reliability is None, "a score of detections is no forecast of a mean F1"
+    assert not any("confident" in item.text for item in report.findings)
     assert "ratio of totals over the pool" in run.store.read("report.html").decode()
     assert label_budget.label_budget(run, 0.02, goals.read_target(F1)).total_labels > found.n
     tables = str(tmp_path / "lake")
