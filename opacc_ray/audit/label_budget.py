@@ -155,11 +155,12 @@ def label_budget_of_table(
     *,
     level: float = 0.95,
     judges: str | None = None,
+    columns: str | None = None,
     prices: Prices = FREE,
 ) -> LabelBudget:
     """Return the labels that an interval of ± ``half_width`` takes for a file of predictions, before there is a run."""
     _refuse_ratio(target)
-    table = read_predictions(uri, judges=judges)
+    table = read_predictions(uri, judges=judges, columns=columns)
     warn_without_confidence(table)
     view = view_of(table.pool)
     if target.is_accuracy:

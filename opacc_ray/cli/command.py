@@ -285,7 +285,8 @@ class _BetweenZeroAndOne(click.ParamType):  # type: ignore[type-arg]
         except ValueError:
             number = float("nan")
         if not 0 < number < 1:
-            self.fail(f"{text}: give a {self.name} between 0 and 1, such as {self.example}", param, context)
+            meant = f"; {number:g} % is {number / 100:g}" if 1 <= number < 100 else ""
+            self.fail(f"{text}: give a {self.name} between 0 and 1, such as {self.example}{meant}", param, context)
         return number
 
 
@@ -323,6 +324,9 @@ def picture_option(text: str) -> Callable[[Any], Any]:
 
 
 run_argument = click.argument("uri", metavar="RUN", type=RUN)
+columns_option = click.option(
+    "--columns", metavar="KEY=A,…", help="CSV: columns without a usual name: id=sku,prediction=guess,confidence=sure."
+)
 track_option = click.option("--track", metavar="NAME", help="Track to use (default: the main one).")
 budget_option = click.option("--budget", type=int, metavar="N", help="Number of labels.")
 out_option = functools.partial(click.option, "--out", metavar="FOLDER")

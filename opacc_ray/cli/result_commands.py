@@ -188,6 +188,7 @@ def export(
 @click.option("--method", metavar="METHOD", help="Also report the labels that this method needs in one round.")
 @cli.picture_option("Draw half the width of the interval against labels.")
 @click.option("--level", type=cli.LEVEL, default=0.95, show_default=True, help="Confidence level.")
+@cli.columns_option
 @click.option("--judges", metavar="A,B", help="CSV: columns that say whether the answer is right, such as gpt,rules.")
 @click.option("--label-price", type=click.FloatRange(min=0), metavar="X", help="What one label costs.")
 @click.option("--judge-price", type=click.FloatRange(min=0), metavar="X", help="What one judge call costs.")
@@ -199,6 +200,7 @@ def budget(
     method: str | None,
     picture: str | None,
     level: float,
+    columns: str | None,
     judges: str | None,
     label_price: float | None,
     judge_price: float | None,
@@ -218,16 +220,19 @@ def budget(
     if is_table(uri):
         if method or track:
             raise click.UsageError(f"{uri} is a file, and --method and --track need a run; remove them")
-        found = label_budget_of_table(uri, half_width, target, level=level, judges=judges, prices=prices)
+        found = label_budget_of_table(
+            uri, half_width, target, level=level, judges=judges, columns=columns, prices=prices
+        )
     else:
-        if judges is not None:
-            raise click.UsageError("--judges is for a CSV file; a run has those of pool.columns.judges; remove it")
+        if judges is not None or columns is not None:
+            option = "--judges" if columns is None else "--columns"
+            raise click.UsageError(f"{option} is for a CSV file; a run has those of pool.columns; remove it")
         found = label_budget(Run.open(uri, track), half_width, target, level=level, method=method, prices=prices)
     if picture is not None:
         from opacc_ray.report.figures import with_picture
 
         found = with_picture(found, picture)
-    return cli.Answer(found, texts.label_budget(found))
+    return cli.Answer(found, [*texts.label_budget(found), *texts.step_to_goal(found, is_table(uri), columns)])
 
 
 @cli.command("report")

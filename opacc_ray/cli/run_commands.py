@@ -20,6 +20,7 @@ table_options = cli.with_options(
     click.option("--name", metavar="NAME", help="CSV: name of the audit (default: the file's name)."),
     click.option("--output", metavar="URI", help="CSV: folder of the run and its spec (default: ./audits)."),
     click.option("--method", type=cli.METHOD, help="CSV: sampling method (default: neyman)."),
+    cli.columns_option,
     click.option("--answer", metavar="A", help="CSV: column with answers to grade; A,B: two to choose between."),
     click.option(
         "--judges", metavar="A,B", help="CSV: columns that say whether the answer is right, such as gpt,rules."

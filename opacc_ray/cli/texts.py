@@ -1,6 +1,7 @@
 """The facts that commands print about rounds, goals, results and comparisons."""
 
 from collections.abc import Sequence
+from shlex import quote
 
 from opacc_ray.audit.checks import SpecChecks
 from opacc_ray.audit.judge_budget import Way
@@ -110,6 +111,18 @@ def label_budget(document: LabelBudget) -> list[Line]:
     lines += facts(("judges", _of_judges(document)))
     advice = None if document.reached else document.advice
     return [*lines, *facts(("advice", advice), ("picture", document.picture))]
+
+
+def step_to_goal(document: LabelBudget, is_table: bool, columns: str | None) -> list[Fact]:
+    """Return the command that draws and labels until the goal of a forecast is reached."""
+    from opacc_ray.audit.next_step import until_options  # which estimate does not go through
+
+    goal = until_options(document.half_width, document.metric, document.by)
+    if not is_table:
+        return [next_step("next", document.run, *goal)] if document.labels and not document.reached else []
+    named = ["--columns", quote(columns)] if columns else []
+    words = ["opacc audit", quote(document.run), *named, "--budget", str(document.sizes[0]), *goal]
+    return [Fact(NEXT, " ".join(words))]
 
 
 def _of_judges(document: LabelBudget) -> str | None:

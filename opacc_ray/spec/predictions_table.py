@@ -76,6 +76,7 @@ def load_spec_or_table(
     show: str | None = None,
     answer: str | None = None,
     judges: str | None = None,
+    columns: str | None = None,
 ) -> Spec:
     """Return the spec in a YAML file, or that of an audit of a file of predictions; writes nothing.
 
@@ -84,7 +85,7 @@ def load_spec_or_table(
     if not is_table(uri):
         spec = load_spec(uri)
         given = {"budget": budget, "method": method, "output": output, "name": name}
-        given |= {"slices": slices, "show": show, "answer": answer, "judges": judges}
+        given |= {"columns": columns, "slices": slices, "show": show, "answer": answer, "judges": judges}
         option = next((key for key, value in given.items() if value is not None), None)
         if option is not None:
             raise SpecError(f"--{option} is only for a file of predictions; set it in the spec {uri} instead")
@@ -93,44 +94,47 @@ def load_spec_or_table(
         raise SpecError(
             f"--budget is missing: the number of labels; `opacc budget {uri} --until ±0.03` shows how many are needed"
         )
-    options: dict[str, Any] = {"name": name, "slices": slices, "show": show, "answer": answer, "judges": judges}
-    return spec_of_predictions(uri, budget=budget, method=method or "neyman", output=output or "audits", **options)
+    options: dict[str, Any] = {"columns": columns, "slices": slices, "show": show, "answer": answer, "judges": judges}
+    return spec_of_predictions(
+        uri, budget=budget, method=method or "neyman", output=output or "audits", name=name, **options
+    )
 
 
 def read_predictions(
-    uri: str, needs: Sequence[str] = (), *, graded: bool = False, judges: str | None = None
+    uri: str, needs: Sequence[str] = (), *, graded: bool = False, judges: str | None = None, columns: str | None = None
 ) -> PredictionsTable:
     """Read a file of predictions; ``needs`` are features that are required in addition to the prediction.
 
-    If answers are ``graded``, there is no prediction. ``judges`` names columns of judges, by default those with usual
-    names.
+    If answers are ``graded``, there is no prediction. ``judges`` names columns of judges, and ``columns`` some of the
+    others, "id=sku,prediction=guess"; by default they are those with usual names.
 
-    Raises DataError if a column is missing or ambiguous, or holds a value that cannot be used; it lists all of these.
+    Raises SpecError if ``columns`` is no such list; DataError if a column is missing or ambiguous, or holds a value
+    that cannot be used; it lists all of these.
     """
     names = read_file(uri).column_names
-    columns, problems = _match(names, needs if graded else ["prediction", *needs])
+    found, problems = _match(names, _named(columns), needs if graded else ["prediction", *needs])
     if judges is not None:
-        columns["judges"] = [name.strip() for name in judges.split(",")]
-        problems += [f"no column {name!r}, which --judges names" for name in columns["judges"] if name not in names]
+        found["judges"] = [name.strip() for name in judges.split(",")]
+        problems += [f"no column {name!r}, which --judges names" for name in found["judges"] if name not in names]
     if graded:
-        columns.pop("prediction", None)
-    if "id" not in columns and "uri" in columns:
-        columns = {"id": columns["uri"]} | columns
-    table = read_file(uri, text_columns=[columns[key] for key in ("id", "uri") if key in columns])
-    problems += _bad_ids(table, columns)
-    prediction, classes = _predictions(table, columns, problems)
-    confidence = _confidences(table, columns, problems)
+        found.pop("prediction", None)
+    if "id" not in found and "uri" in found:
+        found = {"id": found["uri"]} | found
+    table = read_file(uri, text_columns=[found[key] for key in ("id", "uri") if key in found])
+    problems += _bad_ids(table, found)
+    prediction, classes = _predictions(table, found, problems)
+    confidence = _confidences(table, found, problems)
     if not len(table):
         problems = ["it has no row"]
     if problems:
         listed = "; ".join(f"({number}) {text}" for number, text in enumerate(problems, start=1))
         raise DataError(f"{uri}: {listed if len(problems) > 1 else problems[0]}; its columns are {_listed(names)}")
-    used = {name for own in columns.values() for name in ([own] if isinstance(own, str) else own)}
+    used = {name for own in found.values() for name in ([own] if isinstance(own, str) else own)}
     unused = [name for name in names if name not in used]
     answers = np.zeros(len(table)) if graded else prediction
-    said = {name: table[name].to_pylist() for name in columns.get("judges", ())}
+    said = {name: table[name].to_pylist() for name in found.get("judges", ())}
     pool = Pool(prediction=answers, confidence=confidence, classes=classes, judges=said)
-    return PredictionsTable(columns, classes, pool, unused)
+    return PredictionsTable(found, classes, pool, unused)
 
 
 def spec_of_predictions(
@@ -144,15 +148,17 @@ def spec_of_predictions(
     show: str | None = None,
     answer: str | None = None,
     judges: str | None = None,
+    columns: str | None = None,
 ) -> Spec:
     """Return the spec of an audit of a file of predictions, and log how its columns were read; raises DataError.
 
     ``slices`` are columns, or crossings of them: "camera,region,camera*region". ``show`` are columns for annotators,
-    who grade the ``answer``, a column; of two columns, they say which they prefer. ``judges`` are columns of judges.
+    who grade the ``answer``, a column; of two columns, they say which they prefer. ``judges`` are columns of judges;
+    ``columns`` names others that do not have their usual name: "id=sku,prediction=guess".
     """
     parameters = parse_parameters(method, {})
     needs = find_method(method).needs(parameters)
-    table = read_predictions(uri, needs, graded=answer is not None, judges=judges)
+    table = read_predictions(uri, needs, graded=answer is not None, judges=judges, columns=columns)
     if judges is None and not parameters.learns_from_history:
         table.columns.pop("judges", None)
     stem = split(uri)[1].rpartition(".")[0]
@@ -173,8 +179,8 @@ def spec_of_predictions(
     named = {name.strip() for text in (show, answer, judges) if text for name in text.split(",")}
     named |= {name.strip() for name in re.split(r"[,*]", slices or "")}
     table = table._replace(unused=[name for name in table.unused if name not in named])
-    columns = content["pool"]["columns"] | ({"shown": content["manifest"]["show"]} if show is not None else {})
-    read = (f"{key} = {name if isinstance(name, str) else ' and '.join(name)}" for key, name in columns.items())
+    own = content["pool"]["columns"] | ({"shown": content["manifest"]["show"]} if show is not None else {})
+    read = (f"{key} = {name if isinstance(name, str) else ' and '.join(name)}" for key, name in own.items())
     log.info("columns: %s", ", ".join(read))
     if table.classes is not None:
         content["model"] = {"classes": table.classes}
@@ -251,13 +257,27 @@ def _has_run(store: Store, name: str) -> bool:
     return any(form.match(entry.key) for entry in store.list(f"{name}-"))
 
 
-def _match(names: Sequence[str], needs: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """Return the column of each key, and what is missing or ambiguous."""
+def _named(columns: str | None) -> dict[str, str]:
+    """Read "id=sku,prediction=guess": names of columns by their keys."""
+    parts = [text.partition("=") for text in columns.split(",")] if columns else []
+    keys = [key for key in USUAL_NAMES if key != "judges"]
+    for key, _, name in parts:
+        if key.strip() not in keys or not name.strip():
+            raise SpecError(
+                f"--columns {columns}: give KEY=COLUMN, with the keys {', '.join(keys)}, and commas between"
+            )
+    return {key.strip(): name.strip() for key, _, name in parts}
+
+
+def _match(names: Sequence[str], given: Mapping[str, str], needs: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """Return the column of each key, those that are ``given`` first, and what is missing or ambiguous."""
     plain = {name: re.sub(r"\W+|_+", "_", name.strip().lower()).strip("_") for name in names}
-    columns: dict[str, Any] = {}
-    problems = []
+    problems = [f"no column {shown(name)}, which --columns names" for name in given.values() if name not in names]
+    columns: dict[str, Any] = {key: name for key, name in given.items() if name in names}
     for key, usual in USUAL_NAMES.items():
-        found = [name for name in names if plain[name] in usual]
+        if key in given:
+            continue
+        found = [name for name in names if plain[name] in usual and name not in given.values()]
         exact = [name for name in found if plain[name] == key]
         if key == "judges" and found:
             columns[key] = found
@@ -266,10 +286,12 @@ def _match(names: Sequence[str], needs: Sequence[str]) -> tuple[dict[str, Any], 
         elif key == "uri" and found:
             columns[key] = found[0]
         elif found:
-            problems.append(f"the columns {_listed(found)} may all be the {key}; rename all but one")
+            problems.append(f"the columns {_listed(found)} may all be the {key}; give --columns {key}={found[0]}")
         elif key in needs:
-            judged = "; or give --answer COLUMN if people judge answers" if key == "prediction" else ""
-            problems.append(f"no column of {key}s: name one {', '.join(usual[:_SHOWN])} or similar{judged}")
+            judged = "; or --answer COLUMN if people judge answers" if key == "prediction" else ""
+            problems.append(
+                f"no column of {key}s, such as {', '.join(usual[:_SHOWN])}: give --columns {key}=COLUMN{judged}"
+            )
     lacking = [name for name in needs if name not in USUAL_NAMES]
     if lacking:
         problems.append(f"the method needs {' and '.join(lacking)}: write a spec, or choose another method")
@@ -294,7 +316,10 @@ def _column(table: Any, columns: Mapping[str, str], key: str, problems: list[str
         return None
     column = table[columns[key]].combine_chunks()
     if column.null_count:
-        problems.append(f"{counted(column.null_count, 'row')} without a {key} ({columns[key]})")
+        row = 1 + column.is_null().to_pylist().index(True)
+        remedy = "or remove the column" if key == "confidence" else "or leave these rows out"
+        num = counted(column.null_count, "row")
+        problems.append(f"{num} without a {key} ({columns[key]}), first row {row} of the data: fill them, {remedy}")
     return column.drop_null()
 
 

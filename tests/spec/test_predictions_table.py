@@ -79,6 +79,17 @@ def test_a_column_with_the_name_of_its_key_wins(folder: Path) -> None:
     assert (found.columns["id"], found.columns["prediction"]) == ("id", "prediction")
 
 
+def test_named_columns_need_no_usual_name(folder: Path) -> None:
+    name = write(folder, "a.csv", "sku,pred,guess,sure\n1,2,3,0.5\n")
+    found = read_predictions(name, columns="id=sku, prediction=guess,confidence=sure")
+    assert found.columns == {"id": "sku", "prediction": "guess", "confidence": "sure"}
+    assert found.unused == ["pred"]
+    with pytest.raises(DataError, match='no column "other", which --columns names; its columns are sku'):
+        read_predictions(name, columns="id=other")
+    with pytest.raises(SpecError, match="KEY=COLUMN,KEY=COLUMN; keys are id, uri, prediction, confidence, prior"):
+        read_predictions(name, columns="label=sku")
+
+
 @pytest.mark.parametrize("words", [("true", "false"), ("yes", "no"), ("1.0", "0.0")])
 def test_words_are_classes_and_whole_numbers_are_numbers_of_classes(folder: Path, words: tuple[str, str]) -> None:
     found = read_predictions(write(folder, "a.csv", f"id,pred\n1,{words[0]}\n2,{words[1]}\n"))
@@ -92,15 +103,16 @@ def test_all_problems_are_reported_at_once(folder: Path) -> None:
     rows = "a,cat,97.5\na,,20\n,dog,30\n"
     assert problems(write(folder, "a.csv", f"id,pred,confidence\n{rows}")) == (
         'a.csv: (1) 1 row without an id (id); (2) 1 id more than once (id), such as "a"; '
-        "(3) 1 row without a prediction (pred); (4) the column confidence of confidences holds 97.5, "
+        "(3) 1 row without a prediction (pred), first row 2 of the data: fill them, or leave these rows out; "
+        "(4) the column confidence of confidences holds 97.5, "
         "outside [0, 1]; divide a percentage by 100; its columns are id, pred, confidence"
     )
 
 
 def test_missing_and_ambiguous_columns_are_reported_at_once(folder: Path) -> None:
     assert problems(write(folder, "a.csv", "y_pred,pred_label,x\n1,2,3\n"), "confidence", "hidden") == (
-        "a.csv: (1) the columns y_pred, pred_label may all be the prediction; rename all but one; "
-        "(2) no column of confidences: name one confidence, conf, score, probability or similar; "
+        "a.csv: (1) the columns y_pred, pred_label may all be the prediction; give --columns prediction=y_pred; "
+        "(2) no column of confidences, such as confidence, conf, score, probability: give --columns confidence=COLUMN; "
         "(3) the method needs hidden: write a spec, or choose another method; its columns are y_pred, pred_label, x"
     )
 
