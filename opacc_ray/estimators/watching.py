@@ -9,7 +9,7 @@ unbiased value g_k >= 0 of m_t for each label, he multiplies his capital by
 While nothing is wrong its mean is at most 1. A drop may begin in any window, so the capital is spread over the windows
 in which bets begin:
 
-    S_t(s) = (S_{t-1}(s) + w_t)·E_t(s),    w_t = r_{t-1} - r_t,    r_t = (15/(t + 15))^0.8
+    S_t(s) = (S_{t-1}(s) + w_t)·E_t(s),    w_t = r_{t-1} - r_t,    r_t = (15/(t + 15))^0.9
     M_t(c) = mean_s S_t(s) + r_t
 
 M is a supermartingale that begins with 1, because the w add up to 1. In a simple random sample g_k need not be the
@@ -48,10 +48,10 @@ Array = NDArray[np.float64]
 IntervalAt = Callable[[float], tuple[float, float]]
 """The interval of the accuracy at a confidence level."""
 
-STAKES: Array = np.geomspace(0.015, 0.2, 6)
+STAKES: Array = np.geomspace(0.03, 0.2, 4)
 """s of each gambler, as a share of the most that he can bet."""
 
-FIRST, FALL = 15.0, 0.8
+FIRST, FALL = 15.0, 0.9
 """Of the capital that is not yet bet after t windows: (FIRST / (t + FIRST)) ** FALL."""
 
 LOWEST = -2.0
