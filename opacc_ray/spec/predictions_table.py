@@ -263,9 +263,7 @@ def _named(columns: str | None) -> dict[str, str]:
     keys = [key for key in USUAL_NAMES if key != "judges"]
     for key, _, name in parts:
         if key.strip() not in keys or not name.strip():
-            raise SpecError(
-                f"--columns {columns}: give KEY=COLUMN, with the keys {', '.join(keys)}, and commas between"
-            )
+            raise SpecError(f"--columns {columns}: give KEY=COLUMN,KEY=COLUMN; keys are {', '.join(keys)}")
     return {key.strip(): name.strip() for key, _, name in parts}
 
 
