@@ -325,7 +325,7 @@ def test_a_block_of_no_document_is_refused(tmp_path: Path) -> None:
 
 
 def test_driver_has_every_method_of_its_command() -> None:
-    """And the driver's memory is what docs/scale.md states: 600 MB, and 150 bytes of an example."""
+    """And the driver's memory is what docs/scale.md states: 300 MB, and 100 bytes of an example."""
     (table,) = tables("driver")
     assert tuple(table[0]) == driver_memory.COLUMNS
     arguments = shlex.split(read("driver").split("\n\n")[1].partition(" driver ")[2])
@@ -334,7 +334,7 @@ def test_driver_has_every_method_of_its_command() -> None:
         size, width, methods = driver_memory.parts_of(case)
         expected += [[f"{size:,}", str(width), method] for method in methods]
     assert [row[:3] for row in table[1:]] == expected
-    assert all(int(row[4]) < 600 + 150e-6 * int(row[0].replace(",", "")) for row in table[1:])
+    assert all(int(row[4]) < 300 + 100e-6 * int(row[0].replace(",", "")) for row in table[1:])
 
 
 def test_plans_of_many_objects_take_little_beyond_the_server() -> None:
