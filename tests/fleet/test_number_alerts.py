@@ -91,7 +91,7 @@ def test_a_metric_and_the_worst_slice_raise_alerts_by_intervals_that_share_the_e
     assert part.high == min(own.high for own in each.values())
     text = summary_text(written.summary)
     assert "weekly-shop: the F1 of dog is" in text
-    assert "weekly-shop: the accuracy in roof \\(camera\\) is" in text
+    assert "weekly-shop: the accuracy in roof (camera) is" in text
     assert "an interval of F1 of dog below 90 % or an interval of the accuracy of any camera below 60 %" in text
 
 
