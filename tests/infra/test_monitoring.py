@@ -94,6 +94,7 @@ FIRE: dict[str, tuple[dict[str, str], dict[str, int]]] = {
 """Samples of metrics, one in five minutes, and how many alerts there are after a while, by rule."""
 
 
+@pytest.mark.processes
 def test_every_rule_fires_and_resolves(tmp_path: Path) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
