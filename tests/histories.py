@@ -84,7 +84,10 @@ def watched(kind: type) -> Iterator[None]:
             if person.kill_at == 0 and not person.after:
                 raise KilledError
             found = own(store, key, data)
-            if key.startswith(FOLDER) and (found or own is write):  # written: no conditional writes
+            is_log = key.startswith(FOLDER)
+            if is_log and (
+                found or own is write or (found is False and store.read(key) == data)
+            ):  # its answer was lost
                 person.created = (*person.created, key)
             if person.kill_at == 0:
                 raise KilledError
