@@ -285,12 +285,13 @@ input. Machines are noisy: compare ratios.""",
         "On a GPU",
         ("gpu.py",),
         """\
-Features of a GPU beside those of a CPU; one actor's pace beside a bare torch loop on the same bytes in memory;
-distances of surprise (`dsa`) on the GPU. Then whole commands on a folder of JPEGs of 224×224, which ResNet-18 reads
-on one GPU: `opacc run`, torch's DataLoader with a process for each core, and Ray Data. *Between shards* counts from
-the first shard that is written to the last, without start-up. `opacc run` also writes the features. The transform of
-an actor is called by one thread, so several actors that share the GPU read faster: `extract.gpus_per_actor: 0.25`.
-However many actors there are, and whether one is killed, the files of features must be the same, byte for byte.""",
+How much features of a GPU differ from those of a CPU, images a second of one actor and of a bare torch loop on the
+same bytes in memory, and the time of the distances of surprise (`dsa`). Then whole commands on a folder of JPEGs of
+224×224, which ResNet-18 reads on one GPU: `opacc run`, torch's DataLoader with a process for each core, and Ray Data.
+*Between shards* counts from the first shard that is written to the last, without start-up. `opacc run` also writes
+the features. The transform of an actor is called by one thread, so several actors that share the GPU read faster:
+`extract.gpus_per_actor: 0.25`. However many actors there are, and whether one is killed, the files of features must
+be the same, byte for byte.""",
     ),
     "driver": Document(
         "Memory and time of the driver for a draw",

@@ -216,13 +216,11 @@ def budget(
     target, half_width = read_target(until[0], by), until[1]
     if judge_price is not None and label_price is None:
         raise click.UsageError("--judge-price is compared with the price of labels; give --label-price as well")
-    prices = Prices(label_price, judge_price or 0.0)
+    prices, read_by = Prices(label_price, judge_price or 0.0), {"columns": columns, "judges": judges}
     if is_table(uri):
         if method or track:
             raise click.UsageError(f"{uri} is a file, and --method and --track need a run; remove them")
-        found = label_budget_of_table(
-            uri, half_width, target, level=level, judges=judges, columns=columns, prices=prices
-        )
+        found = label_budget_of_table(uri, half_width, target, level=level, prices=prices, **read_by)
     else:
         if judges is not None or columns is not None:
             option = "--judges" if columns is None else "--columns"
@@ -232,7 +230,7 @@ def budget(
         from opacc_ray.report.figures import with_picture
 
         found = with_picture(found, picture)
-    return cli.Answer(found, [*texts.label_budget(found), *texts.step_to_goal(found, is_table(uri), columns)])
+    return cli.Answer(found, [*texts.label_budget(found), *texts.step_to_goal(found, is_table(uri), **read_by)])
 
 
 @cli.command("report")

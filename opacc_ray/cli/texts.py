@@ -113,14 +113,14 @@ def label_budget(document: LabelBudget) -> list[Line]:
     return [*lines, *facts(("advice", advice), ("picture", document.picture))]
 
 
-def step_to_goal(document: LabelBudget, is_table: bool, columns: str | None) -> list[Fact]:
-    """Return the command that draws and labels until the goal of a forecast is reached."""
+def step_to_goal(document: LabelBudget, is_table: bool, **options: str | None) -> list[Fact]:
+    """Return the command that goes on to the goal; for a file, with the options that read it."""
     from opacc_ray.audit.next_step import until_options  # which estimate does not go through
 
     goal = until_options(document.half_width, document.metric, document.by)
     if not is_table:
         return [next_step("next", document.run, *goal)] if document.labels and not document.reached else []
-    named = ["--columns", quote(columns)] if columns else []
+    named = [f"--{name} {quote(value)}" for name, value in options.items() if value is not None]
     words = ["opacc audit", quote(document.run), *named, "--budget", str(document.sizes[0]), *goal]
     return [Fact(NEXT, " ".join(words))]
 

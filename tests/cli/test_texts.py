@@ -1,9 +1,11 @@
 """Documents as people read them."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from opacc_ray.cli.main import main
 from opacc_ray.report.facts import change, points_apart, stated
 from opacc_ray.runs.estimate_documents import StatedEstimate
 
@@ -47,3 +49,17 @@ def estimate(value: float, **ends: Any) -> StatedEstimate:
         reason=None,
         **settled,
     )
+
+
+def test_a_budget_of_a_file_ends_with_the_command_that_reads_it_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"{i},{i % 2},0.8,{int(i % 3 > 0)}\n" for i in range(300))
+    Path("own.csv").write_text(f"sku,guess,sure,gpt\n{rows}")
+    read_by = ["--columns", "id=sku,prediction=guess,confidence=sure", "--judges", "gpt"]
+    assert main(["budget", "own.csv", "--until", "0.1", *read_by]) == 0
+    *_, step = capsys.readouterr().out.splitlines()
+    words = step.removeprefix("next: opacc ").split()
+    assert words[:6] == ["audit", "own.csv", *read_by]
+    assert (words[6], words[8:]) == ("--budget", ["--until", "±0.1"])

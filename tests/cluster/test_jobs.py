@@ -122,11 +122,11 @@ def first_of(done: CompletedProcess[str]) -> dict[str, Any]:
 def test_a_job_is_sent_once_followed_and_known_by_how_it_ended(
     submit: Opacc, cluster: RayWithJobs, folder: Path, home: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    told = tmp_path_factory.mktemp("told") / "so"  # the job goes on once the second command has shown its output
-    variables = {"SPOILED": "a spoiler", "UNTIL": str(told)}
+    followed = tmp_path_factory.mktemp("jobs") / "followed"  # the job waits until the second command makes this file
+    variables = {"SPOILED": "a spoiler", "UNTIL": str(followed)}
     detached = submit("--env=SPOILED", "--env=UNTIL", "--detach", **variables)
     assert (detached.returncode, first_of(detached)["ended"], first_of(detached)["found"]) == (0, None, False)
-    spoiled = submit("--env=SPOILED", "--env=UNTIL", until={"spoiled by": told}, **variables)
+    spoiled = submit("--env=SPOILED", "--env=UNTIL", until={"spoiled by": followed}, **variables)
     answer = first_of(spoiled)
     assert (spoiled.returncode, answer["ended"], answer["exit_code"]) == (5, "failed", 5), spoiled.stderr
     assert (answer["found"], answer["id"]) == (True, first_of(detached)["id"])
