@@ -14,8 +14,8 @@ Printed are Markdown tables, row by row as they are measured. Level 95 %.
 
 import argparse
 import re
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ import markdown_table as markdown
 import numpy as np
 from labelled_rounds import in_rounds, label_rounds
 from numpy.typing import NDArray
+from processes import repeat
 
 import opacc_ray as opacc
 from opacc_ray.estimators.accuracy_estimate import Estimate
@@ -60,9 +61,6 @@ class Case(NamedTuple):
 Measure = Callable[[int], Iterator[tuple[Estimate, float]]]
 """From a seed: estimates with what is true."""
 
-Cells = Callable[[int], list[str]]
-"""The measured cells of a row, from the number of repetitions."""
-
 
 def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -75,23 +73,46 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     given = parser().parse_args()
     labelled = [path for path in given.cases if path.suffix == ".npz"]
+    stated = [(path, name) for path in labelled for name in STATEMENTS if re.search(given.only, name)]
+    assisted = [(path, name) for path in given.cases for name in ASSISTED_STATEMENTS if re.search(given.only, name)]
     if labelled:
         print(markdown.header(COLUMNS, texts=2))
-    for path in labelled:
-        rows = {name: partial(summary, item) for name, item in measures(read_case(path)).items()}
-        _print(path, rows, given.only, given.repetitions)
-    print(("\n" if labelled else "") + markdown.header(ASSISTED_COLUMNS, texts=2))
-    for path in given.cases:
-        case = study.read_case(study.Source(path.stem, str(path)))
-        _print(path, assisted_rows(case), given.only, given.repetitions)
+        _print(stated, stated_cells, given.repetitions)
+        print()
+    print(markdown.header(ASSISTED_COLUMNS, texts=2))
+    _print(assisted, assisted_cells, given.repetitions)
 
 
-def _print(case: Path, rows: dict[str, Cells], pattern: str, repetitions: int) -> None:
-    for name, cells in rows.items():
-        if re.search(pattern, name):
-            print(markdown.row([case.stem.replace("_", " "), name, *cells(repetitions)]), flush=True)
+def _print(rows: Sequence[tuple[Path, str]], cells: Callable[[Path, str, int], list[str]], repetitions: int) -> None:
+    """Measure rows on all cores, and print each as soon as those before it are measured."""
+    measured = repeat(partial(_row, rows, cells, repetitions), range(len(rows)))
+    for (path, name), own in zip(rows, measured, strict=True):
+        print(markdown.row([path.stem.replace("_", " "), name, *own]), flush=True)
 
 
+def _row(rows: Sequence[tuple[Path, str]], cells: Callable[[Path, str, int], list[str]], num: int, i: int) -> list[str]:
+    return cells(*rows[i], num)
+
+
+def stated_cells(path: Path, name: str, repetitions: int) -> list[str]:
+    return summary(STATEMENTS[name](read_case(path)), repetitions)
+
+
+def assisted_cells(path: Path, name: str, repetitions: int) -> list[str]:
+    case = assisted_case(path)
+    confidence = case.view.column("confidence")
+    flipped = np.random.default_rng(0).random(len(case.outcome)) < 0.15
+    wrong = np.where(flipped, 1 - case.outcome, case.outcome)  # such as whether another model agrees
+    n, draw = ASSISTED_STATEMENTS[name]
+    return _assisted(case, wrong if name.endswith(WRONG) else confidence, n, partial(draw, case), repetitions)
+
+
+@cache
+def assisted_case(path: Path) -> study.Case:
+    return study.read_case(study.Source(path.stem, str(path)))
+
+
+@cache
 def read_case(path: Path) -> Case:
     with np.load(path) as arrays:
         logits = arrays["logits"]
@@ -106,10 +127,6 @@ def summary(measure: Measure, repetitions: int) -> list[str]:
     width = np.mean([estimate.high - estimate.low for estimate, _ in found])
     error = np.mean([(estimate.value - true) ** 2 for estimate, true in found])
     return [f"{100 * covers:.1f} %", f"{width:.3f}", f"{np.sqrt(error):.4f}"]
-
-
-def measures(case: Case) -> dict[str, Measure]:
-    return {name: measure(case) for name, measure in STATEMENTS.items()}
 
 
 def _totals(case: Case, chosen: Selection) -> ClassTotals:
@@ -239,16 +256,6 @@ def _statements() -> Iterator[tuple[str, Callable[[Case], Measure]]]:
 
 STATEMENTS = dict(_statements())
 """Rows of the first table."""
-
-
-def assisted_rows(case: study.Case) -> dict[str, Cells]:
-    confidence = case.view.column("confidence")
-    flipped = np.random.default_rng(0).random(len(case.outcome)) < 0.15
-    wrong = np.where(flipped, 1 - case.outcome, case.outcome)  # such as whether another model agrees
-    return {
-        name: partial(_assisted, case, wrong if name.endswith(WRONG) else confidence, n, partial(draw, case))
-        for name, (n, draw) in ASSISTED_STATEMENTS.items()
-    }
 
 
 Rounds = tuple[list[opacc.Selection], list[NDArray[np.float64]]]

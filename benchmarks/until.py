@@ -21,13 +21,14 @@ tables, the first row by row as it is measured:
 import argparse
 import math
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
 import markdown_table as markdown
 import numpy as np
 from numpy.typing import NDArray
+from processes import repeat
 from scipy.optimize import brentq
 from scipy.special import betaincinv, ndtr, ndtri
 
@@ -109,29 +110,42 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     given = parser().parse_args()
+    pairs = [(path, method) for path in given.cases for method in given.methods]
     rows: list[Row] = []
     ladders: dict[str, list[Rung]] = {method: [] for method in given.methods}
     print(markdown.header(COLUMNS, texts=2))
-    for path in given.cases:
-        case = read_case(Source(path.stem, str(path)))
-        for method in given.methods:
-            try:
-                rungs = ladder(case, method, min(given.goals), max(given.repetitions // 2, 5))
-            except DataError:  # the case lacks a feature
-                continue
-            ladders[method] += rungs
-            for goal in given.goals:
-                stops = [run_until(case, method, goal, seed) for seed in range(given.repetitions)]
-                rows.append(Row(method, planned(rungs, goal), stops))
-                cells = [path.stem.replace("_", " "), method, f"{goal:g}", f"{rows[-1].planned:.0f}"]
-                print(markdown.row([*cells, *measured(rows[-1])]), flush=True)
+    measure = partial(_measure, pairs, given.goals, given.repetitions)
+    for (path, method), (rungs, own) in zip(pairs, repeat(measure, range(len(pairs))), strict=True):
+        ladders[method] += rungs
+        rows += own
+        for goal, row in zip(given.goals, own, strict=False):
+            cells = [path.stem.replace("_", " "), method, f"{goal:g}", f"{row.planned:.0f}"]
+            print(markdown.row([*cells, *measured(row)]), flush=True)
     print("\n" + markdown.header(SUMMARY))
     for method in given.methods:
         print(markdown.row(summary(method, [row for row in rows if row.method == method], ladders[method])), flush=True)
     print("\n" + markdown.header(BINOMIAL, texts=0))
-    for goal in given.goals:
-        for share in SHARES:
-            print(markdown.row(binomial_cells(goal, share, given.counts)), flush=True)
+    grid = [(goal, share) for goal in given.goals for share in SHARES]
+    for cells in repeat(partial(_binomial, grid, given.counts), range(len(grid))):
+        print(markdown.row(cells), flush=True)
+
+
+def _measure(
+    pairs: Sequence[tuple[Path, str]], goals: Sequence[float], repetitions: int, i: int
+) -> tuple[list[Rung], list[Row]]:
+    """The ladder and a row of each goal, of a case and a method; nothing if the case lacks a feature."""
+    path, method = pairs[i]
+    case = read_case(Source(path.stem, str(path)))
+    try:
+        rungs = ladder(case, method, min(goals), max(repetitions // 2, 5))
+    except DataError:
+        return [], []
+    stops = ([run_until(case, method, goal, seed) for seed in range(repetitions)] for goal in goals)
+    return rungs, [Row(method, planned(rungs, goal), own) for goal, own in zip(goals, stops, strict=True)]
+
+
+def _binomial(grid: Sequence[tuple[float, float]], repetitions: int, i: int) -> list[str]:
+    return binomial_cells(*grid[i], repetitions)
 
 
 def measured(row: Row) -> Iterator[str]:
