@@ -169,7 +169,7 @@ def note_predictions(run: Run) -> None:
         values=spread if is_regression else None,
     )
     span = None if spread is None else plausibility.Range(spread.low, spread.median, spread.high)
-    warnings = plausibility.about_predictions(predicted.examples, predicted.classes, span)
+    warnings = plausibility.about_predictions(predicted.examples, predicted.classes, span, run.num_classes)
     sanity = ModelSanity(trial=before.trial if before else [], predicted=predicted, warnings=warnings)
     run.store.write(SANITY, sanity.to_bytes())
 

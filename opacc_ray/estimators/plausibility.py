@@ -2,7 +2,8 @@
 
 Arrays go in, sentences come out; nothing is refused. Every rule names its threshold here.
 
-    predictions of the pool     one class is predicted for all; all confidences, or all values, are equal
+    predictions of the pool     one class is predicted for all; all confidences, or all values, are equal; a confidence
+                                is below that of a uniform distribution
     outputs of some examples    all are equal; scores that may come from sigmoids
     inputs of some examples     they do not overlap those of the reference
     first labels, classes       they agree much better with another order of the classes; no better than chance
@@ -38,6 +39,9 @@ Codes = NDArray[np.int64]
 FEWEST = 20
 """Least number of examples, or labels, for a warning about all of them."""
 
+ROUNDED = 0.005
+"""Amount by which a confidence may be below one over the number of classes."""
+
 ALPHA = 0.0005
 """Probability of a false warning, per kind of order."""
 
@@ -72,11 +76,13 @@ class Range(NamedTuple):
     high: float
 
 
-def about_predictions(num: int, classes: Mapping[str, int] | None, numbers: Range | None) -> list[str]:
+def about_predictions(
+    num: int, classes: Mapping[str, int] | None, numbers: Range | None, num_classes: int | None = None
+) -> list[str]:
     """Return warnings about the predictions of a pool of ``num`` examples.
 
     ``classes`` maps each predicted class to its examples, None for a regression. ``numbers`` are those of the
-    confidences, or of the values of a regression. Both are None if they are not known.
+    confidences, or of the values of a regression. ``num_classes`` counts all classes. Each is None if it is not known.
     """
     found: list[str] = []
     if num < FEWEST:
@@ -87,6 +93,12 @@ def about_predictions(num: int, classes: Mapping[str, int] | None, numbers: Rang
     if numbers is not None and numbers.high - numbers.low <= 1e-6 * max(abs(numbers.low), abs(numbers.high)):
         what = "predictions" if classes is None else "confidences"
         found.append(f"all {num} {what} are {numbers.low:.4g}; check the weights and the transform")
+    if classes and num_classes and numbers is not None and numbers.low < 1 / num_classes - ROUNDED:
+        remedy = "its column is output, and model.output is probability" if num_classes == 2 else "take the largest"
+        found.append(
+            f"a confidence is {numbers.low:.2g}, and the largest of {num_classes} probabilities is at least "
+            f"{1 / num_classes:.2g}; if it is the probability of one class, whatever is predicted, {remedy}"
+        )
     return found
 
 

@@ -48,6 +48,9 @@ ROUNDING = 1e-5
 MOST_CLASSES = 10_000
 """Different texts that predictions may hold before they count as something else than classes."""
 
+FEWEST = 20
+"""Rows from which a column is taken for probabilities of one class."""
+
 _SHOWN = 4  # usual names in an error
 
 
@@ -55,9 +58,10 @@ class PredictionsTable(NamedTuple):
     """The columns of a file of predictions."""
 
     columns: dict[str, Any]  # name of the column, by its key in pool.columns; several of judges
-    classes: list[str] | None  # in sorted order; None: predictions are numbers of classes
+    classes: list[str] | None  # sorted, but the one that ``output`` is the probability of last; None: numbers
     pool: Pool  # with prediction and, if the file has it, confidence
     unused: list[str]  # columns of the file that no key names
+    distinct: list[str]  # those of them whose name ends in "id" and that have another value in every row
 
 
 def is_table(uri: str) -> bool:
@@ -124,6 +128,13 @@ def read_predictions(
     problems += _bad_ids(table, found)
     prediction, classes = _predictions(table, found, problems)
     confidence = _confidences(table, found, problems)
+    if not problems and prediction is not None and confidence is not None:
+        positive = _positive(prediction, confidence)
+        if positive is not None and (classes or positive == 1):  # model.output: probability, which is that of class 1
+            found = {key if key != "confidence" else "output": name for key, name in found.items()}
+            confidence = np.where(prediction == positive, confidence, 1 - confidence)
+            if classes and positive == 0:
+                prediction, classes = 1 - prediction, classes[::-1]
     if not len(table):
         problems = ["it has no row"]
     if problems:
@@ -134,7 +145,9 @@ def read_predictions(
     answers = np.zeros(len(table)) if graded else prediction
     said = {name: table[name].to_pylist() for name in found.get("judges", ())}
     pool = Pool(prediction=answers, confidence=confidence, classes=classes, judges=said)
-    return PredictionsTable(found, classes, pool, unused)
+    ending = [name for name in unused if name.lower().endswith("id")]
+    distinct = [name for name in ending if len(table[name].unique()) == len(table)]
+    return PredictionsTable(found, classes, pool, unused, distinct)
 
 
 def spec_of_predictions(
@@ -184,11 +197,16 @@ def spec_of_predictions(
     log.info("columns: %s", ", ".join(read))
     if table.classes is not None:
         content["model"] = {"classes": table.classes}
-        log.info("classes: %s (the predictions, sorted)", _listed(table.classes))
+        log.info("classes: %s (the predictions, sorted)", _listed(sorted(table.classes)))
+    if "output" in table.columns:
+        content.setdefault("model", {})["output"] = "probability"
+        positive = table.classes[1] if table.classes else "1"
+        log.info("%s is the probability of %s, whatever is predicted", table.columns["output"], shown(positive))
     if "confidence" in parameters.optional_features:
         warn_without_confidence(table)
     if "id" not in table.columns:
-        log.info("ids: the file has no column of ids, so they are %s#0, %s#1, ...", *[split(uri)[1]] * 2)
+        remedy = f"; for those of {table.distinct[0]}, give --columns id={table.distinct[0]}" if table.distinct else ""
+        log.info("ids: the file has no column of ids, so they are %s#0, %s#1, ...%s", *[split(uri)[1]] * 2, remedy)
     return parse_spec(content, uri)
 
 
@@ -199,7 +217,7 @@ def _slices(text: str) -> list[Any]:
 
 def warn_without_confidence(table: PredictionsTable) -> None:
     """Log a warning if a file of predictions has no confidence, no prior and no judge."""
-    if table.columns.keys().isdisjoint(("confidence", "prior", "judges")):
+    if table.columns.keys().isdisjoint(("confidence", "output", "prior", "judges")):
         log.warning(
             "warning: no column of confidences, so labels are drawn nearly at random; unused columns: %s; "
             "recognised names: %s",
@@ -369,6 +387,18 @@ def _confidences(table: Any, columns: Mapping[str, str], problems: list[str]) ->
     if len(unfit):
         problems.append(f"{place} {unfit[0]:g}, outside [0, 1]; {remedy_for(values)}")
     return np.clip(values, 0, 1)
+
+
+def _positive(prediction: NDArray[np.int64], confidence: NDArray[np.float64]) -> int | None:
+    """Return the class whose probability a column holds, whatever is predicted; None if it holds the confidence.
+
+    Of two classes, the predicted one has a probability of at least 1/2, unless another threshold is in use. So values
+    below it, which are those of one class alone and all below those of the other, are probabilities of the other.
+    """
+    if len(prediction) < FEWEST or set(np.unique(prediction)) != {0, 1} or confidence.min() >= 0.5:
+        return None
+    of_0, of_1 = confidence[prediction == 0], confidence[prediction == 1]
+    return 1 if of_0.max() <= of_1.min() else 0 if of_1.max() <= of_0.min() else None
 
 
 def remedy_for(confidence: NDArray[np.float64]) -> str:

@@ -169,6 +169,14 @@ class TestPredictions:
         [text] = about_predictions(400, None, Range(3.0, 3.0, 3.0))
         assert text == "all 400 predictions are 3; check the weights and the transform"
 
+    def test_a_confidence_below_that_of_a_uniform_distribution_is_found(self) -> None:
+        [text] = about_predictions(400, {"well": 390, "ill": 10}, Range(0.02, 0.1, 0.9), 2)
+        assert text == (
+            "a confidence is 0.02, and the largest of 2 probabilities is at least 0.5; if it is the probability of one "
+            "class, whatever is predicted, its column is output, and model.output is probability"
+        )
+        assert about_predictions(400, {"well": 390, "ill": 10}, Range(0.499, 0.8, 0.9), 2) == []
+
     def test_ordinary_predictions_are_not(self) -> None:
         assert about_predictions(400, {"disc": 399, "square": 1}, Range(0.4, 0.9, 1.0)) == []
         assert about_predictions(5, {"disc": 5}, Range(0.5, 0.5, 0.5)) == []

@@ -99,6 +99,39 @@ def test_words_are_classes_and_whole_numbers_are_numbers_of_classes(folder: Path
 # -- problems --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("words", "classes"), [(("no", "yes"), ["no", "yes"]), (("yes", "no"), ["yes", "no"])])
+def test_a_probability_of_one_class_is_no_confidence(
+    folder: Path, words: tuple[str, str], classes: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """As scikit-learn's ``predict_proba(X)[:, 1]``: one column, whatever is predicted."""
+    share = np.linspace(0, 1, 40)
+    rows = "".join(f"{i},{words[int(own >= 0.3)]},{own:.3f}\n" for i, own in enumerate(share))
+    name = write(folder, "a.csv", f"id,pred,prob\n{rows}")
+    found = read_predictions(name)
+    assert found.columns == {"id": "id", "prediction": "pred", "output": "prob"}
+    assert found.classes == classes
+    assert found.pool.prediction is not None
+    expected = np.where(share >= 0.3, share, 1 - share)
+    assert found.pool.confidence == pytest.approx(expected, abs=1e-3)
+    assert np.array_equal(found.pool.prediction, share >= 0.3)
+    with caplog.at_level("INFO"):
+        spec = spec_of_predictions(name, budget=10)
+    assert f'prob is the probability of "{words[1]}", whatever is predicted' in caplog.text
+    assert "no column of confidences" not in caplog.text
+    assert (spec.model.output, spec.model.classes) == ("probability", classes)
+    confident = write(folder, "b.csv", "id,pred,prob\n" + "".join(f"{i},{i % 2},{0.5 + i / 80}\n" for i in range(40)))
+    assert read_predictions(confident).columns["confidence"] == "prob"
+
+
+def test_a_column_with_another_value_in_every_row_is_proposed_for_ids(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = "".join(f"s{i},{i % 2},{i % 3},0.9\n" for i in range(9))
+    with caplog.at_level("INFO"):
+        spec_of_predictions(write(folder, "a.csv", f"scan_id,pred,site_id,conf\n{rows}"), budget=3)
+    assert "so they are a.csv#0, a.csv#1, ...; for those of scan_id, give --columns id=scan_id" in caplog.text
+
+
 def test_all_problems_are_reported_at_once(folder: Path) -> None:
     rows = "a,cat,97.5\na,,20\n,dog,30\n"
     assert problems(write(folder, "a.csv", f"id,pred,confidence\n{rows}")) == (
