@@ -65,6 +65,13 @@ class Selection:
             design=self.design.restrict(keep),
         )
 
+    def forget(self, index: NDArray[np.int64]) -> "Selection":
+        """Return the selection if some examples of the pool have lost the labels that they had before the draw.
+
+        Its probabilities stay as drawn. The estimate counts these examples with those that the selection represents.
+        """
+        return replace(self, design=self.design.forget(index))
+
     def to_dict(self) -> dict[str, Any]:
         """Return JSON types; ``from_dict`` restores the selection without loss."""
         content = {name: getattr(self, name) for name in _KINDS}

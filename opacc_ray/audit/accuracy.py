@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from itertools import takewhile
-from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -195,25 +194,7 @@ def with_labels(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> lis
     known = having_labels(begun)
     if not known:
         raise no_label(run, rounds)
-    _refuse_gone(run, known)
     return known
-
-
-def _refuse_gone(run: Run, known: Sequence[LabelledRound]) -> None:
-    """Raise LabelError if a round was drawn with a label that is gone since: its design needs that label."""
-    name = {index: id for item in known for index, id in zip(item.selection.index, item.selection.ids, strict=True)}
-    there = set[int]()
-    for item in known:
-        after = item.known.design.drawn_after
-        gone = [] if after is None else [index for index in after.tolist() if index not in there]
-        if gone and gone[0] in name:
-            example = name[gone[0]]
-            raise LabelError(
-                f"round {item.number} of {run.title} was drawn with the label of {example!r}, which has none now: it "
-                'was withdrawn, or is "can\'t tell" since. Give it a label again, with `opacc label` or `opacc labels '
-                f"correct {quote(run.uri)} {quote(example)} LABEL`"
-            )
-        there |= set(item.known.index.tolist())
 
 
 def accuracy_of(

@@ -32,7 +32,7 @@ from opacc_ray.runs.commit_log import FOLDER as LOG
 from opacc_ray.runs.commit_log import digest_of as digest_of_bytes
 from opacc_ray.runs.estimate_documents import Stated
 from opacc_ray.runs.run import HEADER, Run
-from opacc_ray.samplers.neyman.regression import Fit, fit, uses_regression
+from opacc_ray.samplers.neyman.regression import Fit, fit, recorded, uses_regression
 from opacc_ray.selection import Selection
 
 SMALL = (HEADER, "sanity.json", "listing.parquet", "report.html", "report.json", "report.md")
@@ -126,11 +126,11 @@ def _numbers(run: Run) -> Numbers:
 
 def _predicted(parts: Sequence[Numbers], found: Fit, selections: Sequence[Selection]) -> Numbers:
     """Add what is predicted of each label; return what is predicted of the pool."""
-    for part, own in zip(parts, found.rounds, strict=True):
+    for part, selection, own in zip(parts, selections, found.rounds, strict=True):
         p = own.failure
         part |= {
             "labelled": own.labelled.tolist(),
-            "probability": own.probability.tolist(),
+            "probability": recorded(selection).probability.tolist(),
             "leverage": own.leverage.tolist(),
             "predicted": float(p.sum()),
             "spread": float((p * (1 - p) * own.odds).sum()),

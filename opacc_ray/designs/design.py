@@ -230,6 +230,10 @@ class Design(ABC):
         """Examples labelled before the draw, if the estimate depends on them; None: those of the earlier rounds."""
         return None
 
+    def forget(self, index: NDArray[np.int64]) -> Self:
+        """Return the design if some examples have lost the labels that they had before the draw."""
+        return self
+
     def stream(self, failure: Array, before: LabelledBefore) -> DrawSequence | None:
         """Return the failures (n,) draw by draw; None without known draw probabilities, or if labels are missing."""
         return None

@@ -9,14 +9,18 @@ Swensson, J. Wretman, "Model Assisted Survey Sampling", 1992, 6.3):
 The variance is that of draws with replacement, reduced by 1 - π, as if pairs were included nearly independently. For
 systematic samples along p it is slightly too large.
 
+The probabilities are those of the draw, which the selection records: they stay valid whatever is learnt later of the
+labels that they followed from. An example that has lost its label since counts as one of the N that could be drawn
+(:meth:`InclusionProbability.forget`): what the batch says of these is taken to hold for it as well.
+
 The batch is labelled in random order. Where labels are missing, the labelled examples are a random part of the batch,
 and their π is reduced by that share.
 
 Legend: N examples to draw from, n labels, f = 1 - outcome, p predicted failure, π inclusion probability.
 """
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +80,9 @@ class InclusionProbability(Design):
     @property
     def drawn_after(self) -> NDArray[np.int64] | None:
         return self.labelled_before
+
+    def forget(self, index: NDArray[np.int64]) -> Self:
+        return replace(self, labelled_before=np.setdiff1d(self.labelled_before, index))
 
     def check(self, source: str) -> None:
         super().check(source)

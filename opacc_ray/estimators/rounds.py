@@ -179,7 +179,8 @@ def labelled_before(selections: Sequence[Selection]) -> list[NDArray[np.int64]]:
         if missing:
             raise LabelError(
                 f"round {selection.round} was drawn when {len(missing)} more examples were labelled than the earlier "
-                f"rounds given here hold (the first is number {missing[0]} of the pool): give all rounds, in order"
+                f"rounds given here hold (the first is number {missing[0]} of the pool): give all rounds, in order; if "
+                "labels are gone since, give selection.forget(index) of this one"
             )
         before.append(np.array([place[index] for index in named], dtype=np.int64))
         place |= {index: num + k for k, index in enumerate(selection.index.tolist()) if index not in place}

@@ -50,6 +50,7 @@ class LabelledRound(NamedTuple):
     clipped: int = 0  # labels that are farther from the prediction than the score distinguishes
     known_before: int = 0  # labelled examples that had a label before the round was drawn
     opinions: tuple[tuple[str, ...], ...] = ()  # m labels of each named annotator, in canonical form
+    gone: tuple[int, ...] = ()  # examples of the pool that the round was drawn with a label of, and that have none now
 
     @property
     def number(self) -> int:
@@ -59,7 +60,7 @@ class LabelledRound(NamedTuple):
     @property
     def known(self) -> Selection:
         """Labelled part of the selection."""
-        return self.selection.restrict(self.labelled)
+        return self.selection.restrict(self.labelled).forget(np.array(self.gone, dtype=np.int64))
 
     @property
     def is_counted(self) -> bool:
@@ -73,12 +74,26 @@ class LabelledRound(NamedTuple):
     def nonresponse(self) -> str | None:
         """Why the labels may be no sample by the round's design, or None if they are one, or the round does not count.
 
-        They are one if all are there; or if they are the first of a method that draws one by one, unless some were
-        known before the round was drawn.
+        They are one if all are there, and all that the round was drawn with; or if they are the first of a method that
+        draws one by one, unless some were known before the round was drawn.
         """
+        return joined_reasons([self._lost, self._absent]) if self.is_counted else None
+
+    @property
+    def _lost(self) -> str | None:
+        if not self.gone:
+            return None
+        labels, whose = (
+            ("1 label", "its example is") if len(self.gone) == 1 else (f"{len(self.gone)} labels", "their examples are")
+        )
+        what = f"round {self.number} was drawn with {labels} since withdrawn, or corrected to can't tell"
+        return f"{what}; {whose} assumed to be like those that the round was drawn from"
+
+    @property
+    def _absent(self) -> str | None:
         absent = len(self.labelled) - int(self.labelled.sum())
         first_are_labelled = bool(np.all(self.labelled[:-1] >= self.labelled[1:]))
-        if not self.is_counted or not absent:
+        if not absent:
             return None
         if first_are_labelled and not self.unsure and not self.known_before and self.selection.design.is_sequential:
             return None
@@ -167,7 +182,19 @@ def read_all(
     log, tracks = read_log(now), read_tracks(now)
     joined = join_labels(tracks, log.labels(), conflict or log.conflict)
     rounds = [labelled_round(now, item, joined, score or log.score) for item in tracks[0].selections]
-    return rounds, set(joined.label)
+    return _with_losses(rounds), set(joined.label)
+
+
+def _with_losses(rounds: Iterable[LabelledRound]) -> list[LabelledRound]:
+    """Return rounds in their order, each with the labels that it was drawn with and that are gone since."""
+    there, found = set[int](), list[LabelledRound]()
+    for item in rounds:
+        drawn_with = item.selection.design.drawn_after
+        gone = () if drawn_with is None else tuple(sorted(set(drawn_with.tolist()) - there))
+        found.append(item._replace(gone=gone))
+        if item.is_counted:
+            there.update(item.selection.index[item.labelled].tolist())
+    return found
 
 
 def read_labelled(run: Run) -> set[str]:

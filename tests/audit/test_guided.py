@@ -124,16 +124,28 @@ def test_an_audit_in_python_corrects_withdraws_closes_and_compares(table: Path, 
     assert [item.id for item in audit.labels_needed()] == [first]
 
 
-def test_a_label_that_a_later_round_was_drawn_with_is_asked_for_again(table: Path) -> None:
+def test_a_label_that_a_later_round_was_drawn_with_may_become_cannot_tell(
+    table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     audit = Audit.run(spec_of(table), labels=lambda needed: {item.id: truth(item.id) for item in needed})
     audit.next(budget=10)
     audit.add_labels({item.id: truth(item.id) for item in audit.labels_needed()})
-    before, gone = audit.estimate(), audit.selections()[0].ids[0]
-    audit.correct(gone, "?", annotator="boss")
-    with pytest.raises(LabelError, match=f"round 2 of .* was drawn with the label of '{gone}', which has none now"):
-        audit.report()
+    before, gone, drawn = audit.estimate(), audit.selections()[0].ids[0], audit.selections()[1].to_json()
+    assert main(["labels", "correct", audit.uri, gone, "?", "--annotator", "boss"]) == 0
+    assert main(["estimate", audit.uri]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "1 of 30 labels of round 1 are assumed to be missing at random; " in said
+    assert "round 2 was drawn with 1 label since withdrawn, or corrected to can't tell; its example is assumed" in said
+    after = audit.estimate()
+    assert (after.n, after.unsure, after.missing, after.design_based) == (before.n - 1, 1, 0, False)
+    assert 0 < abs(after.value - before.value) < before.standard_error
+    audit.report()
+    summary = (Path(audit.uri) / "report.md").read_text()
+    assert "round 2 was drawn with 1 label since withdrawn" in summary
+    assert audit.selections()[1].to_json() == drawn
+    audit.next(budget=5)
     audit.correct(gone, truth(gone), annotator="boss")
-    assert audit.estimate().value == before.value
+    assert audit.estimate(partial=True).value == before.value
 
 
 def test_labels_that_nobody_gives_are_no_goal(table: Path) -> None:

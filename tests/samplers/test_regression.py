@@ -5,13 +5,15 @@ import pytest
 from whole_plan import whole_plan
 
 import opacc_ray as opacc
-from opacc_ray.errors import DataError, SpecError
+from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.estimators.rounds import round_weights
+from opacc_ray.estimators.totals import Groups
+from opacc_ray.history import NO_HISTORY
 from opacc_ray.parts.view import LocalParts, View, view_of
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import Previous, Task
 from opacc_ray.samplers.neyman.failure_model import predict_failure, read_signals
-from opacc_ray.samplers.neyman.regression import weights_by_variance
+from opacc_ray.samplers.neyman.regression import gather_evidence, weights_by_variance
 from opacc_ray.selection import Selection
 
 
@@ -124,6 +126,32 @@ def test_missing_labels_and_saved_selections_are_supported() -> None:
     found = opacc.estimate([selections[0], part], [outcomes[0], outcomes[1][:15]], pool=view)
     assert found.n == 25
     assert abs(found.value - outcome.mean()) < 0.3
+
+
+def test_probabilities_stay_as_drawn_when_labels_are_corrected_or_lost() -> None:
+    view, outcome = make_pool(300, 6)
+    selections, outcomes = audit(view, outcome, (40, 20), seed=1)
+    [evidence] = gather_evidence(view, selections, [1 - outcomes[0], outcomes[1]], NO_HISTORY, whole)
+    assert evidence.labels[1].probability.tolist() == selections[1].design.inclusion_probability.tolist()
+    keep = np.arange(40) != 3
+    rounds, known = [selections[0].restrict(keep), selections[1]], [outcomes[0][keep], outcomes[1]]
+    with pytest.raises(LabelError, match=r"1 more examples were labelled .* selection.forget\(index\) of this one"):
+        opacc.estimate(rounds, known, pool=view)
+    rounds[1] = selections[1].forget(selections[0].index[~keep])
+    found = opacc.estimate(rounds, known, pool=view)
+    assert found.n == 59
+    assert abs(found.value - opacc.estimate(selections, outcomes, pool=view).value) < 0.1 * found.standard_error
+    design = rounds[1].design
+    by_round = [1 - part.design.failure_share(1 - own) for part, own in zip(rounds, known, strict=True)]
+    weight, left = round_weights(rounds), 1 - 39 / 300  # the lost one counts with those that round 2 could draw
+    first = weight[0] * by_round[0]
+    second = weight[1] * (known[0].sum() / 300 + left * by_round[1])
+    assert design.population == 260
+    assert opacc.estimate(rounds, known).value == pytest.approx(first + second, abs=1e-12)
+
+
+def whole(failure: np.ndarray) -> list[Groups]:
+    return [Groups(np.zeros(len(failure), dtype=np.int64), 1)]
 
 
 def test_a_fully_labelled_pool_has_a_zero_width_interval() -> None:

@@ -76,7 +76,6 @@ class FittedRound(NamedTuple):
     failure: Array  # (k,) p of these
     odds: Array  # (k,) 1/π - 1
     labelled: Array  # (n_t,) p of each label
-    probability: Array  # (n_t,) π of each label
     leverage: Array  # (n_t,) h, in [0, 1)
 
 
@@ -155,9 +154,9 @@ def gather_evidence(
     partitions, labels, fitted = groups(found.failure), list[RoundLabels](), list[FittedSums]()
     sums: list[list[GroupSums]] = [[] for _ in partitions]
     start = 0
-    for places, part in zip(before, found.rounds, strict=True):
-        end = start + len(part.labelled)
-        labels.append(RoundLabels(slice(start, end), places, part.labelled, part.probability, part.leverage))
+    for selection, places, part in zip(selections, before, found.rounds, strict=True):
+        end, drawn_with = start + len(part.labelled), recorded(selection).probability
+        labels.append(RoundLabels(slice(start, end), places, part.labelled, drawn_with, part.leverage))
         fitted.append(FittedSums.of(part))
         for own, into in zip(partitions, sums, strict=True):
             into.append(own.sums(part.before, part.failure, part.odds))
@@ -182,8 +181,8 @@ def _key(selections: Sequence[Selection], outcomes: Sequence[Outcome], history: 
 def fit(view: View, selections: Sequence[Selection], outcomes: Sequence[Outcome], history: History = NO_HISTORY) -> Fit:
     """Fit the failure model to all labels; raises LabelError if a round was drawn after labels that are not given.
 
-    Rounds that were drawn for several models count as if this one had had all labels to itself: only their weights
-    depend on that.
+    The plan of a round is made again, from today's labels, and as if this model had had all labels to itself. Only the
+    weights of rounds depend on that: labels weigh by the probabilities that were recorded when they were drawn.
     """
     before = labelled_before(selections)
     labelled, outcome = np.concatenate([part.index for part in selections]), np.concatenate(outcomes)
@@ -194,12 +193,17 @@ def fit(view: View, selections: Sequence[Selection], outcomes: Sequence[Outcome]
 
     def rounds() -> Iterator[FittedRound]:
         for selection, places, leverage in zip(selections, before, leverages, strict=True):
-            design, parameters = selection.design, parse_parameters("neyman", selection.parameters)
-            assert isinstance(design, InclusionProbability)
-            task = Task(design.num_drawn, parameters, Previous.of(labelled[places], outcome[places]), history=history)
+            num, own = recorded(selection).num_drawn, parse_parameters("neyman", selection.parameters)
+            task = Task(num, own, Previous.of(labelled[places], outcome[places]), history=history)
             yield _fitted(view, selection, task, predicted, leverage, share)
 
     return Fit(predicted, share, rounds())
+
+
+def recorded(selection: Selection) -> InclusionProbability:
+    """Return how a round of `neyman` was drawn."""
+    assert isinstance(selection.design, InclusionProbability)
+    return selection.design
 
 
 def trusted_share(num: int) -> float:
@@ -218,11 +222,10 @@ def _fitted(
     p += share * unlabelled(predicted, labelled)
     odds *= len(selection) / task.budget
     places = selection.index - np.searchsorted(labelled, selection.index)
-    probability = odds[places]
     np.divide(1, odds, out=odds)
     odds -= 1
     np.maximum(odds, 0, out=odds)
-    return FittedRound(labelled, p, odds, p[places], probability, share * leverage)
+    return FittedRound(labelled, p, odds, p[places], share * leverage)
 
 
 def _combined(
