@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from opacc_ray.runs.run import Run
     from opacc_ray.spec import Spec
 
+TELLING = 0.1
+"""Half of the width that is proposed for a metric with too few labels to tell."""
+
 
 class _Time(click.ParamType):  # type: ignore[type-arg]
     """A time in ISO 8601, UTC unless it says otherwise; a day means its end."""
@@ -88,6 +91,7 @@ def estimate(
     from opacc_ray.audit import accuracy
     from opacc_ray.cli import texts
     from opacc_ray.labels.cost_table import load_costs
+    from opacc_ray.report.stated_numbers import part_tells
 
     worth = _score_for(run.spec, score)
     prices = load_costs(costs, run.spec.model, run.num_classes) if costs else None
@@ -96,10 +100,13 @@ def estimate(
         run, options["keep"] = run.as_of(as_of), False
     stated = accuracy.estimate(run, costs=prices, assist=assist, score=worth, **options)
     step = ["report"]
-    if stated.missing or run.open_goal() is not None:  # the usual case loads less
-        from opacc_ray.audit.next_step import step_of
+    vague = [name for name in metrics if name in stated.metrics and not part_tells(stated.metrics[name])]
+    if stated.missing or vague or run.open_goal() is not None:  # the usual case loads less
+        from opacc_ray.audit.next_step import step_of, until_options
 
         step = step_of(run, stated.rounds, stated=True)
+        if vague and step == ["report"]:
+            step = ["next", *until_options(TELLING, vague[0])]
     return cli.Answer(stated, texts.estimate(stated, step))
 
 

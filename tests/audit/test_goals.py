@@ -73,6 +73,19 @@ def test_the_interval_at_the_goal_is_the_one_that_the_estimate_states(run: Run) 
     assert not status(run).estimate_is_current
 
 
+def test_a_metric_with_too_few_labels_to_tell_is_proposed_as_a_goal(
+    table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = spec_of(table, tmp_path, "srs")
+    run = labelled(spec.model_copy(update={"sample": spec.sample.model_copy(update={"budget": 12})}))
+    assert main(["estimate", run.uri, "--metric", "recall@defect"]) == 0
+    out = capsys.readouterr().out
+    assert "too few labels to tell" in out
+    assert out.endswith(" --until 'recall@defect ±0.1'\n")
+    assert main(["estimate", run.uri]) == 0
+    assert "next: opacc report" in capsys.readouterr().out
+
+
 def test_of_slices_the_one_with_the_widest_interval_decides_or_the_one_that_is_named(run: Run) -> None:
     found = accuracy.estimate(run, level=interim_level(0.95), by=["camera"], metrics=["accuracy"], keep=False)
     widths = {name: one.high - one.low for name, one in found.by_slice[0].slices.items()}
