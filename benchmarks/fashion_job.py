@@ -118,7 +118,7 @@ def _extract(actors: int) -> tuple[Run, tuple[float, float, float]]:
             "model": {"factory": "fashion_job:LeNet5", "weights": "s3://lake/models/lenet5.safetensors"},
             "extract": {"actors": actors},
             "sample": {"method": "ces", "budget": 100},
-            "output": "s3://lake/audits",
+            "output": f"s3://lake/audits-{actors}",  # of its own: runs of one output share features
         },
         "fashion",
     )

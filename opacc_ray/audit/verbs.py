@@ -130,10 +130,14 @@ def run(
         rounds = [(track, number) for track in audit.tracks() for number in track.rounds()]
         for uri in [uri for track, number in rounds for uri in track.restore_copies(number)]:
             log.warning("%s was lost or changed and is restored; a changed file was moved to replaced/", uri)
-        first = choose_first(audit, selecting, labels_of_new) if not audit.rounds() else None
-        if first is not None:
+        drawn = audit.rounds()
+        first = None if drawn else choose_first(audit, selecting, labels_of_new)
+        if drawn:
+            at = audit.drawn_at(drawn[-1])
+            log.info("round %d was drawn before, %s: nothing new is drawn", drawn[-1], f"{at:%Y-%m-%d %H:%M} UTC")
+        elif first is not None:
             _write_round(audit, *first)
-        elif not audit.rounds():
+        else:
             own = spec.sample
             select(audit, own.method, own.budget, own.parameters, replicates=own.replicates, progress=selecting)
         import_carried(audit)

@@ -327,7 +327,7 @@ run_argument = click.argument("uri", metavar="RUN", type=RUN)
 columns_option = click.option(
     "--columns", metavar="KEY=A,…", help="CSV: columns without a usual name: id=sku,prediction=guess,confidence=sure."
 )
-track_option = click.option("--track", metavar="NAME", help="Track to use (default: the main one).")
+track_option = click.option("--track", metavar="NAME", help="Series of rounds to use (default: the main one).")
 budget_option = click.option("--budget", type=int, metavar="N", help="Number of labels.")
 out_option = functools.partial(click.option, "--out", metavar="FOLDER")
 level_option = click.option(

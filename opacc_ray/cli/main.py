@@ -39,6 +39,12 @@ RUN_NAMES = (
     "$OPACC_OUTPUT, else under the outputs that opacc run and submit used on this machine."
 )
 
+WORDS = (
+    "Features are what the model says about each example: prediction, confidence, hidden values. A round is examples "
+    "that are labelled together. A track is a series of rounds by one method, and each track has its own estimate. "
+    "docs/glossary.md has all words."
+)
+
 application = Group(
     "opacc",
     {
@@ -90,7 +96,7 @@ application = Group(
     },
     help="How accurate is a model on unlabelled data? opacc picks the few examples worth labelling and reports the "
     "accuracy with a confidence interval.",
-    epilog=f'{RUN_NAMES}\n\n{EXIT_CODES}\n\nCompletion: eval "$({COMPLETION}=bash_source opacc)" in ~/.bashrc '
+    epilog=f'{RUN_NAMES}\n\n{WORDS}\n\n{EXIT_CODES}\n\nCompletion: eval "$({COMPLETION}=bash_source opacc)" in ~/.bashrc '
     "(or zsh, fish).",
 )
 click.version_option(opacc_ray.__version__, message="opacc %(version)s")(application)

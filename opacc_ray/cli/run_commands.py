@@ -42,14 +42,28 @@ def _selecting() -> Progress:
 
 
 @cli.command("run")
-@click.argument("spec", metavar="SPEC.yaml|FILE.csv")
+@click.argument("spec", metavar="FILE.csv|SPEC.yaml")
 @table_options
 @click.option("--no-trial", is_flag=True, help="Skip the trial of some examples on this machine's CPU.")
 @click.option("--exit-file", metavar="URI", help="Write the exit status as JSON to URI, even if the spec is invalid.")
-def run_spec(spec: str, no_trial: bool, exit_file: str | None, **options: Any) -> cli.Answer:
-    """Extract features, select examples. Idempotent: rerun to resume."""
+@click.option("--until", hidden=True)
+def run_spec(spec: str, no_trial: bool, exit_file: str | None, until: str | None, **options: Any) -> cli.Answer:
+    """Read predictions, or get them from a model, and choose what to label.
+
+    FILE.csv has columns id, prediction and confidence: opacc run answers.csv --budget 100. Parquet and JSON lines are
+    read as well. SPEC.yaml names a pool, and a model that runs on it: opacc spec --template neyman prints one.
+
+    A command that was interrupted goes on where it stopped if you run it again. Nothing is done twice.
+    """
     from opacc_ray.cli import run_answers
 
+    if until is not None:
+        given = [f"--{name} {quote(str(value))}" for name, value in options.items() if value is not None]
+        words, goal = " ".join(["opacc audit", quote(spec), *given]), f"--until {quote(until)}"
+        raise click.UsageError(
+            f"opacc run draws the first round only; `{words} {goal}` goes on to a goal, and so does `opacc next RUN {goal}` "
+            "after the first labels"
+        )
     with run_answers.exit_file(exit_file) as note:
         run = _extracted(spec, trial=not no_trial, **options)
         note(run)
@@ -58,7 +72,7 @@ def run_spec(spec: str, no_trial: bool, exit_file: str | None, **options: Any) -
 
 
 @cli.command("audit")
-@click.argument("spec", metavar="SPEC.yaml|FILE.csv")
+@click.argument("spec", metavar="FILE.csv|SPEC.yaml")
 @table_options
 @click.option("--until", type=cli.GOAL, metavar='"[METRIC ]±W"', help="Draw and label rounds until the interval is ±W.")
 @cli.goal_parts_option
@@ -76,9 +90,10 @@ def audit(
     no_browser: bool,
     **options: Any,
 ) -> cli.Answer:
-    """Do a whole audit: check, extract, draw, open the labelling page, go on to the goal, report.
+    """Do a whole audit: check, run the model, choose, open the labelling page, go on to the goal, report.
 
-    Ctrl-C ends the labelling page; the same command goes on where it stopped.
+    FILE.csv has columns id, prediction and confidence, and needs --budget, the labels of the first round. No model runs
+    on it. Ctrl-C ends the labelling page; the same command goes on where it stopped.
     """
     from opacc_ray.audit import goals, guided
     from opacc_ray.cli import guided_answers
@@ -118,7 +133,7 @@ def _extracted(spec: str, *, trial: bool, **options: Any) -> "Run":
 
 
 @cli.command("check")
-@click.argument("spec", metavar="SPEC.yaml|FILE.csv")
+@click.argument("spec", metavar="FILE.csv|SPEC.yaml")
 @table_options
 def check(spec: str, **options: Any) -> cli.Answer:
     """Check the spec, and try the model on some examples."""
@@ -174,13 +189,13 @@ def status(run: "Run") -> cli.Answer:
 @click.option("--method", type=cli.METHOD, required=True, help="Sampling method.")
 @cli.budget_option
 @click.option("--seed", type=int, help="Seed of the draw (default: that of the spec).")
-@click.option("--replicates", type=int, metavar="R", help="Draw from each of R random parts of the pool.")
+@click.option("--replicates", type=int, metavar="R", help="Draw R samples, one from each of R random parts of the pool; their spread gives the interval.")
 @set_option("Parameter of the method, in YAML; repeatable.")
-@click.option("--track", metavar="NAME", help="Track to select on; created if missing.")
+@click.option("--track", metavar="NAME", help="Series of rounds to draw for; created if missing.")
 def select(uri: str, track: str | None, assignments: tuple[str, ...], **options: Any) -> cli.Answer:
-    """Draw another selection from the same features.
+    """Choose examples anew, by another method or budget, from the same features.
 
-    It replaces the newest round if that has no labels. Otherwise it goes to a track of its own.
+    They replace the newest round if that has no labels. Otherwise they go to a track, a series of rounds, of their own.
     """
     from opacc_ray.audit import verbs
     from opacc_ray.cli.run_answers import drawn
@@ -203,7 +218,7 @@ def select(uri: str, track: str | None, assignments: tuple[str, ...], **options:
 @click.option("--method", type=cli.METHOD, help="Sampling method (default: that of the last round).")
 @set_option("Parameter of the method, in YAML; the others stay unless the method changes.")
 @click.option(
-    "--replicates", type=int, metavar="R", help="Random parts of the pool (default: as in the last round; 0: none)."
+    "--replicates", type=int, metavar="R", help="Samples, as of select (default: as in the last round; 0: one, of all)."
 )
 @click.option("--close", is_flag=True, help="Give up the missing labels.")
 @click.option(
@@ -257,7 +272,7 @@ def verify(uri: str, head: str | None, keys: tuple[str, ...]) -> cli.Answer:
 @cli.command("log")
 @cli.on_run
 def list_log(run: "Run") -> cli.Answer:
-    """List what happened to a run: draws, labels, closings, estimates."""
+    """List what happened to a run: rounds drawn and closed, labels, goals, estimates."""
     from opacc_ray.audit.run_log import run_log
     from opacc_ray.cli import run_answers
 
@@ -329,7 +344,7 @@ runs = cli.Group(
 def submit(
     spec: str, address: str | None, wait: bool, environment: tuple[str, ...], modules: tuple[str, ...]
 ) -> cli.Answer:
-    """Submit as a Ray job and stream its logs; resubmitting is idempotent."""
+    """Submit a run as a Ray job and stream its logs; submitting it twice starts one job."""
     from opacc_ray.audit import submission
     from opacc_ray.cli import run_answers
     from opacc_ray.spec import load_spec

@@ -16,7 +16,7 @@ The result depends on which labels came back, not on the order of lines. Files a
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -67,6 +67,7 @@ def join(
     conflict: str = "error",
     source: str = LABELS,
     read: Callable[[str, str], str] | None = None,
+    in_pool: Callable[[Sequence[str]], Collection[str]] = lambda ids: ids,
 ) -> Joined:
     """Find the label of each selected example, by id.
 
@@ -79,13 +80,14 @@ def join(
     source : name of the labels in messages.
     read : returns the canonical form of a label's text, given an id and the text, or raises LabelError if the text is
         no label; texts that a correction outranks are not read.
+    in_pool : returns which ids the pool has; it is called for an error about ids that were not selected.
 
     Raises LabelError if a label names another run, an id is unknown, or labels are in conflict or tied; SpecError if
     `conflict` is none of the rules.
     """
     if conflict not in DISPUTES:
         raise SpecError(f"conflict {conflict!r} is unknown: use one of {', '.join(DISPUTES)}")
-    gathered = _gather(labels, selected, run, source)
+    gathered = _gather(labels, selected, run, source, in_pool)
     answers = {id: _read(given, read) for id, given in gathered.items()}
     winners = {id: winning(given, conflict) for id, given in answers.items() if given}
     _refuse_disputes(winners, answers, conflict, source)
@@ -98,7 +100,13 @@ def join(
     )
 
 
-def _gather(labels: Iterable[Label], selected: Sequence[str], run: str, source: str) -> dict[str, list[Label]]:
+def _gather(
+    labels: Iterable[Label],
+    selected: Sequence[str],
+    run: str,
+    source: str,
+    in_pool: Callable[[Sequence[str]], Collection[str]],
+) -> dict[str, list[Label]]:
     """Return the distinct answers to each selected id, with the number of their lines.
 
     Only these are held in memory, so files may be large.
@@ -121,7 +129,12 @@ def _gather(labels: Iterable[Label], selected: Sequence[str], run: str, source: 
                     "import labels from people"
                 )
             same[key] = (first if first.place <= row.place else row, count + row.lines)
-    _refuse_strangers(others, run, unknown, selected, source)
+    if others:
+        place, other = min(others)
+        what = f"{others.total()} row(s) name another run, {quoted(other)} ({place}), not {run!r}"
+        raise LabelError(f"{source}: {what}: import them into that run")
+    if unknown:
+        raise LabelError(f"{source}: {_not_selected(sorted(unknown), selected, in_pool)}")
     return {id: [row._replace(lines=num) for row, num in same.values()] for id, same in lines.items()}
 
 
@@ -143,21 +156,24 @@ def in_canonical_form(row: Label, read: Callable[[str, str], str]) -> Label:
     return row if row.label is None else row._replace(label=read(row.id, row.label))
 
 
-def _refuse_strangers(
-    others: Counter[tuple[str, str]], run: str, unknown: set[str], selected: Sequence[str], source: str
-) -> None:
-    """Raise LabelError if rows name other runs, by their place and run, or ids that were not selected."""
-    if others:
-        place, other = min(others)
-        what = f"{others.total()} row(s) name another run, {quoted(other)} ({place}), not {run!r}"
-        raise LabelError(f"{source}: {what}: import them into that run")
-    if unknown:
-        what = f"{len(unknown)} id(s) not selected for labelling: {few([quoted(id) for id in sorted(unknown)])}"
-        raise LabelError(f"{source}: {what}: {_remedy(unknown, selected)}")
+def _not_selected(
+    unknown: Sequence[str], selected: Sequence[str], in_pool: Callable[[Sequence[str]], Collection[str]]
+) -> str:
+    """Return what is wrong with ids that were not selected, in order, and what to do about them."""
+    what, remedy = f"{len(unknown)} id(s) not selected for labelling", _rewritten(unknown, selected)
+    if remedy is None:
+        there = set(in_pool(unknown))
+        strange = [id for id in unknown if id not in there]
+        remedy = "give --only-selected to leave them out, or import the file into its own run"
+        if len(strange) == len(unknown):
+            what, remedy = f"{len(unknown)} id(s) not in the pool", f"take ids from the manifest, or {remedy}"
+        elif strange:
+            remedy = f"{len(strange)} of them not even in the pool, such as {quoted(strange[0])}; {remedy}"
+    return f"{what}: {few([quoted(id) for id in unknown])}: {remedy}"
 
 
-def _remedy(unknown: set[str], selected: Sequence[str]) -> str:
-    """Return what to do about ids that were not selected, by their form."""
+def _rewritten(unknown: Sequence[str], selected: Sequence[str]) -> str | None:
+    """Return what to do about ids that a program wrote in another form than the manifest; None if none did."""
     shortened = {*selected, *(id.lstrip("0") for id in selected)}
     if any(re.sub(r"\.0+$", "", id) in shortened or re.fullmatch(r"\d(\.\d+)?[eE]\+\d+", id) for id in unknown):
         return "a spreadsheet or a script rewrote ids as numbers, so read the manifest with its id column as text"
@@ -166,12 +182,12 @@ def _remedy(unknown: set[str], selected: Sequence[str]) -> str:
     ends: dict[str, list[str]] = {}
     for id in selected:
         ends.setdefault(_path(id)[-1], []).append(id)
-    for id in sorted(unknown):
+    for id in unknown:
         path = _path(id)
         meant = [name for name in ends.get(path[-1], []) if all(map(eq, path[::-1], _path(name)[::-1]))]
         if len(meant) == 1:
             return f"write ids as the manifest does: {quoted(meant[0])}, not {quoted(id)}"
-    return "give --only-selected to leave them out, or import the file into its own run"
+    return None
 
 
 def _path(id: str) -> list[str]:

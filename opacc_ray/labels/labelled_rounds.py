@@ -5,7 +5,7 @@ A round counts once it has an answer, and is the first round, complete, or answe
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations, compress
@@ -244,7 +244,13 @@ def join_labels(
     """Join labels to the examples of all rounds of all tracks."""
     run = tracks[0].run
     ids = dict.fromkeys(id for track in tracks for selection in track.selections for id in selection.ids)
-    return join(labels, list(ids), run=run.name, conflict=conflict, source=source, read=canonical_form(run))
+
+    def in_pool(wanted: Sequence[str]) -> Collection[str]:
+        features = run.read_features()
+        return wanted if features is None else features.features.places(wanted)
+
+    read = canonical_form(run)
+    return join(labels, list(ids), run=run.name, conflict=conflict, source=source, read=read, in_pool=in_pool)
 
 
 def canonical_form(run: Run) -> Callable[[str, str], str]:

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from decimal import Context
+from difflib import get_close_matches
 from typing import Any
 
+from opacc_ray.errors import DataError, shortened
 from opacc_ray.lake.parquet_io import pa, pc, texts
 
 DIGITS = Context(prec=100)  # enough for every decimal of Arrow
@@ -20,6 +22,16 @@ def chain_of(schema: Any, name: str) -> list[Any]:
     own = schema.field(schema.names.index(first))
     inner = chain_of(own.type, rest) if rest and pa.types.is_struct(own.type) else []
     return [own, *inner] if inner or first == name else []
+
+
+def no_column(source: str, name: str, there: Any) -> DataError:
+    """Return the error of a file that lacks a column; ``there`` is its Arrow schema, or the names of its columns."""
+    outer, _, last = name.rpartition(".")
+    inner = chain_of(there, outer) if outer and hasattr(there, "names") else []
+    names = list(getattr(inner[-1].type, "names", there.names) if inner else getattr(there, "names", there))
+    near = get_close_matches(last if inner else name, names, 1)
+    guess = f" (did you mean {near[0]!r}?)" if near else ""
+    return DataError(f"{source} has no column {name!r}{guess}; it has {shortened(', '.join(names), 200)}")
 
 
 def column_along(table: Any, path: Sequence[str]) -> Any:

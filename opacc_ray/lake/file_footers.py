@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, shortened
 from opacc_ray.lake.bounds import Statistics, bounds_of, constant_bounds, statistics_of
-from opacc_ray.lake.columns import chain_of
+from opacc_ray.lake.columns import chain_of, no_column
 from opacc_ray.lake.examples import Constants, Found, Piece
 from opacc_ray.lake.filter_parser import Condition, columns_of
 from opacc_ray.lake.filters import check_filter, may_keep
@@ -134,7 +133,7 @@ def chains_in(schema: Any, names: Sequence[str], condition: Condition, source: s
     chains = {name: chain_of(schema, name) for name in names}
     missing = next((name for name, chain in chains.items() if not chain), None)
     if missing is not None:
-        raise _lacking(source, missing, schema)
+        raise no_column(source, missing, schema)
     _check_types(condition, chains)
     return chains
 
@@ -155,7 +154,7 @@ def _common_chain(files: Sequence[FileFooter], name: str, what: str) -> list[Any
     there = [(file, chain, constant) for file, chain, constant in own if chain or constant is not None]
     if not there:
         constants = [pa.field(key, value.type) for key, value in files[0].constants]
-        raise _lacking(files[0].source, name, pa.schema([*files[0].schema, *constants]))
+        raise no_column(files[0].source, name, pa.schema([*files[0].schema, *constants]))
     common: Any = pa.null()
     for file, chain, constant in there:
         kind: Any = plain(chain[-1].type) if chain else getattr(constant, "type", None)
@@ -179,15 +178,6 @@ def _common_chain(files: Sequence[FileFooter], name: str, what: str) -> list[Any
 
 def _check_types(condition: Condition, chains: Mapping[str, Sequence[Any]]) -> None:
     check_filter(condition, pa.schema({name: chains[name][-1].type for name in columns_of(condition)}))
-
-
-def _lacking(source: str, name: str, schema: Any) -> DataError:
-    outer, _, last = name.rpartition(".")
-    inner = chain_of(schema, outer) if outer else []
-    there = getattr(inner[-1].type, "names", schema.names) if inner else schema.names
-    near = get_close_matches(last if inner else name, there, 1)
-    guess = f" (did you mean {near[0]!r}?)" if near else ""
-    return DataError(f"{source} has no column {name!r}{guess}; it has {shortened(', '.join(there), 200)}")
 
 
 def pieces_of(

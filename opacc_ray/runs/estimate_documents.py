@@ -53,7 +53,7 @@ class Value(Part):
 class StatedEstimate(Interval, Value):
     """A value with its interval."""
 
-    n: int = Field(ge=0, description="draws that it is computed from")
+    n: int = Field(ge=0, description="labels that it is computed from; an example that was drawn twice counts twice")
     design_based: bool = Field(description="whether the interval holds by the sampling design alone")
     reason: str | None = Field(description="assumptions of the interval; null if it holds by the sampling design alone")
 
@@ -220,8 +220,10 @@ class AccuracyEstimate(Basis, StatedEstimate, SealedDocument):
         default=None, description="the accuracy with the interval of the sampling design alone"
     )
     notes: list[str] = Field(default=[], description="remarks that belong to the number, in sentences")
-    srs: SimpleRandomBaseline = Field(description="interval of a simple random sample of the same size")
-    sequence: AnytimeInterval = Field(description="an interval that is valid at any time")
+    srs: SimpleRandomBaseline = Field(description="for comparison: interval of a simple random sample of the same size")
+    sequence: AnytimeInterval = Field(
+        description="confidence sequence: an interval that is valid however often it is computed"
+    )
     assisted: AssistedEstimate | None = Field(
         description="prediction-powered estimate by the confidences; null unless requested"
     )

@@ -7,6 +7,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from shlex import quote
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -243,16 +244,13 @@ def kept_spec(spec: Spec) -> Spec:
     """
     store, key = open_store(spec.output), f"{spec.name}.yaml"
     uri, there = store.uri_of(key), store.read_if_there(key)
-    if there is not None and _has_run(store, spec.name):
+    runs = _runs(store, spec.name) if there is not None else []
+    if there is not None and runs:
         before = parse_spec(parse_yaml(there.decode(), uri), uri)
         spec = parse_spec(_added(_content(before), _content(spec)), uri)
         if spec.identity() != before.identity():
-            own, new = before.sample, spec.sample
-            what = f"with sample.budget={own.budget}" if own.budget != new.budget else "which draws from it otherwise"
-            raise SpecError(
-                f"{uri} is another spec of this name, {what}; run that one, draw more labels with `opacc next`, or "
-                "choose another name with --name"
-            )
+            what, instead = _instead(store, runs, before, spec)
+            raise SpecError(f"{uri} is another spec of this name, {what}; {instead}choose another name with --name")
     text = as_yaml(spec).encode()
     if there != text:
         store.write(key, text)
@@ -269,10 +267,23 @@ def _added(before: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _has_run(store: Store, name: str) -> bool:
-    """Return whether an output holds a file of a run of that name."""
-    form = re.compile(rf"{re.escape(name)}-[0-9a-f]{{8}}/")
-    return any(form.match(entry.key) for entry in store.list(f"{name}-"))
+def _instead(store: Store, runs: Sequence[str], before: Spec, new: Spec) -> tuple[str, str]:
+    """Return how a spec differs from one that has runs, and the commands that draw as many labels as it asks for."""
+    own, asked = before.sample.budget, new.sample.budget
+    if own is None or asked is None or own == asked:
+        return "which draws from it otherwise", "run that one, or "
+    run = quote(store.uri_of(runs[0]).removeprefix("file://")) if len(runs) == 1 else "RUN"
+    again = f"`opacc select {run} --method {new.sample.method} --budget {asked}` draws all {asked} anew"
+    if asked < own:
+        return f"with sample.budget={own}", f"before the first label, {again}; or "
+    more = f"`opacc next {run} --budget {asked - own}` draws {asked - own} more"
+    return f"with sample.budget={own}", f"once those are labelled, {more}; before the first label, {again}; or "
+
+
+def _runs(store: Store, name: str) -> list[str]:
+    """Return the names of the runs of an audit in an output."""
+    form = re.compile(rf"{re.escape(name)}-[0-9a-f]{{8}}(?=/)")
+    return sorted({found[0] for entry in store.list(f"{name}-") if (found := form.match(entry.key))})
 
 
 def _named(columns: str | None) -> dict[str, str]:

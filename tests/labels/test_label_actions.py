@@ -488,10 +488,19 @@ def test_manifest_has_neither_the_design_nor_a_path_of_this_machine(tmp_path: Pa
     assert header == '"id","uri","run","round","order","label"'
 
 
+def test_ids_that_the_pool_lacks_are_told_from_those_that_were_not_selected(run: Run) -> None:
+    there = next(id for id in IDS if id not in run.read_selection(1).ids)
+    with pytest.raises(LabelError, match=rf"1 id\(s\) not selected for labelling: '{there}': give --only-selected"):
+        label_actions.import_labels(run, "back.csv", f"id,label\n{there},cat\n".encode())
+    both = r"2 id\(s\) not selected for labelling: .*: 1 of them not even in the pool, such as 'zzz'; give --only-sel"
+    with pytest.raises(LabelError, match=both):
+        label_actions.import_labels(run, "back.csv", f"id,label\n{there},cat\nzzz,cat\n".encode())
+
+
 def test_a_file_of_all_labels_answers_the_selected_examples_alone(run: Run) -> None:
     ids = run.read_selection(1).ids
     data = "id,label,annotator\nother,cat,ann\n" + "".join(f"{id},cat,ann\n" for id in ids[:3]) + f"{ids[3]},,\n"
-    refusal = r"1 id.*'other': give --only-selected to leave them out, .*; nothing of the file was taken"
+    refusal = r"1 id\(s\) not in the pool: 'other': .* give --only-selected .*; nothing of the file was taken"
     with pytest.raises(LabelError, match=refusal):
         label_actions.import_labels(run, "truth.csv", data.encode())
     assert not read_rounds(run)[0].labelled.any()

@@ -243,6 +243,14 @@ def test_a_file_that_is_cut_short_is_named(pool: Contracted) -> None:
     assert "\n" not in complaint
 
 
+def test_a_file_whose_first_bytes_are_damaged_is_named(pool: Contracted) -> None:
+    """Reading raises no error of a library, such as JSONDecodeError: it would end the run of the whole pool."""
+    file = pool.files()[0]
+    content = file.read_bytes()
+    file.write_bytes(b"\xff\0{" * 8 + content[24:])
+    assert file.name in pool.complaint(pool.plan)
+
+
 def test_a_file_that_changed_after_the_listing_is_refused(pool: Contracted) -> None:
     plan = pool.plan()
     file = pool.files()[-1]

@@ -186,8 +186,15 @@ def test_a_spec_of_predictions_is_kept_and_read_again(folder: Path) -> None:
     other = spec_of_predictions(name, budget=2, method="srs")
     assert kept_spec(other) == load_spec(uri) == other  # no run has used the first one
     write(folder / "audits", "my-answers-0123abcd/spec.json", "{}")
-    refusal = r"my-answers.yaml is another spec of this name, with sample.budget=2; .* another name with --name"
-    with pytest.raises(SpecError, match=refusal):
+    run = f"{folder}/audits/my-answers-0123abcd"
+    again = f"before the first label, `opacc select {run} --method srs --budget 3` draws all 3 anew"
+    with pytest.raises(SpecError) as refused:
+        kept_spec(other.model_copy(update={"sample": other.sample.model_copy(update={"budget": 3})}))
+    assert str(refused.value) == (
+        f"{uri} is another spec of this name, with sample.budget=2; once those are labelled, `opacc next {run} "
+        f"--budget 1` draws 1 more; {again}; or choose another name with --name"
+    )
+    with pytest.raises(SpecError, match=r"with sample.budget=2; before the first label, `opacc select .* --budget 1`"):
         kept_spec(spec)
 
 
@@ -272,6 +279,22 @@ def test_a_command_that_needs_a_spec_says_so(answers: str, folder: Path, capsys:
     code, _, log = asked(capsys, "plan", answers)
     assert code == 2
     assert f"{answers} is a file of predictions, and this needs a spec, a YAML file: `opacc run {answers} --bud" in log
+
+
+def test_a_goal_of_a_run_names_the_command_that_goes_on_to_it(
+    answers: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, log = asked(capsys, "run", answers, "--budget", "40", "--until", "±0.03")
+    assert (code, [item.name for item in folder.iterdir()]) == (2, [answers])
+    assert f"`opacc audit {answers} --budget 40 --until '±0.03'` goes on to a goal" in log
+    assert len(log.splitlines()) == 1
+
+
+def test_a_run_that_is_typed_again_says_that_nothing_is_drawn(
+    answers: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "drawn before" not in asked(capsys, "run", answers, "--budget", "40")[2]
+    assert "UTC: nothing new is drawn" in asked(capsys, "run", answers, "--budget", "40")[2]
 
 
 def test_a_refused_budget_leaves_no_spec(answers: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

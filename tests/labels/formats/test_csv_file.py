@@ -68,6 +68,8 @@ def test_apostrophe_of_the_manifest_is_removed() -> None:
         (" \n\n", "back.csv is empty"),
         ("a,cat\nb,dog\n", "back.csv starts with 'a,cat': start it with a header"),
         ("id,class\na,cat\n", "back.csv starts with 'id,class'"),
+        ("id,lable\na,cat\n", "with the columns id and label (rename 'lable' to label)"),
+        ('"Image ID";"True label"\na;cat\n', "(rename 'Image ID' to id and 'True label' to label)"),
         ("id,label,label\na,cat,dog\n", "two columns 'label'"),
         ("id,label\na,cat\n,dog\n", "back.csv line 3 has no id"),
         ("id,label\na,cat, maybe\n", "back.csv line 2 has 3 cells, but the header has 2"),
@@ -84,6 +86,10 @@ def test_apostrophe_of_the_manifest_is_removed() -> None:
 )
 def test_csv_that_is_refused(text: str | bytes, words: str) -> None:
     assert words in refusal(text)
+
+
+def test_a_header_without_a_near_name_gets_no_guess() -> None:
+    assert refusal("zebra,label\na,cat\n").endswith("with the columns id and label")
 
 
 def test_a_manifest_comes_back_filled_in_from_a_european_spreadsheet() -> None:
