@@ -12,6 +12,7 @@ import pytest
 
 from opacc_ray.cli.main import application, main
 from opacc_ray.lake.formats import FORMATS
+from opacc_ray.spec import parse_spec, parse_yaml
 
 ROOT = Path(__file__).parents[1]
 PAGES = [path for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")) if path.name != "CHANGELOG.md"]
@@ -154,3 +155,9 @@ def test_the_first_number_of_the_readme_is_what_it_prints(capsys: pytest.Capture
     *printed, labels = (float(number) for number in re.findall(r"\d+\.\d(?=%)|(?<=worth )\d+", capsys.readouterr().out))
     assert printed == pytest.approx(shares, abs=0.2)
     assert labels == pytest.approx(worth, abs=3)
+
+
+def test_the_spec_of_the_readme_is_valid() -> None:
+    found = re.search(r"```yaml\n(.+?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert found is not None
+    assert parse_spec(parse_yaml(found[1], "README.md"), "README.md").pool.format == "images"

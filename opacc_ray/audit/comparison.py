@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from opacc_ray.audit.accuracy import basis_of, sample_of, with_labels
+from opacc_ray.audit.accuracy import basis_of, circumstances_of, sample_of, with_labels
 from opacc_ray.audit.exported_training import drawn_after_export, taught_ids
 from opacc_ray.audit.prior_knowledge import read_history
 from opacc_ray.audit.run_numbers import checked_metric, class_names
@@ -19,6 +19,7 @@ from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.estimators.model_comparison import SeveralModels
+from opacc_ray.estimators.statement import Allowance
 from opacc_ray.labels.label_log import Score, read_log
 from opacc_ray.labels.labelled_rounds import LabelledRound, read_rounds, stated
 from opacc_ray.parts.view import View
@@ -84,6 +85,9 @@ class ModelComparison(Basis, Document):
     )
     predicted: bool = Field(
         default=False, description="whether all labels predict, for each model, what is not labelled; else by design"
+    )
+    estimate_allows_for: list[Allowance] = Field(
+        default=[], description="what the interval of `opacc estimate` includes, and those of a comparison do not"
     )
     first: StatedEstimate = Field(description="accuracy, or metric, of the model of the run")
     second: StatedEstimate = Field(description="accuracy, or metric, of the other model")
@@ -152,6 +156,7 @@ def compare(
         **_learned(run, others, rounds, known, outcomes if metric == ACCURACY else None, level),
         same_listing=all(run.header.pool.digest == other.header.pool.digest for other in others),
         predicted=predicted,
+        estimate_allows_for=list(circumstances_of(run, known, level).statement(found.models[0]).allows_for),
         first=statement(0),
         second=statement(1),
         models=[ComparedModel(run=uri, accuracy=statement(m), best=found.best[m]) for m, uri in enumerate(uris)],

@@ -13,7 +13,9 @@ from opacc_ray.runs.estimate_documents import StatedEstimate
 def comparison(document: ModelComparison) -> list[Line]:
     """State the accuracy of models, their differences, and what these rest on."""
     listed = "the pools were listed differently; examples are matched by their ids alone"
-    note = facts(("note", None if document.same_listing else listed), ("note", _taught(document)))
+    allowed = " and ".join(document.estimate_allows_for)
+    wider = f"the interval of opacc estimate also allows for {allowed}, and these do not" if allowed else None
+    note = facts(("note", None if document.same_listing else listed), ("note", _taught(document)), ("note", wider))
     lines = _several(document) if len(document.models) > 2 else _two(document)
     return [*lines, *note, *basis_facts(document, document.difference.reason, document.difference.n)]
 

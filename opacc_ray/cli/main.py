@@ -96,8 +96,8 @@ application = Group(
     },
     help="How accurate is a model on unlabelled data? opacc picks the few examples worth labelling and reports the "
     "accuracy with a confidence interval.",
-    epilog=f'{RUN_NAMES}\n\n{WORDS}\n\n{EXIT_CODES}\n\nCompletion: eval "$({COMPLETION}=bash_source opacc)" in ~/.bashrc '
-    "(or zsh, fish).",
+    epilog=f"{RUN_NAMES}\n\n{WORDS}\n\n{EXIT_CODES}\n\n"
+    f'Completion: eval "$({COMPLETION}=bash_source opacc)" in ~/.bashrc (or zsh, fish).',
 )
 click.version_option(opacc_ray.__version__, message="opacc %(version)s")(application)
 

@@ -61,8 +61,8 @@ def run_spec(spec: str, no_trial: bool, exit_file: str | None, until: str | None
         given = [f"--{name} {quote(str(value))}" for name, value in options.items() if value is not None]
         words, goal = " ".join(["opacc audit", quote(spec), *given]), f"--until {quote(until)}"
         raise click.UsageError(
-            f"opacc run draws the first round only; `{words} {goal}` goes on to a goal, and so does `opacc next RUN {goal}` "
-            "after the first labels"
+            f"opacc run draws the first round only; `{words} {goal}` goes on to a goal, and so does "
+            f"`opacc next RUN {goal}` after the first labels"
         )
     with run_answers.exit_file(exit_file) as note:
         run = _extracted(spec, trial=not no_trial, **options)
@@ -189,7 +189,12 @@ def status(run: "Run") -> cli.Answer:
 @click.option("--method", type=cli.METHOD, required=True, help="Sampling method.")
 @cli.budget_option
 @click.option("--seed", type=int, help="Seed of the draw (default: that of the spec).")
-@click.option("--replicates", type=int, metavar="R", help="Draw R samples, one from each of R random parts of the pool; their spread gives the interval.")
+@click.option(
+    "--replicates",
+    type=int,
+    metavar="R",
+    help="Draw R samples from R random parts of the pool, whose spread gives the interval.",
+)
 @set_option("Parameter of the method, in YAML; repeatable.")
 @click.option("--track", metavar="NAME", help="Series of rounds to draw for; created if missing.")
 def select(uri: str, track: str | None, assignments: tuple[str, ...], **options: Any) -> cli.Answer:

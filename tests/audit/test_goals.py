@@ -9,6 +9,7 @@ from parts_run import CLASSES, CONFIDENCE, PREDICTION, TRUTH, label, labelled, s
 from written_run import write_run
 
 from opacc_ray.audit import accuracy, goals
+from opacc_ray.audit.comparison import compare
 from opacc_ray.audit.label_budget import label_budget, label_budget_of_table
 from opacc_ray.audit.status import status
 from opacc_ray.cli.main import main
@@ -55,14 +56,19 @@ def test_rounds_are_drawn_until_the_interval_of_the_number_is_narrow_enough(
     assert serve in (None, {"recall@defect ±0.12": ["recall@0"], "f1@fine 0.04": ["f1@1"]}.get(text, ["camera"]))
 
 
-def test_the_interval_at_the_goal_is_the_one_that_the_estimate_states(run: Run) -> None:
+def test_the_interval_at_the_goal_is_the_one_that_the_estimate_states(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
     goal = goals.next_until(run, 0.45, DEFECT)
     assert goal.reached
     found = accuracy.estimate(run, metrics=["recall@defect"], by=["camera"])
     stated = found.metrics["recall@defect"]
     assert (stated.low, stated.high, stated.level) == (goal.low, goal.high, 0.95)
     assert (found.goal, found.goal_of) == (0.45, "recall@defect")
-    assert found.allows_for == ["stopping"]
+    assert found.allows_for == compare(run, run).estimate_allows_for == ["stopping"]
+    assert main(["compare", run.uri, run.uri]) == 0
+    note = "the interval of opacc estimate also allows for stopping, and these do not"
+    assert f"note        {note}\n" in capsys.readouterr().out
     assert found.notes == [
         "Sampling stopped once the interval of recall@defect was within ±0.45; the stated intervals allow for that."
     ]

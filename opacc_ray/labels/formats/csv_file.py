@@ -132,7 +132,7 @@ def read_table(file: LabelFile, *columns: set[str]) -> tuple[list[str], Iterator
 
 def _renamed(header: str, wanted: Sequence[str]) -> str:
     """Return which cells of a header were probably meant as the columns that it lacks; empty if none were."""
-    cells = [cell.strip(' "\'') for cell in re.split("[,;\t]", header[:LONGEST_HEADER])]
+    cells = [cell.strip(" \"'") for cell in re.split("[,;\t]", header[:LONGEST_HEADER])]
     plain = {re.sub(r"\W+|_+", "_", cell.lower()): cell for cell in cells if cell.lower() not in wanted}
     pairs = []
     for name in (name for name in wanted if name not in map(str.lower, cells)):
