@@ -58,7 +58,7 @@ def scores_of(name: str, values: Sequence[Any] | NDArray[Any], predicted: Sequen
         there = ~np.isnan(numbers)
         if there.any() and ((numbers[there] >= 0) & (numbers[there] <= 1)).all():
             return numbers
-    texts = [_text(value) for value in values]
+    texts = [text_of(value) for value in values]
     there = np.array([text is not None for text in texts])
     if not there.any():
         raise DataError(f"judge {name!r} has judged no example; fill the column for some, or leave it out")
@@ -86,7 +86,7 @@ def read_said(name: str, said: Sequence[str], classes: Iterable[str]) -> list[fl
     return None
 
 
-def _text(value: Any) -> str | None:
+def text_of(value: Any) -> str | None:
     """Return a value as text, or None if it is missing."""
     text = "" if value is None or value != value else str(value).strip()
     return None if text.lower() in _MISSING else text

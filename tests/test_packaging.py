@@ -95,7 +95,16 @@ def test_every_imported_library_is_declared() -> None:
 USED = ("characterize", "demo", "page", "notebook", "evidence", "mlflow", "wandb", "delta", "iceberg", "lance")
 """Extras that the package itself imports."""
 
-PARTS = {"botocore", "s3transfer", "urllib3", "pydantic_core", "pack_designs", "pack_numbers"}
+PARTS = {
+    "botocore",
+    "s3transfer",
+    "urllib3",
+    "pydantic_core",
+    "pack_designs",
+    "pack_numbers",
+    "pack_statement",
+    "pack_tables",
+}
 """What boto3 and pydantic are made of, and pin themselves, and the files beside verify.py in a pack."""
 
 

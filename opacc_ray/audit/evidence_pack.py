@@ -16,28 +16,39 @@ from importlib import resources
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from opacc_ray.audit.accuracy import sample_of, with_labels
+from opacc_ray.audit.accuracy import accuracy_of, sample_of, with_labels
 from opacc_ray.audit.evidence import FOLDER as SIGNATURES
 from opacc_ray.audit.evidence import read_seal
 from opacc_ray.audit.evidence_documents import EvidencePack, PackedNumber
 from opacc_ray.audit.evidence_sheet import sheet
-from opacc_ray.audit.run_numbers import RunNumbers, asked_of, history_for, open_for_estimates
+from opacc_ray.audit.run_numbers import Asked, RunNumbers, asked_of, class_names, history_for, open_for_estimates
 from opacc_ray.errors import DataError
-from opacc_ray.estimators.statement import Circumstances
+from opacc_ray.estimators.label_noise import parts_with_a_design
+from opacc_ray.estimators.metrics import Metric
+from opacc_ray.estimators.population import SampleOf
+from opacc_ray.estimators.prediction_powered import predict
+from opacc_ray.estimators.scores import BINS, CALIBRATION, bins_of
 from opacc_ray.estimators.totals import PredictedEvidence
+from opacc_ray.labels.annotator_agreement import opinions_of_run
+from opacc_ray.labels.grades import numbers_in
 from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, read_rounds
 from opacc_ray.lake.store_uris import open_store, split
+from opacc_ray.parts.view import View
 from opacc_ray.runs.commit_log import FOLDER as LOG
 from opacc_ray.runs.commit_log import digest_of as digest_of_bytes
 from opacc_ray.runs.estimate_documents import Stated
+from opacc_ray.runs.feature_store import read_column
 from opacc_ray.runs.run import HEADER, Run
-from opacc_ray.samplers.neyman.regression import Fit, fit, recorded, uses_regression
+from opacc_ray.samplers.metric_estimates import forecast_of
+from opacc_ray.samplers.neyman.regression import Fit, fit, uses_regression
 from opacc_ray.selection import Selection
 
 SMALL = (HEADER, "sanity.json", "listing.parquet", "report.html", "report.json", "report.md")
 
-VERIFIER = {"verify.py": "pack_verifier.py"} | {own: own for own in ("pack_designs.py", "pack_numbers.py")}
+FORMULAS = ("pack_designs.py", "pack_numbers.py", "pack_tables.py", "pack_statement.py")
+VERIFIER = {"verify.py": "pack_verifier.py"} | {name: name for name in FORMULAS}
 
 Numbers = dict[str, Any]
 
@@ -103,34 +114,39 @@ def _numbers(run: Run) -> Numbers:
     if stated is None or stated.labels_digest != digest_of(rounds):
         raise DataError(f"{run.title} has labels that its newest estimate does not count; run `opacc estimate` first")
     known = with_labels(run, rounds, partial=True)
-    selections, outcomes = sample_of(known)
+    sample = sample_of(known)
     content: Numbers = {
+        "track": run.track,
         "estimate": next(iter(commit.files)),
-        "pool_size": selections[0].pool_size,
-        "measure": known[0].measure,
-        "exact": run.spec.model.task == "classification",
-        "kind": "predicted" if uses_regression(selections) else "design",
-        "level": Circumstances(stated.level, stated.goal).own_level,
-        "widened": any(len(own) > 1 for item in known for own in item.opinions),
+        "pool_size": known[0].selection.pool_size,
+        "exact": run.spec.model.task == "classification" and known[0].measure == "accuracy",
+        "kind": "predicted" if uses_regression(sample[0]) else "design",
+        "classes_known": class_names(run) is not None,
+        "rounds": [_round(item) for item in known],
     }
-    parts = [_round(item) for item in known]
     tables = dict.fromkeys(table.by for table in stated.by_slice)
-    with open_for_estimates(run, selections) as view:
+    with open_for_estimates(run, sample[0]) as view:
         asked = asked_of(run, list(stated.metrics), list(tables))
         numbers = RunNumbers(run, rounds, known, view, asked.slicings(view), asked=asked.metrics)
-        content |= {"parts": _parts(numbers), "counts": _counts(numbers)}
-        if uses_regression(selections):
-            content |= _predicted(parts, fit(view, selections, outcomes, history_for(run, selections)), selections)
-    return content | {"rounds": parts}
+        content |= {"parts": _parts(numbers, asked, view), "counts": _counts(numbers)}
+        content["design_based"] = accuracy_of(run, *sample, stated.level, view).design_based
+        if uses_regression(sample[0]):
+            content |= _predicted(content["rounds"], fit(view, *sample, history_for(run, sample[0])), sample[0])
+        if run.spec.pool.population is not None:
+            content["population"] = _population(numbers, run.spec.pool.population, view)
+        if stated.assisted is not None:
+            content["prediction"] = _prediction(sample[0], read_column(run, "confidence"))
+    if any(len(own) > 1 for item in known for own in item.opinions):
+        content["opinions"] = _opinions(run, known)
+    return content
 
 
 def _predicted(parts: Sequence[Numbers], found: Fit, selections: Sequence[Selection]) -> Numbers:
     """Add what is predicted of each label; return what is predicted of the pool."""
-    for part, selection, own in zip(parts, selections, found.rounds, strict=True):
+    for part, own in zip(parts, found.rounds, strict=True):
         p = own.failure
         part |= {
             "labelled": own.labelled.tolist(),
-            "probability": recorded(selection).probability.tolist(),
             "leverage": own.leverage.tolist(),
             "predicted": float(p.sum()),
             "spread": float((p * (1 - p) * own.odds).sum()),
@@ -140,19 +156,27 @@ def _predicted(parts: Sequence[Numbers], found: Fit, selections: Sequence[Select
     return {"trust": found.trust, "elsewhere": elsewhere}
 
 
-def _parts(numbers: RunNumbers) -> Numbers:
+def _parts(numbers: RunNumbers, asked: Asked, view: View) -> Numbers:
     """Return each partition of the pool: slices by predicted class, with what rounds predict of these groups."""
-    found = Numbers()
-    for by in (None, *numbers.slicings):
-        evidence = numbers.estimates.totals(by).evidence
-        found[by or ""] = {
-            "names": list(numbers.slicings[by].names) if by else [""],
-            "classes": numbers.estimates.classes,
-            "sizes": evidence.sizes.tolist(),
-            "groups": evidence.groups.code(evidence.index).tolist(),
-        }
+    estimates, found = numbers.estimates, Numbers()
+    of_confidence = [metric for metric in asked.metrics if metric.judges_confidence]
+    for by in (None, *estimates.slicings, *of_confidence):
+        evidence, own = estimates.totals(by).evidence, Numbers()
+        own["names"] = list(estimates.slicings[by].names) if isinstance(by, str) else [""]
+        own |= {"classes": estimates.classes, "sizes": evidence.sizes.tolist()}
+        own["groups"] = evidence.groups.code(evidence.index).tolist()
         if isinstance(evidence, PredictedEvidence):
-            found[by or ""]["sums"] = [[own.tolist() for own in sums] for sums in evidence.sums]
+            own["sums"] = [[column.tolist() for column in sums] for sums in evidence.sums]
+        if isinstance(by, Metric) and by.name == CALIBRATION:
+            confidence = view.column("confidence")
+            bins = bins_of(confidence)
+            sums = np.bincount(bins, weights=confidence, minlength=BINS)
+            mean = sums / np.maximum(np.bincount(bins, minlength=BINS), 1)
+            own |= {"names": list(range(BINS)), "confidence": mean.tolist()}
+        elif isinstance(by, Metric):
+            own["base"] = estimates.linear(by).base
+            own["coefficient"] = evidence.groups.factor(evidence.index).tolist()
+        found[str(by or "")] = own
     return found
 
 
@@ -161,10 +185,51 @@ def _counts(numbers: RunNumbers) -> dict[str, list[float]]:
     return {name: own.tolist() for name, own in (numbers.estimates.sample.counts or {}).items()}
 
 
+def _population(numbers: RunNumbers, asked: SampleOf, view: View) -> Numbers:
+    """Return what the pool is a sample of; of clusters also their sizes, and the failures predicted in each."""
+    if asked.cluster is None:
+        return {"total": asked.total, "clusters": None}
+    codes, sample = view.slicing(asked.cluster).codes, numbers.estimates.sample
+    forecast = forecast_of(sample, view, len(codes))
+    labelled = np.concatenate([part.index for part in sample.selections])
+    clusters = {
+        "size": np.bincount(codes).tolist(),
+        "forecast": np.bincount(codes, weights=forecast).tolist(),
+        "of_label": codes[labelled].tolist(),
+        "of_label_forecast": forecast[labelled].tolist(),
+    }
+    return {"total": asked.total, "clusters": clusters}
+
+
+def _prediction(selections: Sequence[Selection], confidence: NDArray[Any]) -> Numbers:
+    """Return what the confidence predicts of the labels and of the pool."""
+    found = predict(selections, confidence.astype(np.float64))
+    return {"failure": found.failure.tolist(), "mean": found.mean, "largest": found.largest}
+
+
+def _opinions(run: Run, known: Sequence[LabelledRound]) -> Numbers:
+    """Return the opinions on each label, by round; ``twice`` is the design of the part that has two."""
+    counts = run.spec.model.counts is not None
+    said = [[[numbers_in(text) if counts else text for text in own] for own in item.opinions] for item in known]
+    differences = [item.disagreement[~np.isnan(item.disagreement)] for item in known]
+    twice = parts_with_a_design([item.known for item in known], [~np.isnan(item.disagreement) for item in known])
+    units, numbers = opinions_of_run(run)
+    return {
+        "said": said,
+        "differences": [own.tolist() for own in differences],
+        "twice": [{"index": own.index.tolist(), "design": own.to_dict()["design"]} for own in twice],
+        "units": {"labels": [list(own.values()) for own in units.values()], "numbers": numbers},
+    }
+
+
 def _round(item: LabelledRound) -> Numbers:
     known = item.known
     answers = zip(known.ids, item.predicted, item.truth, strict=True)
     return {
+        "round": item.number,
+        "draws": np.flatnonzero(item.labelled).tolist(),
+        "missing": len(item.missing),
+        "gaps": item.nonresponse is not None,
         "index": known.index.tolist(),
         "outcome": item.outcome.tolist(),
         "answers": [list(answer) for answer in answers],  # id, prediction, label

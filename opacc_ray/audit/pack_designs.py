@@ -244,7 +244,9 @@ class Sample:
         else:  # inclusion probabilities, in a pool that grew each part with its own
             self.group = d.get("part", np.zeros(len(d["inclusion_probability"]), int))
             num = np.bincount(self.group)[self.group]
-            pi = d["inclusion_probability"] * (num / np.atleast_1d(d.get("drawn", d["num_drawn"]))[self.group])
+            self.pi = pi = d["inclusion_probability"] * (
+                num / np.atleast_1d(d.get("drawn", d["num_drawn"]))[self.group]
+            )
             self.w, self.out = 1 / (self.N * pi), np.maximum(1 - pi, 0)
             self.scale, self.c = num * self.w, self.out * [equal(n) for n in num]
             self.predicted, self.leverage = d["predicted_failure"], d.get("leverage", 0.0)
@@ -276,7 +278,7 @@ class Sample:
         rows = zip(d["designs"], places, strict=True)
         inner = [(Sample(own | {k: v[at] for k, v in columns.items()}), at) for own, at in rows if len(at)]
         sizes = np.array([size for size, at in zip(d["sizes"], places, strict=True) if len(at)])
-        self.parts, self.P, self.w = inner, sizes / sizes.sum(), np.zeros(len(d["replicate"]))
+        self.parts, self.sizes, self.P, self.w = inner, sizes, sizes / sizes.sum(), np.zeros(len(d["replicate"]))
         for share, (own, at) in zip(self.P, inner, strict=True):
             self.w[at] = share * own.w
         self.degrees, self.distinct = len(inner) - 1, all(own.distinct for own, _ in inner)

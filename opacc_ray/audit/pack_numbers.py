@@ -1,11 +1,19 @@
-"""Recompute the numbers of a pack from its labels, as `verify.py` of the pack uses them."""
+"""Recompute the accuracy, and the numbers of slices and classes, from the labels of a pack, as its `verify.py` does."""
 
 import math
-import re
 
 import numpy as np
-from pack_designs import Rounds, from_failures, of_strata, one_more_of_both, student, wider, wilson_ends
-from scipy import special
+from pack_designs import (
+    Rounds,
+    from_failures,
+    of_strata,
+    one_more_of_both,
+    student,
+    wider,
+    wilson,
+    wilson_ends,
+)
+from scipy import special, stats
 
 UNEQUAL = ("stratified", "Hansen-Hurwitz", "Rao-Hartley-Cochran", "step by step")
 FIELDS = ("value", "standard_error", "low", "high")
@@ -16,26 +24,26 @@ def arrays(rounds):
 
 
 # -- accuracy of the pool -------------------------------------------------------------------------------------
-def accuracy(own, level):
-    """Accuracy by the designs of all rounds: value, standard error and interval."""
+def accuracy(own, level, moved=lambda found: found):
+    """Accuracy by the designs of all rounds: value, standard error and interval, cut to what the labels prove."""
     rounds, size = arrays(own["rounds"]), own["pool_size"]
     design, y = Rounds(own["rounds"], size), np.concatenate([item["outcome"] for item in rounds])
     failures, labels, binary = (1 - y)[design.once].sum(), len(design.once), np.isin(y, (0, 1)).all()
     least, most = (labels - failures) / size, (size - failures) / size
     if labels == size:
-        return dict(zip(FIELDS, (most, 0.0, most, most), strict=True))
+        return stated(most, most, most, 0.0) | {"n": len(y)}
     known = failures, labels, binary
     if own["kind"] == "predicted":
-        value, error, *ends = by_prediction(own, rounds, design, known, level)
+        found = by_prediction(own, rounds, design, known, level)
     elif len(rounds) == 1 or design.one:
-        value, error, *ends = (design.one or design.samples[0]).estimate(y, level)
+        found = (design.one or design.samples[0]).estimate(y, level)
     else:
-        value, error, *ends = by_rounds(design, y, known, level)
-    low = min(max(ends[0], least), most)
-    high = max(min(ends[1], most), least)
+        found = by_rounds(design, y, known, level)
+    value, error, low, high = moved(found)
+    low, high = min(max(low, least), most), max(min(high, most), least)
     if binary:
         low, high = math.floor(low * size + 1e-6) / size, math.ceil(high * size - 1e-6) / size
-    return dict(zip(FIELDS, (min(max(value, low), high), error, low, high), strict=True))
+    return stated(value, low, high, error) | {"n": len(y)}
 
 
 def by_prediction(own, rounds, design, known, level):
@@ -98,16 +106,21 @@ def by_rounds(design, y, known, level):
 
 
 # -- means over parts of the pool -----------------------------------------------------------------------------
+def middle(num):
+    return (2 * np.arange(num) + 1) / (2 * num)
+
+
 class Share:
     """The mean of a variable in [0, 1] over a part of the pool of a known size, and its interval at any level."""
 
-    def __init__(self, value, variance, size, labelled, events, ends, predicted=None):
+    def __init__(self, value, variance, size, labelled, events, ends, alone=None):
         self.value, self.variance, self.size, self.labelled, self.events = value, variance, size, labelled, events
-        self.error, self.ends = (0.0 if labelled >= size else math.sqrt(variance)), ends
-        self.point, self.shown = min(max(value, 0.0), 1.0), value
-        if predicted is not None:  # composite with what predictions alone state: their value and variance
-            apart, own = predicted[0] - value, self.error**2
-            self.shown += own / max(own + predicted[1], apart**2, 1e-300) * apart
+        self.error, self.ends, self.alone = (0.0 if labelled >= size else math.sqrt(variance)), ends, alone
+        self.point, shown = min(max(value, 0.0), 1.0), value
+        if alone is not None:  # composite with what predictions alone state
+            apart, own = alone.value - value, self.error**2
+            shown += own / max(own + alone.error**2, apart**2, 1e-300) * apart
+        self.shown = min(max(shown, 0.0), 1.0)
 
     def interval(self, level):
         if self.labelled >= self.size:
@@ -119,22 +132,51 @@ class Share:
         return min(max(low, least), most), max(min(high, most), least)
 
     def quantiles(self):
-        middle = lambda num: (2 * np.arange(num) + 1) / (2 * num)  # noqa: E731
         ends = [self.interval(1 - (2 * k + 1) / 48) for k in range(24)]
         return np.interp(middle(192), middle(48), [low for low, _ in ends] + [high for _, high in reversed(ends)])
+
+    def of_others(self):
+        """The mean of 1 - the variable."""
+        args = 1 - self.value, self.variance, self.size, self.labelled, self.labelled - self.events
+        return Share(*args, lambda level: tuple(1 - end for end in reversed(self.interval(level))))
+
+
+class Alone:
+    """The same mean if predictions hold where no label is, up to one factor: events there are negative binomial."""
+
+    def __init__(self, size, labelled, events, met, near, unseen):
+        self.size, self.labelled, self.events, self.met, self.near = size, labelled, events, met + 0.5, near + 0.5
+        self.unseen, more = unseen, unseen * self.met / self.near
+        self.value = (events + more) / max(size, 1)
+        self.error = math.sqrt(more * (1 + unseen / self.near)) / max(size, 1)
+        self.point = min(max(self.value, 0.0), 1.0)
+
+    def at(self, chances):
+        if self.labelled >= self.size or self.unseen <= 0:
+            return np.full(len(chances), self.events / max(self.size, 1))
+        found = stats.nbinom.ppf(chances, self.met, self.near / (self.near + self.unseen))
+        return np.minimum((self.events + found) / self.size, 1.0)
+
+    def interval(self, level):
+        return tuple(self.at(np.array([(1 - level) / 2, (1 + level) / 2])))
+
+    def quantiles(self):
+        return self.at(middle(192))
 
 
 class Parts:
     """What the labels say of groups of the pool: the examples of one slice and one predicted class each."""
 
     def __init__(self, own, part):
-        self.own, self.rounds = own, arrays(own["rounds"])
+        self.own, self.rounds, self.part = own, arrays(own["rounds"]), part
         self.design = Rounds(own["rounds"], own["pool_size"])
         self.sizes, self.group = np.array(part["sizes"]), np.array(part["groups"])
         self.sums = np.array(part.get("sums", []))  # (rounds, 3, groups)
         self.names, self.classes = part["names"], part["classes"]
         self.slice, self.of_class = np.divmod(np.arange(len(self.sizes)), len(self.classes))
+        self.everything = np.ones(len(self.sizes), bool)
         self.f = 1 - np.concatenate([item["outcome"] for item in self.rounds])
+        self.factor = np.array(part.get("coefficient", np.ones(len(self.f))))
         place = {name: number for number, name in enumerate(self.classes)}
         answers = [answer for item in own["rounds"] for answer in item["answers"]]
         self.truth = np.array([place.get(answer[2], -1) for answer in answers])
@@ -145,9 +187,21 @@ class Parts:
         here = inside[self.group]
         once = self.design.once[here[self.design.once]]
         counts = self.sizes[inside].sum(), len(once), values[once].sum()
-        return (self.foreseen if self.own["kind"] == "predicted" else self.by_design)(
-            values, mean, square, inside, here, *counts
-        )
+        if self.own["kind"] == "predicted":
+            return self.foreseen(values, mean, square, inside, here, *counts)
+        return self.by_design(values * self.factor, inside, here, *counts)
+
+    def variance(self, values, mean, square, inside):
+        """Variance of the mean of any variable; by a design with half an event, for those that no label has shown."""
+        if self.own["kind"] == "predicted":
+            return self.share(values, mean, square, inside).variance
+        here, x = inside[self.group], values * self.factor
+        found = self.design.mean(here * 1.0)
+        if found <= 0:
+            return 0.0
+        size = np.mean((square[self.group] * self.factor**2)[here])
+        own = self.design.variance(here * (x - self.design.mean(here * x) / found) / found)
+        return own + 0.5 * (self.design.largest / found) ** 2 * size
 
     def foreseen(self, values, mean, square, inside, here, size, labelled, events):
         divisor, trust = max(size, 1), self.own["trust"]
@@ -155,51 +209,43 @@ class Parts:
         foreseen = np.maximum((odds @ square[inside] - squares @ mean[inside] ** 2) / divisor**2, 1e-300)
         weight = trust * (1 / foreseen) / (1 / foreseen).sum() + (1 - trust) * self.design.plan
         value = measured = first = second = expected = met = 0.0
-        rows = zip(weight, self.rounds, self.design.places, self.design.before, predicted, strict=True)
-        for w, item, at, before, sums in rows:
+        rows = zip(
+            weight, self.rounds, self.design.samples, self.design.places, self.design.before, predicted, strict=True
+        )
+        for w, item, sample, at, before, sums in rows:
             keep = here[at]
-            p, pi, h = (item[key][keep] for key in ("labelled", "probability", "leverage"))
-            out, forecast = np.maximum(1 - pi, 0), p * mean[self.group[at][keep]]
-            error = w / divisor * (values[at][keep] - forecast) / pi
-            known = values[before][here[before]].sum()
+            p, pi, h = item["labelled"][keep], sample.pi[keep], item["leverage"][keep]
+            out, forecast, factor = np.maximum(1 - pi, 0), p * mean[self.group[at][keep]], self.factor[at][keep]
+            error = w / divisor * factor * (values[at][keep] - forecast) / pi
+            known = (self.factor * values)[before][here[before]].sum()
             value += w * (known + sums @ mean[inside]) / divisor + error.sum()
             measured += (error**2 * out / (1 - h)).sum()
-            effect = w / divisor * np.sqrt(out) / pi
+            effect = w / divisor * factor * np.sqrt(out) / pi
             first, second = first + forecast @ effect, second + forecast @ effect**2
             expected, met = expected + forecast.sum(), met + values[at][keep] @ effect
-        unseen = max(sums @ mean[inside] - forecast.sum(), 0)  # of the last round
-        shown, near = first * met / max(second, 1e-300) + 0.5, first**2 / max(second, 1e-300) + 0.5
-        more = unseen * shown / near
+        unseen = max(sums @ mean[inside] - forecast @ factor, 0)  # of the last round
         own = weight**2 @ foreseen
         variance = max((labelled * measured + 20 * own) / (labelled + 20), 0.5 * own)
-        half = 0.5 / max(expected, 1e-300)
+        half, near = 0.5 / max(expected, 1e-300), first / max(second, 1e-300)
         ends = wilson_ends(value, variance, labelled, events, half * first, half * second, expected)
-        predicted = (events + more) / divisor, more * (1 + unseen / near) / divisor**2
-        return Share(value, variance, size, labelled, events, ends, predicted)
+        alone = Alone(size, labelled, events, near * met, near * first, unseen)
+        return Share(value, variance, size, labelled, events, ends, alone)
 
-    def by_design(self, values, mean, square, inside, here, size, labelled, events):
+    def by_design(self, values, inside, here, size, labelled, events):
         design, largest = self.design, self.design.largest
         if inside.all():  # the design's own estimate
-            both = (
-                (design.mean(values), design.variance(values)),
-                (design.mean(1 - values), design.variance(1 - values)),
-            )
-
-            def whole(level):
-                widen = student(design.degrees, level) ** 2
-                return one_more_of_both(*((m, v * widen) for m, v in both), largest, level)
-
-            return Share(*both[0], size, labelled, events, whole)
-        found = design.mean(here * 1.0) if here.any() else 0.0
-        value = design.mean(here * values) / found if found > 0 else values.mean()
-        variance = design.variance(here * (values - value) / found) if found > 0 else 0.0
-        weight = largest / max(found, 1e-300)
+            both = [(design.mean(x), design.variance(x)) for x in (values, 1 - values)]
+        else:
+            found = design.mean(here * 1.0) if here.any() else 0.0
+            value = design.mean(here * values) / found if found > 0 else values.mean()
+            variance = design.variance(here * (values - value) / found) if found > 0 else 0.0
+            both, largest = [(value, variance), (1 - value, variance)], largest / max(found, 1e-300)
 
         def ends(level):
-            wide = variance * student(design.degrees, level) ** 2
-            return one_more_of_both((value, wide), (1 - value, wide), weight, level)
+            widen = student(design.degrees, level) ** 2
+            return one_more_of_both(*((m, v * widen) for m, v in both), largest, level)
 
-        return Share(value, variance, size, labelled, events, ends)
+        return Share(*both[0], size, labelled, events, ends)
 
     def failures(self, inside):
         """Share of failures."""
@@ -210,36 +256,96 @@ class Parts:
             square = (f @ f + 5 * m) / (f.sum() + 5 * m)
         return self.share(f, ones, ones * square, inside)
 
-    def missed(self, c, inside):
-        """Share of examples of a class that are predicted as others; which class a failure is, the labels show."""
+    def rivals(self):
+        """Which class a failure is, by the labels: the share of each class, by predicted class."""
         wrong, num = self.truth != self.said, len(self.classes)
-        count = np.bincount(self.said[wrong & (self.truth == c)], minlength=num)
-        prior = (np.arange(num) != c) / max(num - 1, 1)
-        rivals = (5 * prior + count) / (5 + np.bincount(self.said[wrong], minlength=num))
-        mean = rivals[self.of_class]
-        return self.share(((self.truth == c) & wrong) * 1.0, mean, mean, inside)
+        count = np.zeros((num, num))
+        np.add.at(count, (self.truth[wrong], self.said[wrong]), 1)
+        return (5 * (1 - np.eye(num)) / max(num - 1, 1) + count) / (5 + count.sum(axis=0))
+
+    def missed(self, c, inside):
+        """Share of examples of a class that are predicted as others."""
+        mean = self.rivals()[c][self.of_class]
+        return self.share(((self.truth == c) & (self.truth != self.said)) * 1.0, mean, mean, inside)
 
     def accuracy(self, inside, level):
         share = self.failures(inside)
         low, high = share.interval(level)
-        return stated(1 - share.shown, 1 - high, 1 - low, share.error)
+        return stated(1 - share.shown, 1 - high, 1 - low, share.error) | {"n": share.labelled}
 
-    def of_metric(self, name, c, inside, level):
-        """Metric of class c over the groups inside: a function of two totals, TP and FN."""
-        pair = self.failures(inside & (self.of_class == c)), self.missed(c, inside & (self.of_class != c))
-        (P, Q), g = (own.size for own in pair), METRICS.get(name) or f_score(float(name[1:]))
-        of = lambda failed, missed: g(P * (1 - failed), Q * missed, P, Q)  # noqa: E731
-        value = float(of(*(min(max(own.shown, 0.0), 1.0) for own in pair)))
+    def pair(self, c, inside):
+        return self.failures(inside & (self.of_class == c)), self.missed(c, inside & (self.of_class != c))
+
+    def average(self, name, inside, level):
+        """Mean of a metric over all classes: linearised, a misprediction moves it by a weight."""
+        pairs = [self.pair(c, inside) for c in range(len(self.classes))]
+        P, Q = np.array([[own.size for own in pair] for pair in pairs], float).T
+        failed, missed = np.array([[own.shown for own in pair] for pair in pairs]).T
+        tp, fn = P * (1 - failed), Q * missed
+        value, by_tp, by_fn = slopes(METRICS.get(name) or f_score(float(name[1:])), tp, fn, P, Q)
+        weight = (by_fn[:, None] - by_tp) * (1 - np.eye(len(P)))
+        mean, square = ((self.rivals() * own).sum(axis=0)[self.of_class] for own in (weight, weight**2))
+        values, size = weight[self.truth, self.said], self.sizes[inside].sum()
+        error, n = size * math.sqrt(self.variance(values, mean, square, inside)), self.failures(inside).labelled
+        return of_ends(value, *average_ends(value, error, n - 1, level), level) | {"n": n}
+
+
+def slopes(g, tp, fn, P, Q):
+    """Mean of a metric over classes, and its derivatives by TP and FN of each."""
+    there, step = (P > 0) | (fn > 0), 1e-6 * max(P.sum(), 1.0)
+    num = max(there.sum(), 1)
+
+    def slope(a, b):
+        moved = g(tp + a, fn + b, P, Q) - g(np.maximum(tp - a, 0), np.maximum(fn - b, 0), P, Q)
+        return np.where(there, moved / np.maximum(a + np.minimum(tp, a) + b + np.minimum(fn, b), 1e-300), 0.0) / num
+
+    return np.where(there, g(tp, fn, P, Q), 0.0).sum() / num, slope(step, 0.0), slope(0.0, step)
+
+
+def average_ends(value, error, degrees, level, lowest=0.0):
+    half = special.stdtrit(max(degrees, 1.0), 0.5 + level / 2) * error
+    if error <= 0 or lowest < 0:
+        return value - half, value + half
+    nearest = min(error, 0.5)
+    inside = min(max(value, nearest), 1 - nearest)
+    size = inside * (1 - inside) * (special.ndtri(0.5 + level / 2) / half) ** 2
+    return wilson(min(max(value, 0.0), 1.0), size, level)
+
+
+def of_two(name, pair, level):
+    """A function of two totals, TP and FN, with a second interval where predictions alone say much more."""
+    g, lowest = METRICS.get(name) or f_score(float(name[1:])), -1.0 if name in ("mcc", "kappa") else 0.0
+    (P, Q), missed = (own.size for own in pair), pair[1]
+    of = lambda failed, missed: g(P * (1 - failed), Q * missed, P, Q)  # noqa: E731
+
+    def ends(pair):
         if (1 - level) / 2 < 1 / 48:
             ends = [np.array([own.point, *own.interval(level)]) for own in pair]
             own = float(of(pair[0].point, pair[1].point))
             moved = of(ends[0], pair[1].point) - own, of(pair[0].point, ends[1]) - own
-            low, high = own - math.hypot(*map(min, moved)), own + math.hypot(*map(max, moved))
-        else:
-            grid = of(*np.broadcast_arrays(pair[0].quantiles()[:, None], pair[1].quantiles()[None, :]))
-            low, high = np.quantile(grid, [(1 - level) / 2, (1 + level) / 2])
-        low, high = max(low, -1.0 if name in ("mcc", "kappa") else 0.0), min(high, 1.0)
-        return stated(value, low, high, (high - low) / (2 * special.ndtri(0.5 + level / 2)))
+            return own - math.hypot(*map(min, moved)), own + math.hypot(*map(max, moved))
+        grid = of(*np.broadcast_arrays(pair[0].quantiles()[:, None], pair[1].quantiles()[None, :]))
+        return np.quantile(grid, [(1 - level) / 2, (1 + level) / 2])
+
+    num = pair[0].labelled + missed.labelled
+    found = of_ends(float(of(pair[0].shown, missed.shown)), *ends(pair), level, lowest) | {
+        "n": num,
+        "if_predicted": None,
+    }
+    if missed.alone is not None and missed.alone.unseen > 0:
+        low, high = map(float, ends((pair[0], missed.alone)))
+        if found["high"] - found["low"] > 1.5 * (high - low):
+            most = missed.size * missed.alone.interval(level)[1] - missed.events
+            settle = math.log((1 - level) / 2) / math.log1p(-min((most + 1) / missed.size, 0.5))
+            second = {"factor": most / missed.alone.unseen, "labels": min(math.ceil(settle), missed.size)}
+            found["if_predicted"] = second | {"value": min(max(found["value"], low), high), "low": low, "high": high}
+    return found
+
+
+def of_ends(value, low, high, level, lowest=0.0):
+    """A number with its interval; its standard error is that of a normal one."""
+    low, high = max(low, lowest), min(high, 1.0)
+    return stated(value, low, high, (high - low) / (2 * special.ndtri(0.5 + level / 2)))
 
 
 def stated(value, low, high, error):
@@ -285,117 +391,3 @@ METRICS = {
     "kappa": kappa,
     "prevalence": lambda tp, fn, P, Q: (tp + fn) / (P + Q),
 }
-
-
-# -- ratios of totals -----------------------------------------------------------------------------------------
-def ratio(text, counts, design, here, full, level):
-    """Σa/Σb over the labels here, or 1 minus it, with its interval by the design."""
-    from_one = re.match(r"1\s*-\s*(?=\S)", text)
-    sides = [re.findall(r"(?:(\d+(?:\.\d+)?)\s*\*?\s*)?([A-Za-z_]\w*)", side) for side in text.split("/")]
-    a, b = (sum(float(k or 1) * counts[name] * here for k, name in side) for side in sides)
-    if full:
-        value = a[design.once].sum() / b[design.once].sum() if b[design.once].sum() else 0.0
-        found = value, 0.0, value, value
-    elif design.mean(b) <= 0:
-        return dict(zip(FIELDS, (0.5, 0.5, 0.0, 1.0), strict=True))
-    else:
-        found = ratio_of(design, a, b, level)
-    value, error, low, high = found
-    return stated(1 - value, 1 - high, 1 - low, error) if from_one else stated(value, low, high, error)
-
-
-def ratio_of(design, a, b, level):
-    whole = design.mean(b)
-    value, degrees = design.mean(a) / whole, design.degrees or max(len(a) - 1, 1)
-    variance = design.variance((a - value * b) / whole)
-    most = max(1.0, np.max(a / np.maximum(b, 1e-300), where=b > 0, initial=0.0))
-    weights = np.maximum(design.w, 0)
-    share, left = weights * b / whole, min(design.largest / max(weights.max(), 1e-300), 1.0)
-    unit = max(left * (share @ share) / max(share.sum(), 1e-300), 1e-300)
-    wide = variance / most**2 * student(degrees, level) ** 2
-
-    def ends(part):
-        own, events = design.mean(part) / whole, (part > 0).sum()
-        given = wilson_ends(own, wide, 1 / unit, events, unit / 2, unit**2 / 2, 0.0)
-        return Share(own, wide, math.inf, 1 / unit, events, given).interval(level)
-
-    few, many = ends(b - a / most)
-    low, high = (most * end for end in wider(ends(a / most), (1 - many, 1 - few)))
-    if most > 1:  # Fieller's: the denominator may be uncertain
-        z = special.stdtrit(degrees, 0.5 + level / 2) ** 2
-        A, va, vb, both = design.mean(a), design.variance(a), design.variance(b), design.variance(a + b)
-        second, first, rest = whole**2 - z * vb, A * whole - z * (both - va - vb) / 2, A**2 - z * va
-        if second <= 0:
-            half = math.sqrt(z * variance)
-            own = max(value - half, 0.0), value + half
-        else:
-            half = math.sqrt(max(first**2 - second * rest, 0.0))
-            own = max((first - half) / second, 0.0), (first + half) / second
-        low, high = wider((low, high), own)
-    return value, math.sqrt(variance), low, high
-
-
-# -- all that an estimate states ------------------------------------------------------------------------------
-def others(own, document):
-    """Recompute metrics, slices and classes; returns these, and the names of what is stated but not recomputed."""
-    parts = {by: Parts(own, part) for by, part in own["parts"].items()}
-    whole, level, found, rest = parts[""], own["level"], [], []
-    everything = np.ones(len(whole.sizes), bool)
-    for text, item in document["metrics"].items():
-        number = metric(own, whole, text, everything, level)
-        if number and own["widened"]:  # for label noise
-            found.append((text, {key: number[key] for key in FIELDS[:2]}, item)), rest.append(f"the interval of {text}")
-        else:
-            found.append((text, number, item)) if number else rest.append(text)
-    for name, item in (document["by_predicted_class"] or {}).items():
-        inside = whole.of_class == whole.classes.index(name)
-        found.append((f"accuracy where {name} is predicted", whole.accuracy(inside, level), item))
-    for name, item in (document["by_true_class"] or {}).items():
-        number = whole.of_metric("recall", whole.classes.index(name), everything, level)
-        found.append((f"recall of {name}", number, item))
-    for table in document["by_slice"]:
-        numbers = of_slices(own, parts, table, level)
-        what = f"{table['metric']} by {table['by']}"
-        rest += [] if numbers else [what]
-        found += [(f"{what}, {name}", number, table["slices"][name]) for name, number in numbers.items()]
-    alone = ("confusion", "mean_cost", "assisted", "label_noise", "sequence", "srs")
-    rest += [key for key in alone if document.get(key)] + [f"judge {name}" for name in document["judges"]]
-    rest += [f"the interval of {what} if the confidence is right" for what, _, it in found if it.get("if_predicted")]
-    if document["allows_for"]:
-        rest.append(f"the interval to report, which also allows for {', '.join(document['allows_for'])}")
-    return found, rest
-
-
-def of_slices(own, parts, table, level):
-    """Recompute a table of slices or classes, with the ends that hold for all of them together."""
-    by, whole, found = table["by"], parts[""], {}
-    for name in table["slices"]:
-        part, text, inside = parts.get(by, whole), table["metric"], np.ones(len(whole.sizes), bool)
-        if by == "truth":
-            text = f"recall@{name}"
-        elif by == "prediction":
-            inside = whole.of_class == whole.classes.index(name)
-        else:
-            inside = part.slice == part.names.index(name)
-        one, all_ = (metric(own, part, text, inside, at) for at in (level, 1 - (1 - level) / len(table["slices"])))
-        if one is None:
-            return {}
-        ends = {"low_together": min(one["low"], all_["low"]), "high_together": max(one["high"], all_["high"])}
-        found[name] = one | ends
-    return found
-
-
-def metric(own, part, text, inside, level):
-    """A number over groups of the pool; None if it is not one that is recomputed here."""
-    name, _, positive = text.partition("@")
-    if text == "accuracy":
-        return part.accuracy(inside, level)
-    if "/" in name:
-        counts = {key: np.array(values) for key, values in own["counts"].items()}
-        here, once = inside[part.group], part.design.once
-        full = here[once].sum() == part.sizes[inside].sum() > 0
-        return ratio(text, counts, part.design, here, full, level)
-    if name in METRICS or re.fullmatch(r"f\d+(\.\d+)?", name):
-        c = part.classes.index(positive) if positive else 1
-        return part.of_metric(name, c, inside, level)
-    return None

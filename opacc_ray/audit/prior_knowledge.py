@@ -27,7 +27,7 @@ from opacc_ray.extract.feature_files import Features
 from opacc_ray.extract.shards import Columns
 from opacc_ray.extract.stored_features import read_prior, read_words, try_prior, try_words
 from opacc_ray.history import NO_HISTORY, History
-from opacc_ray.judges import read_judges, read_said
+from opacc_ray.judges import read_judges, read_said, text_of
 from opacc_ray.labels.formats.label_formats import parse
 from opacc_ray.labels.joining import join
 from opacc_ray.labels.label_log import read_log
@@ -246,7 +246,7 @@ def _try_judges(spec: Spec, plan: Plan) -> str:
     """Describe the judges by the first rows; raises DataError for a value that is neither a score nor a class."""
     found = []
     for name, values in try_words(spec.pool, plan).items():
-        judged = [str(value) for value in values if value is not None]
+        judged = [text for value in values if (text := text_of(value)) is not None]
         if spec.model.classes or not spec.model.has_classes:
             read_said(name, judged, spec.model.classes or ())
         found.append(f"{name} ({len(judged)} of the first {counted(len(values), 'row')})")

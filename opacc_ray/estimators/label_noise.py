@@ -64,16 +64,24 @@ def disagreement(
     twice : (n_t,) which labels of each round have two opinions; at least one has
     differences : (m_t,) their |y - y'|, of each round
     """
-    if not any(part.design.interval in _BY_RISK for part in rounds):
-        parts = [part.restrict(has) for part, has in zip(rounds, twice, strict=True) if has.any()]
-        with suppress(LabelError):  # raised if the part has no design of its own
-            return design_based_estimate(parts, [own for own in differences if len(own)], level)
+    if parts := parts_with_a_design(rounds, twice):
+        return design_based_estimate(parts, [own for own in differences if len(own)], level)
     weight, difference = linear_estimator(rounds).weights[np.concatenate(twice)], np.concatenate(differences)
     num, weight = len(weight), weight / weight.sum()
     mean = float(weight @ difference)
     variance = num / max(num - 1, 1) * float(((weight * (difference - mean)) ** 2).sum())
     low, high = weighted_clopper_pearson(mean, variance, float(weight.max()), level)
     return Estimate(mean, math.sqrt(variance), low, high, level, WEIGHTED, num, True)
+
+
+def parts_with_a_design(rounds: Sequence[Selection], twice: Sequence[NDArray[np.bool_]]) -> list[Selection]:
+    """Return the parts of the rounds that have two opinions; empty if they have no design of their own."""
+    parts = [part.restrict(has) for part, has in zip(rounds, twice, strict=True) if has.any()]
+    with suppress(LabelError):
+        if not any(part.design.interval in _BY_RISK for part in rounds):
+            design_based_estimate(parts, [np.zeros(len(part)) for part in parts], 0.95)
+            return parts
+    return []
 
 
 def widen(accuracy: Estimate, disagreement: Estimate) -> tuple[float, float]:

@@ -80,7 +80,7 @@ _ROUNDING = 1e-12
 """Covariances smaller than the variances by this factor count as 0."""
 
 
-class _Predicted(NamedTuple):
+class PredictedOutcomes(NamedTuple):
     """Predicted failures of the labels and of the pool."""
 
     failure: Array  # (n,) q
@@ -123,7 +123,7 @@ def unclipped_assisted(
 ) -> Estimate:
     """Return :func:`assisted_estimate` before it is cut to what the labels prove."""
     selections, failures, plain = _given(rounds, outcomes, level)
-    predicted, design = _predicted(selections, prediction), linear_estimator(selections)
+    predicted, design = predict(selections, prediction), linear_estimator(selections)
     if strength is not None and (isinstance(strength, bool) or not 0 <= strength <= 1):
         raise SpecError(f"strength={strength!r}: give a number from 0 (no assistance) to 1, or None to tune it")
     used = _tuned(selections, design, failures, predicted) if strength is None else float(strength)
@@ -145,7 +145,7 @@ def unclipped_assisted(
 def tuned_strength(rounds: Rounds, outcomes: Outcomes, prediction: ArrayLike) -> float:
     """Return the λ that :func:`assisted_estimate` tunes: 0 if the prediction does not help, or no label fails."""
     selections, failures, _ = _given(rounds, outcomes, 0.95)
-    return _tuned(selections, linear_estimator(selections), failures, _predicted(selections, prediction))
+    return _tuned(selections, linear_estimator(selections), failures, predict(selections, prediction))
 
 
 def _given(rounds: Rounds, outcomes: Outcomes, level: float) -> tuple[list[Selection], Array, Estimate]:
@@ -161,7 +161,8 @@ def _given(rounds: Rounds, outcomes: Outcomes, level: float) -> tuple[list[Selec
     return selections, 1 - np.concatenate(values), unclipped_estimate(selections, values, level)
 
 
-def _predicted(selections: Sequence[Selection], prediction: ArrayLike) -> _Predicted:
+def predict(selections: Sequence[Selection], prediction: ArrayLike) -> PredictedOutcomes:
+    """Return the predicted failures of labels and pool; raises DataError unless each example has one in [0, 1]."""
     size = selections[0].pool_size
     try:
         values = np.asarray(prediction)
@@ -183,10 +184,12 @@ def _predicted(selections: Sequence[Selection], prediction: ArrayLike) -> _Predi
     values = np.minimum(values, 1)
     labelled = np.concatenate([selection.index for selection in selections])
     mean, least = float(values.mean(dtype=np.float64)), float(values.min())
-    return _Predicted(1 - values[labelled].astype(np.float64), 1 - mean, 1 - least)
+    return PredictedOutcomes(1 - values[labelled].astype(np.float64), 1 - mean, 1 - least)
 
 
-def _tuned(selections: Sequence[Selection], design: LinearEstimator, failures: Array, predicted: _Predicted) -> float:
+def _tuned(
+    selections: Sequence[Selection], design: LinearEstimator, failures: Array, predicted: PredictedOutcomes
+) -> float:
     q, covariance, rounding = predicted.failure, 0.0, 0.0
     variance = _false_alarm(design, predicted) ** 2
     for share, part, place in _independent(selections, design):
@@ -213,7 +216,7 @@ def _independent(
             yield factor * size / selection.pool_size, own, end - len(selection) + places
 
 
-def _false_alarm(design: LinearEstimator, predicted: _Predicted) -> float:
+def _false_alarm(design: LinearEstimator, predicted: PredictedOutcomes) -> float:
     """Return b, the most that one false alarm moves the estimate."""
     weight, q = design.weights, predicted.failure
     seen = float((weight * q).max()) * design.largest_weight / float(weight.max())

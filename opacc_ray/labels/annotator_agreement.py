@@ -35,14 +35,7 @@ def measure_agreement(run: Run) -> LabelAgreement:
 
     Labels in conflict are measured, so none is refused.
     """
-    answers: dict[str, list[Label]] = {}
-    for row in read_log(run).labels():
-        answers.setdefault(row.id, []).append(row)
-    read = canonical_form(run)
-    opinions = {id: opinions_of(given, read) for id, given in answers.items()}
-    opinions = {id: own for id, own in opinions.items() if len(own) > 1}
-    model = run.spec.model
-    are_numbers = model.reads_numbers or model.grades == "1-5"
+    opinions, are_numbers = opinions_of_run(run)
     return LabelAgreement(
         run=run.uri,
         examples=len(opinions),
@@ -50,6 +43,16 @@ def measure_agreement(run: Run) -> LabelAgreement:
         scale="interval" if are_numbers else "nominal",
         pairs=pairs(opinions, are_numbers=are_numbers),
     )
+
+
+def opinions_of_run(run: Run) -> tuple[dict[str, Opinions], bool]:
+    """Return the labels by annotator of each example that has two or more, and whether labels are numbers."""
+    answers: dict[str, list[Label]] = {}
+    for row in read_log(run).labels():
+        answers.setdefault(row.id, []).append(row)
+    model, read = run.spec.model, canonical_form(run)
+    opinions = {id: opinions_of(given, read) for id, given in answers.items()}
+    return {id: own for id, own in opinions.items() if len(own) > 1}, model.reads_numbers or model.grades == "1-5"
 
 
 def pairs(opinions: Mapping[str, Opinions], *, are_numbers: bool = False) -> list[PairOfAnnotators]:

@@ -124,8 +124,8 @@ class MetricEstimates:
     def _labels(self) -> Labels:
         return Labels(1 - np.concatenate(self.sample.outcomes), self.sample.truth)
 
-    def totals(self, by: str | None = None) -> ClassTotals:
-        """Return the totals of all classes in the whole pool, or in the slices of a name."""
+    def totals(self, by: str | Metric | None = None) -> ClassTotals:
+        """Return the totals of all classes in the pool, in the slices of a name, or for a number of the confidence."""
         return ClassTotals(self._evidence[by], self._labels)
 
     def estimate(self, metric: Metric, level: float) -> Estimate:
@@ -243,9 +243,14 @@ class MetricEstimates:
 
     def slopes(self, metric: Metric) -> list[Array]:
         """Return how far the label of each example of each round, (n_t,), moves a ranking, times N."""
+        coefficient = self.linear(metric).coefficient
+        return [np.abs(coefficient[part.index]) for part in self.sample.selections]
+
+    def linear(self, metric: Metric) -> Linear:
+        """Return a number that judges the confidence, but not the calibration error, as a mean over the pool."""
         if metric not in self._linear:
             self._gather_all([metric])
-        return [np.abs(self._linear[metric].coefficient[part.index]) for part in self.sample.selections]
+        return self._linear[metric]
 
     def _of_confidence(self, metric: Metric, level: float) -> Interim:
         """Return a number that judges the confidence."""
