@@ -14,7 +14,7 @@ from recomputed_pack import recomputed, verify_pack
 from tables import parquet
 
 from opacc_ray.audit import accuracy, goals, pack_verifier, verbs
-from opacc_ray.labels.label_actions import import_labels
+from opacc_ray.labels.label_actions import correct, import_labels
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
@@ -134,6 +134,15 @@ def test_stopping_and_label_noise_are_recomputed(kind: str, method: str, tmp_pat
     assert goals.next_until(run, 0.5).reached
     noise = ["label noise"] * (kind != "counts")
     assert accuracy.estimate(run).allows_for == ["stopping", *noise]
+    recomputed(run, tmp_path)
+
+
+@pytest.mark.parametrize("method", ["neyman", "deepest", "css"])
+def test_an_estimate_without_labels_that_are_gone_is_recomputed(method: str, tmp_path: Path) -> None:
+    run = audit(tmp_path, method, (30, 40))
+    for id in run.read_selection(1).ids[3:6]:
+        correct(run, id, "?", "ann")
+    assert accuracy.estimate(run, partial=True).unsure == 3
     recomputed(run, tmp_path)
 
 
