@@ -184,6 +184,5 @@ def with_picture(history: AccuracyHistory, uri: str) -> AccuracyHistory:
     if len(measures) != 1:
         reason = f"have different measures: {', '.join(sorted(measures))}" if measures else "have no estimate yet"
         raise DataError(f"the runs of {history.name!r} {reason}, so there is no picture; remove --picture")
-    title = f"{history.number or 'accuracy'} over time"
-    drawn = str(history_at(history.points, "history", WIDE, f"{title[:1].upper()}{title[1:]}"))
+    drawn = str(history_at(history.points, "history", WIDE, f"{history.number or 'Accuracy'} over time"))
     return history.model_copy(update={"picture": write_alone(drawn, uri)})

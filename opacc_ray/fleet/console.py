@@ -1,14 +1,14 @@
 """The console of a fleet: models by pools, each audit as one cell with its verdict, number, course and links."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
 from markupsafe import Markup
 
 from opacc_ray.estimators.intervals import clipped
 from opacc_ray.fleet.fleet_documents import AuditSummary, FleetSummary, HistoryPoint
-from opacc_ray.report.facts import duration, stated, thousands
+from opacc_ray.report.facts import duration, ends, is_share, stated, thousands
 from opacc_ray.report.stated_numbers import metric_name
 from opacc_ray.svg import Scale, dot, figure, line, path
 
@@ -27,7 +27,7 @@ WORDS: dict[State, tuple[str, str]] = {
 }
 """Sign and words of each state, the most urgent first."""
 
-CELL, HEIGHT = 132.0, 32.0
+CELL, HEIGHT = 132.0, 44.0
 """Pixels of the course of an audit in its cell."""
 
 
@@ -45,12 +45,15 @@ class Ends(NamedTuple):
     high: float
 
 
-def state_of(item: AuditSummary) -> State:
-    """Return the state of an audit: what is most urgent about it."""
-    if item.failure is not None:
-        return "failed"
+def states_of(item: AuditSummary) -> list[State]:
+    """Return the states of an audit, the most urgent first: it may have failed while an alert is raised."""
+    urgent: list[State] = ["failed"] * (item.failure is not None)
     if any(check.raised for check in item.alerts):
-        return "alert"
+        urgent.append("alert")
+    return urgent or [_stated_state(item)]
+
+
+def _stated_state(item: AuditSummary) -> State:
     if item.last is None:
         return "waiting" if item.waiting else "none"
     limit, own = limit_of(item), Ends(item.last.low, item.last.high)
@@ -75,9 +78,10 @@ def console(summary: FleetSummary) -> dict[str, Any]:
     """Return the rows and columns of the matrix, or all cells in one list, and how many audits have each state."""
     frame = _frame(summary.audits)
     cells = {item.name: _cell(item, frame, f"course-{place}") for place, item in enumerate(summary.audits)}
-    states = [state_of(item) for item in summary.audits]
+    states = [state for item in summary.audits for state in states_of(item)]
     counts = [(state, *WORDS[state], states.count(state)) for state in WORDS if state in states]
     found: dict[str, Any] = {"counts": counts, "cells": list(cells.values()), "pools": [], "models": []}
+    found["axes"] = _axes_text(summary.audits, frame)
     if all(item.model is not None for item in summary.audits):
         pools = list(dict.fromkeys(item.pool or "" for item in summary.audits))
         models = list(dict.fromkeys(item.model or "" for item in summary.audits))
@@ -88,7 +92,7 @@ def console(summary: FleetSummary) -> dict[str, Any]:
 
 
 def _cell(item: AuditSummary, frame: Frame | None, name: str) -> dict[str, Any]:
-    state, texts = state_of(item), stated(item.last, item.last.measure) if item.last else None
+    states, texts = states_of(item), stated(item.last, item.last.measure) if item.last else None
     goal = item.metric_goal
     if limit_of(item) is None and goal and goal.number:
         own = stated(goal.number, goal.metric)
@@ -97,9 +101,10 @@ def _cell(item: AuditSummary, frame: Frame | None, name: str) -> dict[str, Any]:
     oldest = max((part.days for part in item.waiting), default=0.0)
     return {
         "name": item.name,
-        "state": state,
-        "mark": WORDS[state][0],
-        "words": WORDS[state][1],
+        "pool": item.pool,
+        "states": states,
+        "mark": WORDS[states[0]][0],
+        "words": ", ".join(WORDS[state][1] for state in states),
         "value": texts.value if texts else "–",
         "interval": texts.interval if texts else "",
         "course": None if frame is None or not item.history else _course(item, frame, name),
@@ -124,6 +129,18 @@ def _frame(audits: Sequence[AuditSummary]) -> Frame | None:
     )
     first, last = min(known), max(known)
     return Frame(Scale(first, max(last, first + 1), 5, CELL - 5), Scale(low, max(high, low + 0.01), HEIGHT - 3, 3))
+
+
+def _axes_text(audits: Sequence[AuditSummary], frame: Frame | None) -> str:
+    """Return what all courses show, and their limits."""
+    if frame is None:
+        return ""
+    measure = next(point.measure for item in audits for point in item.history)
+    first, last = (datetime.fromtimestamp(time, UTC).date() for time in (frame.x.low, frame.x.high))
+    values = ends(frame.y.low, frame.y.high, measure) + " %" * is_share(measure)
+    limits = sorted({limit for item in audits if (limit := limit_of(item)) is not None})
+    dashed = f" Dashed: the least allowed, {', '.join(f'{100 * limit:g} %' for limit in limits)}." if limits else ""
+    return f"Each course shows {values} from {first} to {last}.{dashed}"
 
 
 def _time(point: HistoryPoint) -> float | None:

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from opacc_ray.estimators.intervals import clipped
 from opacc_ray.estimators.metrics import ACCURACY
-from opacc_ray.fleet.console import console, limit_of
+from opacc_ray.fleet.console import console
 from opacc_ray.fleet.fleet_documents import AlertCheck, AuditSummary, FleetSummary, HistoryPoint, Limit, WatchState
 from opacc_ray.fleet.fleet_spec import AlertLimits
 from opacc_ray.report.facts import (
@@ -31,6 +31,7 @@ from opacc_ray.report.facts import (
     number,
     sentence,
     stated,
+    stopped,
     thousands,
 )
 from opacc_ray.report.figures import axes, enclosing_ticks, tick_labels
@@ -46,7 +47,6 @@ HEIGHT, DATES = 230.0, {WIDE: 5, NARROW: 3}
 
 def page(summary: FleetSummary) -> str:
     """Return the HTML of a summary."""
-    limits = {limit for item in summary.audits if (limit := limit_of(item)) is not None}
     return str(
         template("summary.html", TEMPLATES).render(
             summary=summary,
@@ -58,9 +58,8 @@ def page(summary: FleetSummary) -> str:
             worst=worst_table(summary),
             waiting=waiting_table(summary),
             watched=watch_table(summary),
-            limits=[percent_text(limit) for limit in sorted(limits)],
             rule=rule_texts(summary),
-            apart=[sentence(shortened_to(text, 600)) for text in apart_texts(summary)],
+            apart=[stopped(shortened_to(text, 600)) for text in apart_texts(summary)],
             style=style("figure.css", "page.css", "console.css"),
         )
     )
@@ -77,7 +76,7 @@ def summary_text(summary: FleetSummary) -> str:
     lines += [*markdown_table(waiting), ""] if waiting.rows else []
     watched = watch_table(summary)
     lines += [*markdown_table(watched), ""] if watched.rows else []
-    lines += [f"{escaped(sentence(text))}\n" for text in apart_texts(summary)]
+    lines += [f"{escaped(stopped(text))}\n" for text in apart_texts(summary)]
     lines += [f"{escaped(text)}\n" for text in rule_texts(summary)]
     return "\n".join([*lines, f"Made at {escaped(summary.made)} with opacc_ray {escaped(summary.made_with)}."]) + "\n"
 

@@ -233,5 +233,10 @@ def duration(days: float) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return a text with a capital letter and a full stop."""
-    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}"
+    """Return a text of ours with a capital letter and a full stop."""
+    return stopped(f"{text[:1].upper()}{text[1:]}")
+
+
+def stopped(text: str) -> str:
+    """Return a text with a full stop; it may begin with a name, which stays as it is."""
+    return text if text.endswith((".", "!", "?")) else f"{text}."

@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from opacc_ray.report.facts import Cell, Column, Table, level_text, percent, sentence, thousands
+from opacc_ray.report.facts import Cell, Column, Table, level_text, percent, sentence, stopped, thousands
 from opacc_ray.svg import shortened_to
 
 TEMPLATES = files("opacc_ray.report") / "templates"
@@ -116,7 +116,7 @@ def _compiled(text: str) -> Any:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_unbroken
     )
     environment.loader = FunctionLoader(_shared)
-    environment.filters |= {"short": shortened_to, "sentence": sentence, "prose": _prose}
+    environment.filters |= {"short": shortened_to, "sentence": sentence, "stopped": stopped, "prose": _prose}
     environment.globals.update(table=html_table, heat_map=heat_map, percent=percent)
     environment.globals.update(thousands=thousands, level_text=level_text)
     return environment.from_string(text)

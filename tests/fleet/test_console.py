@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from real_browser import needs_browser, opened
 
-from opacc_ray.fleet.console import console, limit_of, state_of
+from opacc_ray.fleet.console import console, limit_of, states_of
 from opacc_ray.fleet.fleet_documents import (
     AlertCheck,
     AuditFailure,
@@ -81,7 +81,7 @@ WAITING = WaitingRun(run="s3://a/r-9", round=2, missing=40, since="2026-11-20T00
     ],
 )
 def test_the_state_of_an_audit_is_what_is_most_urgent(fields: dict[str, Any], state: str) -> None:
-    assert state_of(audit(**fields)) == state
+    assert states_of(audit(**fields))[0] == state
 
 
 def test_a_cell_states_the_number_of_its_goal() -> None:
@@ -119,6 +119,23 @@ def test_all_courses_share_both_axes_and_have_the_limit() -> None:
     assert (one.count('class="edge"'), other.count('class="edge"')) == (1, 0)
 
 
+def test_the_axes_of_the_courses_and_their_limits_are_stated() -> None:
+    first = audit("first", goal=0.7, history=[point(0.95, day=1)])
+    second = audit("second", goal=0.925, history=[point(0.8, day=21)])
+    assert console(fleet([first, second]))["axes"] == (
+        "Each course shows 70.0 to 97.0 % from 2026-11-01 to 2026-11-21. Dashed: the least allowed, 70 %, 92.5 %."
+    )
+    assert console(fleet([first]))["axes"] == ""
+
+
+def test_an_audit_that_failed_while_an_alert_is_raised_shows_and_counts_both() -> None:
+    both = audit("both", history=[point(0.8)], alerts=[check(0.8, raised=True)], failure=FAILED)
+    found = console(fleet([both, audit("other", history=[point(0.95)])]))
+    assert found["cells"][0]["words"] == "failed, alert"
+    assert [(state, num) for state, _, _, num in found["counts"]] == [("failed", 1), ("alert", 1), ("stated", 1)]
+    assert '<li class="cell failed alert">' in page(fleet([both]))
+
+
 def test_a_page_links_reports_and_tells_alerts_from_failures() -> None:
     alert = audit("alerting", history=[point(0.8)], alerts=[check(0.8, raised=True)], report="../../r-1/report.html")
     evil = audit("<b>", failure=AuditFailure(error="<script>", exit_code=5), waiting=[WAITING])
@@ -126,9 +143,9 @@ def test_a_page_links_reports_and_tells_alerts_from_failures() -> None:
     assert '<li class="cell alert">' in html
     assert '<li class="cell failed">' in html
     assert '<a href="../../r-1/report.html" aria-label="Report of alerting">report</a>' in html
-    assert 'title="for 5 days: opacc label s3://a/r-9">40 to label</span>' in html
+    assert '<a href="#waiting" title="for 5 days: opacc label s3://a/r-9">40 to label</a>' in html
     assert "<code>opacc label /out</code>" in html
-    assert re.search(r'<li class="alert"><strong>Alert.</strong> Alerting: the accuracy is', html)
+    assert re.search(r'<li class="alert"><strong>Alert.</strong> alerting: the accuracy is', html)
     assert '<li class="failed"><strong>Failed.</strong> &lt;b&gt;: &lt;script&gt;.</li>' in html
     assert "<script" not in html
 
@@ -147,3 +164,9 @@ def test_forty_audits_fit_on_one_screen(browser: Any, tmp_path: Path) -> None:
         assert len(boxes) == 40
         assert max(box["bottom"] for box in boxes) <= 800
         assert max(box["right"] for box in boxes) <= 1280
+    with opened(browser, (tmp_path / "summary.html").as_uri(), "phone", "light") as (shown, _, _):
+        assert (
+            shown.locator(".cell").evaluate_all("all => Math.max(...all.map(one => one.getBoundingClientRect().right))")
+            < 390
+        )
+        assert shown.locator(".cell .pool").first.inner_text() == "camera-0"  # columns have no heads there

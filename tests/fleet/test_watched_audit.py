@@ -130,7 +130,7 @@ def test_fleet_watches_and_labels_more_while_a_drop_shows(pool: Store) -> None:
         week(pool, number)
         written = run_fleet(fleet)
         [found] = written.summary.audits
-        states.append(console.state_of(found))
+        states.append(console.states_of(found)[0])
         assert found.run is not None
         run = Run.open(found.run)
         answer(run, right)
@@ -142,7 +142,7 @@ def test_fleet_watches_and_labels_more_while_a_drop_shows(pool: Store) -> None:
     assert found.change.how == "carried"
     assert (found.watch.windows, found.watch.labelled, found.watch.exact) == (4, 4, True)
     assert found.watch.alarm == Run.open(found.run).name
-    assert console.state_of(found) == "alert"
+    assert console.states_of(found) == ["alert"]
     assert written.failure.exit_code == 8
     [raised] = json.loads(open_store(written.summary.folder).read(NOTICE))["alerts"]
     assert (raised["kind"], raised["limit"]) == ("watch", 0.01)
