@@ -63,7 +63,7 @@ def _said(commit: Commit) -> Iterator[str]:
     for taught in commit.documents(Taught):
         yield f"{len(taught.ids)} labelled examples exported as training data"
     for stated in commit.documents(Stated):
-        yield "estimate stated" if stated.value is None else f"estimate {stated.value:.4f} stated"
+        yield "estimate stated" if stated.value is None else f"estimate {100 * stated.value:.1f} % stated"
 
 
 def _labels(action: LabelAction) -> str:

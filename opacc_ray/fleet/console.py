@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from opacc_ray.estimators.intervals import clipped
 from opacc_ray.fleet.fleet_documents import AuditSummary, FleetSummary, HistoryPoint
-from opacc_ray.report.facts import duration, ends, is_share, stated, thousands
+from opacc_ray.report.facts import duration, ends, in_percent, stated, thousands
 from opacc_ray.report.stated_numbers import metric_name
 from opacc_ray.svg import Scale, dot, figure, line, path
 
@@ -137,7 +137,7 @@ def _axes_text(audits: Sequence[AuditSummary], frame: Frame | None) -> str:
         return ""
     measure = next(point.measure for item in audits for point in item.history)
     first, last = (datetime.fromtimestamp(time, UTC).date() for time in (frame.x.low, frame.x.high))
-    values = ends(frame.y.low, frame.y.high, measure) + " %" * is_share(measure)
+    values = ends(frame.y.low, frame.y.high, measure) + " %" * in_percent(measure)
     limits = sorted({limit for item in audits if (limit := limit_of(item)) is not None})
     dashed = f" Dashed: the least allowed, {', '.join(f'{100 * limit:g} %' for limit in limits)}." if limits else ""
     return f"Each course shows {values} from {first} to {last}.{dashed}"

@@ -25,7 +25,7 @@ from opacc_ray.report.facts import (
     digits_for,
     duration,
     ends,
-    is_share,
+    in_percent,
     level_text,
     noun,
     number,
@@ -216,10 +216,10 @@ def alert_text(audit: AuditSummary, check: AlertCheck) -> str:
     confidence = f"at {level_text(check.level)} confidence"
     if check.kind not in ("max_drop", "max_metric_drop"):
         allowed = number(limit, measure, digits)
-        between = f"{ends(low, high, measure, digits)}{' %' * is_share(measure)}"
+        between = f"{ends(low, high, measure, digits)}{' %' * in_percent(measure)}"
         return f"{audit.name}: the {_subject(check)} is {between} {confidence}, below {allowed}."
     parts = [difference(part, measure, digits).removeprefix("+") for part in (low, high, limit)]
-    points = " points" if is_share(measure) else ""
+    points = " points" if in_percent(measure) else ""
     return (
         f"{audit.name}: the {_subject(check)} dropped by {parts[0]} to {parts[1]}{points} {confidence}, "
         f"more than the {parts[2]} allowed."

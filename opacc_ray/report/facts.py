@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from opacc_ray.errors import counted
 from opacc_ray.estimators.intervals import Value, clipped
 from opacc_ray.estimators.metrics import AVERAGES
-from opacc_ray.estimators.scores import SCORES
+from opacc_ray.estimators.scores import BRIER, RANKINGS, SCORES
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, ChangedObjects, RoundCounts
 
 Cell = str | tuple[str, str]
@@ -141,10 +141,10 @@ def in_a_line(texts: Stated, level: float, *notes: str) -> str:
 
 
 def change(estimate: Value, measure: str = "accuracy") -> Stated:
-    """Format a difference with signs: percentage points of a share, a plain number of a mean score."""
+    """Format a difference with signs, in percentage points where its numbers are percentages."""
     digits = digits_for(estimate.low, estimate.high)
     value, low, high = (difference(part, measure, digits) for part in (clipped(estimate), estimate.low, estimate.high))
-    return Stated(f"{value} points" if is_share(measure) else value, f"{low} to {high}")
+    return Stated(f"{value} points" if in_percent(measure) else value, f"{low} to {high}")
 
 
 def percent(value: float, digits: int = 1) -> str:
@@ -179,24 +179,32 @@ def digits_for(low: float, high: float) -> int:
 
 
 def number(value: float, measure: str, digits: int = 1) -> str:
-    """Format a share as a percentage, a mean score as a number."""
-    return percent(value, digits) if is_share(measure) else f"{value:.{digits + 2}f}"
+    """Format a share or a score as a percentage, other numbers as they are."""
+    return percent(value, digits) if in_percent(measure) else f"{value:.{digits + 2}f}"
 
 
 def ends(low: float, high: float, measure: str = "accuracy", digits: int = 1) -> str:
-    """Format the ends of an interval: 65.1 to 71.1, in percent for a share."""
+    """Format the ends of an interval as :func:`number`, without the sign: 65.1 to 71.1."""
     return " to ".join(number(end, measure, digits).removesuffix(" %") for end in (low, high))
 
 
 def difference(value: float, measure: str, digits: int = 1) -> str:
-    """Format a difference with its sign, in percentage points for a share; one that rounds to 0 has no sign."""
-    text = f"{100 * value:+.{digits}f}" if is_share(measure) else f"{value:+.{digits + 2}f}"
+    """Format a difference with its sign, in percentage points as :func:`number`; one that rounds to 0 has no sign."""
+    text = f"{100 * value:+.{digits}f}" if in_percent(measure) else f"{value:+.{digits + 2}f}"
     return text if float(text) else text[1:]
 
 
+def in_percent(measure: str) -> bool:
+    """Return whether a measure is read as a percentage: a share, or a score of which 1 is the full one.
+
+    Correlations, agreements, areas under curves, squared errors and costs are plain numbers.
+    """
+    return not measure.startswith(("mean cost", "mcc", "kappa", BRIER, *RANKINGS))
+
+
 def is_share(measure: str) -> bool:
-    """Return whether a measure is read as a percentage: a share of examples, or a mean of shares such as F1."""
-    return not measure.startswith(("mean", "mcc", "kappa", "brier", "auc", "average_precision"))
+    """Return whether a result is a share of the examples; the others are means of a score."""
+    return not measure.startswith("mean")
 
 
 def noun(measure: str) -> str:

@@ -19,7 +19,7 @@ from opacc_ray.errors import counted
 from opacc_ray.estimators.intervals import clipped
 from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.lake.store_uris import open_store, split
-from opacc_ray.report.facts import digits_for, ends, intervals_of, is_share, percent, stated, thousands
+from opacc_ray.report.facts import digits_for, ends, in_percent, intervals_of, percent, stated, thousands
 from opacc_ray.report.rendering import style
 from opacc_ray.report.report_documents import RunReport
 from opacc_ray.svg import (
@@ -171,8 +171,8 @@ def enclosing_ticks(known: Sequence[float], most: int) -> list[float]:
 
 
 def tick_labels(marks: Sequence[float], measure: str) -> list[str]:
-    """Format shares as percentages, scores as numbers, with enough decimals to differ."""
-    if not is_share(measure):
+    """Format the numbers of an axis, with enough decimals to differ."""
+    if not in_percent(measure):
         return [f"{mark:.{decimals(marks)}f}" for mark in marks]
     digits = decimals([100 * mark for mark in marks])
     return [f"{100 * mark:.{digits}f} %" for mark in marks]

@@ -205,7 +205,7 @@ def _gallery_table(report: RunReport) -> Table:
     columns = Column("example", "code"), *map(Column, [*shown, *said]), Column("label"), *last_columns
     rows = []
     for item in examples:
-        last = f"{item.outcome:.3f}" if not shares else "–" if item.confidence is None else percent(item.confidence)
+        last = percent(item.outcome) if not shares else "–" if item.confidence is None else percent(item.confidence)
         texts = [*(item.shown.get(name, "") for name in shown), *([item.prediction] if said else []), item.label]
         cells = shortened_to(item.id, 80), *(shortened_to(text, 120) for text in texts), last
         rows.append(cells[: len(columns)])

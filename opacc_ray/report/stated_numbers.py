@@ -16,7 +16,7 @@ from opacc_ray.report.facts import (
     digits_for,
     facts,
     in_a_line,
-    is_share,
+    in_percent,
     level_text,
     noun,
     number,
@@ -149,7 +149,12 @@ def number_of_parts(by: str, metric: str, measure: str) -> str:
 def slices_title(table: SliceTable, measure: str) -> str:
     """Return the title of a table of slices."""
     name = number_of_parts(table.by, table.metric, measure)
-    return f"{name[:1].upper()}{name[1:]} by {parts_name(table.by)}"
+    return f"{_first(name)} by {parts_name(table.by)}"
+
+
+def _first(name: str) -> str:
+    """Return the name of a number as the first words of a line; a ratio begins with a name of the user's."""
+    return name if " / " in name else f"{name[:1].upper()}{name[1:]}"
 
 
 def if_predicted_text(metric: str, found: StatedMetric) -> str | None:
@@ -161,9 +166,9 @@ def if_predicted_text(metric: str, found: StatedMetric) -> str | None:
     rises = metric.startswith("prevalence")
     end = number(second.high if rises else second.low, metric, digits_for(second.low, second.high))
     own, trusting = (stated(item, metric).interval for item in (found, second))
-    unit = " %" * is_share(metric)
+    unit = " %" * in_percent(metric)
     return (
-        f"{name[:1].upper()}{name[1:]}: {own}{unit} holds whatever the confidence is worth. If the confidence is right "
+        f"{_first(name)}: {own}{unit} holds whatever the confidence is worth. If the confidence is right "
         f"about the examples without a label, it is {trusting}{unit}. It is {'above' if rises else 'below'} {end} only "
         f"if more than {second.factor:.3g} times as many examples of {positive} hide among these as the confidence "
         f"predicts. {counted(second.labels, 'label')} drawn there at random would settle that."

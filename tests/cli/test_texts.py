@@ -21,7 +21,8 @@ def test_accuracy_stays_in_its_interval(value: float, text: tuple[str, str]) -> 
 def test_difference_has_a_sign_unless_it_rounds_to_zero() -> None:
     assert change(estimate(0.1, low=-0.05, high=0.2)) == ("+10.0 points", "-5.0 to +20.0")
     assert change(estimate(0.0, low=0.0, high=0.0)) == ("0.0 points", "0.0 to 0.0")
-    assert change(estimate(0.1, low=-0.05, high=0.2), "mean score") == ("+0.100", "-0.050 to +0.200")
+    assert change(estimate(0.1, low=-0.05, high=0.2), "mean score") == ("+10.0 points", "-5.0 to +20.0")
+    assert change(estimate(0.1, low=-0.05, high=0.2), "kappa") == ("+0.100", "-0.050 to +0.200")
 
 
 @pytest.mark.parametrize(

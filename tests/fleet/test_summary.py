@@ -299,7 +299,8 @@ def test_the_files_say_the_same_and_escape_what_others_wrote(home: Home) -> None
     [
         (0.0, "accuracy", "0.0"),
         (-0.0004, "accuracy", "0.0"),
-        (0.0004, "mean loss", "0.000"),
+        (0.0004, "mean score", "0.0"),
+        (0.0004, "mean cost", "0.000"),
         (-0.0006, "accuracy", "-0.1"),
         (0.012, "accuracy", "+1.2"),
     ],

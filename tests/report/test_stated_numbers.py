@@ -9,6 +9,7 @@ from stated_numbers import CAMERAS, METRICS, slice_of, table, with_numbers
 
 from opacc_ray.audit import verbs
 from opacc_ray.estimators.metrics import AVERAGES, CLASS_METRICS, tells
+from opacc_ray.report.facts import number
 from opacc_ray.report.gallery import Pictures
 from opacc_ray.report.page import page, summary
 from opacc_ray.report.report_documents import RunReport
@@ -20,6 +21,7 @@ from opacc_ray.report.stated_numbers import (
     meaning_of,
     metric_name,
     parts_name,
+    slices_title,
     worst_slice,
 )
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceEstimate, SliceTable
@@ -125,6 +127,30 @@ def test_the_summary_has_the_rows_of_the_page(gathered: tuple[RunReport, Picture
     assert "| F1 of dog | harmonic mean of precision and recall | 100 | 70.0 % (60.0 to 80.0) |" in text
     assert "| south | 50 | 40 | 60.0 % (45.0 to 70.0) | 35.0 to 80.0 |" in text
     assert "<details><summary>Accuracy by camera</summary>" in text
+
+
+def test_titles_begin_with_a_capital_unless_the_user_wrote_the_first_word() -> None:
+    ratio, south = "dents_found / dents", {"south": CAMERAS["south"]}
+    assert slices_title(table("camera", south), "accuracy") == "Accuracy by camera"
+    assert slices_title(table("camera", south, "recall@dent"), "accuracy") == "Recall of dent by camera"
+    assert slices_title(table("camera", south, ratio), "accuracy") == f"{ratio} by camera"
+
+
+@pytest.mark.parametrize(
+    ("measure", "text"),
+    [
+        ("mean of 2 * tp / (2 * tp + fp + fn) per example", "62.1 %"),
+        ("mean score, max(0, 1 - (error / 5)²)", "62.1 %"),
+        ("mean Jaccard index of the classes", "62.1 %"),
+        ("f1@dent", "62.1 %"),
+        *(
+            (plain, "0.621")
+            for plain in ("mcc@dent", "kappa", "auc@dent", "average_precision@dent", "brier", "mean cost")
+        ),
+    ],
+)
+def test_shares_and_scores_are_percentages_and_other_numbers_plain(measure: str, text: str) -> None:
+    assert number(0.621, measure) == text
 
 
 def test_slices_with_hostile_names_are_nothing_but_text(gathered: tuple[RunReport, Pictures]) -> None:
