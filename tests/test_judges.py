@@ -82,6 +82,7 @@ def test_where_a_judge_has_not_judged_its_forecast_stands_for_it() -> None:
     assert rules.mean() == pytest.approx(0, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_a_judge_alone_narrows_the_interval_and_a_useless_one_hardly_widens_it() -> None:
     useless = np.random.default_rng(5).permutation(SAYS).astype(float)
     pools = {

@@ -79,6 +79,7 @@ def test_the_metadata_says_what_it_is_and_where(metadata: Message) -> None:
     assert all(url.startswith("https://") for url in urls)
 
 
+@pytest.mark.slow
 def test_every_imported_library_is_declared() -> None:
     declared = {
         _name(item) for item in [*PROJECT["dependencies"], *(item for extra in USED for item in _optional(extra))]

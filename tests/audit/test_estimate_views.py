@@ -24,6 +24,8 @@ from opacc_ray.fleet.accuracy_history import history_in_tables
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.runs.run import Run
 
+pytestmark = pytest.mark.slow  # 61 audits
+
 MODELS, WEEKS, FIRST = ("a", "b", "c", "d", "e"), 12, dt.date(2026, 8, 31)  # a Monday
 BACKFILLED = [("b", 2), ("b", 6), ("e", 4)]  # audited after all others
 

@@ -101,6 +101,7 @@ def test_labels_that_the_old_model_gave_away_are_reported_on_a_draw_of_the_new_o
     assert not comparison.compare(Run.open(old.uri), Run.open(new.uri)).fresh  # its labels are the exported ones
 
 
+@pytest.mark.slow
 def test_the_interval_of_the_difference_on_examples_not_learned_from_holds_it() -> None:
     """Learned examples are all right now: the difference on the pool is larger than that on the others."""
     learned = np.arange(0, 300, 3)

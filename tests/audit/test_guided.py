@@ -83,6 +83,7 @@ def test_whoever_stops_labelling_goes_on_later(tmp_path: Path) -> None:
     assert (missing_labels(run), run.rounds()) == (0, [1])
 
 
+@pytest.mark.slow
 def test_from_python_it_is_one_call(table: Path) -> None:
     asked: list[int] = []
 

@@ -65,6 +65,7 @@ def test_a_drifted_class_is_far_above_its_floor_and_the_other_is_not() -> None:
     assert moved.error < 0.01
 
 
+@pytest.mark.slow
 def test_the_value_is_that_of_mixtures_of_ten_components_along_five_directions_as_in_the_paper() -> None:
     rng = np.random.default_rng(3)
     before, after = (rng.normal(size=(num, 8)) * (1 + 9 * (rng.random((num, 8)) < 0.3)) for num in (700, 500))

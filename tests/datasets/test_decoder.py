@@ -55,6 +55,7 @@ def test_training_ends_when_nothing_is_learned_any_more() -> None:
     assert decoder.error > 0.9 * decoder.baseline
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_decoder() -> None:
     data, made = stripes(120, 1), []
     for elsewhere in (1, 2):

@@ -173,6 +173,7 @@ def test_a_run_of_other_classes_is_no_reference(tmp_path: Path, capsys: pytest.C
     assert len(sets_of(run, Path(nameless.uri), capsys)) == 2
 
 
+@pytest.mark.slow
 def test_halves_of_one_set_give_no_notice_although_the_model_errs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

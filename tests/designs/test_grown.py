@@ -52,6 +52,7 @@ def grown(random: np.random.Generator, p: np.ndarray) -> tuple[np.ndarray, Grown
     )
 
 
+@pytest.mark.slow
 def test_estimates_are_unbiased_and_intervals_hold(pool: tuple[np.ndarray, np.ndarray]) -> None:
     p, failure = pool
     random = np.random.default_rng(1)

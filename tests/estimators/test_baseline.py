@@ -45,6 +45,7 @@ def test_effective_size_by_hand() -> None:
     assert (plain.low, plain.high) == intervals.hypergeometric(80, 100, 1000, 0.95)
 
 
+@pytest.mark.slow
 def test_effective_size_is_the_gain_of_the_design(pool: Pool, outcome) -> None:
     """Mean over 100 samples of strata, against the ratio of the true variances."""
     values, sizes = [], []

@@ -107,6 +107,7 @@ class TestSimpleRandomSample:
         return stated
 
     @pytest.mark.parametrize("asked", ["recall@1", "f1@1", "a", "b"])
+    @pytest.mark.slow
     def test_interval_covers_at_its_level(self, stated: dict[str, list[opacc.Estimate]], asked: str) -> None:
         true = np.mean((TRUTH == PREDICTED)[asked == CAMERA]) if asked in "ab" else by_hand(1)[asked.partition("@")[0]]
         held = np.mean([one.low - 1e-9 <= true <= one.high + 1e-9 for one in stated[asked]])

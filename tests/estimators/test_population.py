@@ -38,6 +38,7 @@ def world(seed: int, num: int = MOST_CLUSTERS) -> tuple[opacc.Pool, np.ndarray, 
 
 
 @pytest.mark.parametrize(("method", "most"), [("srs", 0.9), ("neyman", 0.85)])
+@pytest.mark.slow
 def test_the_interval_covers_the_population_of_clusters(method: str, most: float) -> None:
     covered, of_pool = [], []
     for seed in range(150):

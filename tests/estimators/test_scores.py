@@ -79,6 +79,7 @@ def test_rankings_at_the_truth_are_their_definition_and_their_slopes_those_of_th
 
 @pytest.mark.parametrize("shift", [0.0, 0.03, 0.1])
 @pytest.mark.parametrize("method", ["srs", "neyman"])
+@pytest.mark.slow
 def test_the_interval_of_the_calibration_error_covers(method: str, shift: float) -> None:
     rng = np.random.default_rng(2)
     confidence = rng.beta(5, 1.5, 3000)

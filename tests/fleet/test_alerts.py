@@ -96,6 +96,7 @@ def test_re_audits_by_the_default_method_keep_the_share_too() -> None:
     assert 0 < alerts <= 0.1 * repetitions
 
 
+@pytest.mark.slow
 def test_a_drop_of_five_points_raises_it_where_labels_suffice() -> None:
     rng = np.random.default_rng(5)
     rule = rule_for(AlertSpec(max_drop=0.02))

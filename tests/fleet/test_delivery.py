@@ -307,6 +307,7 @@ def test_an_outcome_is_kept_up_to_date_and_an_interrupt_keeps_the_failure_before
     assert (code, answer["audits"][3]["failure"]) == (3, failure)
 
 
+@pytest.mark.slow
 def test_a_fleet_notices_a_run_that_was_restored_from_an_earlier_time(fleet: Fleet) -> None:
     fleet.label(fleet()[1])
     assert fleet()[0] == 8
@@ -370,6 +371,7 @@ def test_a_new_run_with_the_same_alert_is_no_news(fleet: Fleet, webhook: Webhook
     assert len(webhook.posts) == 1
 
 
+@pytest.mark.slow
 def test_an_alertmanager_is_told_of_alerts_as_long_as_they_last(fleet: Fleet, webhook: Webhook) -> None:
     host = webhook.url.partition("/services")[0]
     fleet.alerts["to"] = f"alertmanager+{host}"
@@ -414,6 +416,7 @@ class _Mail(socketserver.StreamRequestHandler):
             self.wfile.write(b"221 bye\r\n" if line == "QUIT" else b"250 ok\r\n")
 
 
+@pytest.mark.slow
 def test_a_mailbox_gets_what_is_wrong(fleet: Fleet, monkeypatch: pytest.MonkeyPatch, webhook: Webhook) -> None:
     fleet.alerts["to"] = "mailto:team@example.org"
     assert fleet()[0] == 2

@@ -123,6 +123,7 @@ def test_audit_without_labels_is_refused(pool: Store) -> None:
         watch_audit("weekly", f"{pool.uri}-audits")
 
 
+@pytest.mark.slow
 def test_fleet_watches_and_labels_more_while_a_drop_shows(pool: Store) -> None:
     fleet = fleet_of(pool, tolerance=0.01, labels=[20, 120])
     labels, states = [], []

@@ -106,6 +106,7 @@ def test_half_of_all_pairs_are_swapped_and_labels_mean_what_was_seen() -> None:
     ],
     ids=["verdict", "own", "score", "1-5"],
 )
+@pytest.mark.slow
 def test_an_audit_of_graded_answers_covers_the_truth(
     tmp_path: Path, grades: Any, label: Any, truth: Any, measure: str | None
 ) -> None:

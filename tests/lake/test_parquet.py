@@ -242,6 +242,7 @@ def test_only_required_columns_and_row_groups_are_fetched(folder: Store) -> None
     assert sum(stop - start for start, stop in fetched) < entry.size / 10
 
 
+@pytest.mark.slow
 def test_a_row_group_of_images_is_streamed_in_bounded_memory(folder: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet_io, "HELD_BYTES", 1 << 20)
     monkeypatch.setattr(parquet_io, "BATCH_BYTES", 1 << 20)

@@ -80,6 +80,7 @@ def asked(run: Run, *options: str) -> Any:
 
 
 @pytest.mark.usefixtures("no_actors")
+@pytest.mark.slow
 def test_the_models_own_layers_judge_whole_maps_and_a_suite_is_labelled_as_any_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ def peak_per_example(work: Callable[[], Any]) -> tuple[float, Any]:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_neyman_holds_as_many_bytes_of_an_example_as_the_documentation_says(monkeypatch: pytest.MonkeyPatch) -> None:
     text = (Path(__file__).parents[2] / "docs/scale.md").read_text()
     stated = re.search(r"\| neyman \| .* \((\d+) with six\)", text)

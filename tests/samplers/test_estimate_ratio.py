@@ -138,6 +138,7 @@ def test_examples_without_counts_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["srs", "neyman"])
+@pytest.mark.slow
 def test_examples_that_are_alike_in_a_cluster_are_covered_because_examples_are_drawn(method: str) -> None:
     rng = np.random.default_rng(8)
     right = np.repeat(rng.random(20) < 0.8, 50).astype(float)  # 20 videos of 50 frames, each right or wrong as a whole

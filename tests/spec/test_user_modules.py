@@ -46,6 +46,7 @@ def test_installed_modules_and_this_package_are_not_sent(folder: str) -> None:
     assert list(users_files(["models", "sklearn.datasets"], folder)) == ["models.py"]
 
 
+@pytest.mark.slow
 def test_this_package_is_sent_if_it_is_named(folder: str) -> None:
     found = users_files(["opacc_ray"], folder)
     installed = "site-packages" in str(Path(looked_at.__file__))

@@ -38,6 +38,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, An
     return found
 
 
+@pytest.mark.slow
 def test_measures_and_correlations_are_those_of_the_paper(
     case: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,6 +126,7 @@ def test_a_study_of_drifted_images_as_a_model_sees_them(tmp_path: Path) -> None:
     assert results["cases"][0]["truth"] == {"0": 0.9, "1": 0.9}
 
 
+@pytest.mark.slow
 def test_two_models_see_the_same_drifts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = images(tmp_path)
     (tmp_path / "other.yaml").write_text((tmp_path / "net.yaml").read_text())
