@@ -52,7 +52,7 @@ test: $(READY) style  ## lint and the tests
 	wait $$types; types=$$?; [ $$types = 0 ] || cat "$$log"; rm -f "$$log"; exit $$((tests ? tests : types))
 
 # One process per core: these tests wait for nothing, and a further process would import all of them again.
-test-fast: $(READY)  ## the tests without the markers slow and processes (Ray, servers, browsers); two minutes or so
+test-fast: $(READY)  ## the tests without the markers slow and processes (Ray, servers, browsers); a minute and a half or so
 	@$(BIN)/pytest -q --fast $(BUSILY) --durations=0 --durations-min=5
 
 # The tests with three machines' arithmetic: this one's, torch's own loops without AVX, and the libraries' without AVX.

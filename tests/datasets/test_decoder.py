@@ -65,6 +65,7 @@ def test_the_same_seed_gives_the_same_decoder() -> None:
     assert torch.initial_seed() == 2
 
 
+@pytest.mark.slow
 def test_errors_are_those_of_a_tenth_of_the_images_held_out() -> None:
     hidden, images = stripes(120, 1)
     hidden = np.column_stack([hidden * np.float32([1, 9, 0.1]), np.full(120, 5, np.float32)])  # and a dead neuron

@@ -498,6 +498,7 @@ def test_the_command_writes_vectors_and_states_accuracy_by_share_and_size(
 
 
 @pytest.mark.usefixtures("one_thread")
+@pytest.mark.slow
 def test_pictures_are_decoded_beside_the_nearest_real_image_and_their_error_is_stated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
