@@ -15,13 +15,12 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import date
-from difflib import get_close_matches
 from types import UnionType
 from typing import Any, ClassVar, NoReturn, Self, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
-from opacc_ray.errors import DataError, shortened, shown
+from opacc_ray.errors import DataError, meant, shortened, shown
 
 
 class Part(BaseModel):
@@ -172,10 +171,7 @@ def _names_a_type(part: Any) -> bool:
 def _nearest(kind: type[BaseModel], location: Sequence[int | str]) -> str:
     """Return a hint: the nearest known key, or all of them."""
     known = _keys_at(kind, location[:-1])
-    near = get_close_matches(str(location[-1]), known, 1)
-    if near:
-        return f"; did you mean {near[0]!r}?"
-    return f"; known are {', '.join(known)}" if known else ""
+    return "; " + meant(location[-1], known, f"known are {', '.join(known)}") if known else ""
 
 
 def _keys_at(kind: Any, location: Sequence[int | str]) -> list[str]:

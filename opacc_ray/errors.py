@@ -6,6 +6,8 @@ others wrote, so :func:`shown` shortens each to one line.
 
 import json
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any
 
 
@@ -92,6 +94,12 @@ def shown(value: Any, limit: int = 60) -> str:
 def counted(number: int, noun: str, several: str | None = None) -> str:
     """Return a number with its noun: 1 shard, 2,000 shards; ``several`` is an irregular plural."""
     return f"1 {noun}" if number == 1 else f"{number:,} {several or noun + 's'}"
+
+
+def meant(name: object, known: Iterable[str], otherwise: str = "") -> str:
+    """Return the nearest of the known names as a question, "did you mean 'x'?"; ``otherwise`` if none is near."""
+    near = get_close_matches(str(name), list(known), 1)
+    return f"did you mean {near[0]!r}?" if near else otherwise
 
 
 def shortened(text: str, limit: int = 300) -> str:

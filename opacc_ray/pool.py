@@ -3,13 +3,12 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from difflib import get_close_matches
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from opacc_ray.errors import DataError, shown
+from opacc_ray.errors import DataError, meant, shown
 from opacc_ray.judges import read_judges
 from opacc_ray.slices import Slicing
 
@@ -179,8 +178,7 @@ def _predicted(
     index = {name: number for number, name in enumerate(names)}
     for place, text in enumerate(texts):
         if text not in index:
-            near = get_close_matches(text, names, 1)
-            guess = f" (did you mean {near[0]!r}?)" if near else ""
+            guess = f" ({near})" if (near := meant(text, names)) else ""
             raise DataError(f"prediction[{place}] is {shown(text)}, which is none of the {len(names)} classes{guess}")
     return np.array([index[text] for text in texts]), names
 

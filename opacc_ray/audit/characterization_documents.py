@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from opacc_ray.documents import Document, Part
+from opacc_ray.documents import Document, Part, format_field
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -75,9 +75,7 @@ class Characterization(Document):
 
     remedy: ClassVar[str] = "make it again with `opacc characterize`"
 
-    format: Literal["opacc-characterization/1"] = Field(
-        default="opacc-characterization/1", description="name and version of this form"
-    )
+    format: Literal["opacc-characterization/1"] = format_field("opacc-characterization/1")
     radius: float = Field(gt=0, le=1, description="r: near the centroid is within this share of the largest distance")
     boundary: list[Share] = Field(
         min_length=2, max_length=2, description="[θ₁, θ₂]: near a boundary is a confidence in between"
@@ -126,9 +124,7 @@ class Generation(Document):
 
     remedy: ClassVar[str] = "make it again with `opacc generate`"
 
-    format: Literal["opacc-generation/1"] = Field(
-        default="opacc-generation/1", description="name and version of this form"
-    )
+    format: Literal["opacc-generation/1"] = format_field("opacc-generation/1")
     run: str = Field(description="URI of the run whose model is tested")
     source: str = Field(description="URI of the data set that vectors start from")
     labels: Literal["label", "prediction"] = Field(description="how examples are assigned to classes")

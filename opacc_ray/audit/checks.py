@@ -19,7 +19,7 @@ from opacc_ray.audit.growth import features_before
 from opacc_ray.audit.prior_knowledge import check_history
 from opacc_ray.audit.sanity import check_model
 from opacc_ray.audit.several_models import check_models
-from opacc_ray.documents import Document, Part
+from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import DataError, OpaccError, SpecError, counted, shown
 from opacc_ray.extract import reference
 from opacc_ray.extract.content_digest import code_of, plan_set
@@ -62,7 +62,7 @@ class Check(Part):
 class SpecChecks(Document):
     """All checks of a spec before anything is extracted."""
 
-    format: Literal["opacc-check/1"] = Field(default="opacc-check/1", description="name and version of this form")
+    format: Literal["opacc-check/1"] = format_field("opacc-check/1")
     spec: str = Field(description="file of the spec")
     ok: bool = Field(description="whether all checks passed")
     checks: list[Check] = Field(description="in order, without those that depend on a failed check")
@@ -205,7 +205,7 @@ class MeasuredPace(Part):
 class RunPlan(Document):
     """Forecast of the resources for a run."""
 
-    format: Literal["opacc-plan/1"] = Field(default="opacc-plan/1", description="name and version of this form")
+    format: Literal["opacc-plan/1"] = format_field("opacc-plan/1")
     spec: str = Field(description="file of the spec")
     files: int = Field(ge=1, description="files of the pool, and of the reference if there is one")
     shards: int = Field(ge=1, description="units of work")

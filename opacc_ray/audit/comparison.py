@@ -14,7 +14,7 @@ from opacc_ray.audit.exported_training import drawn_after_export, taught_ids
 from opacc_ray.audit.prior_knowledge import read_history
 from opacc_ray.audit.run_numbers import checked_metric, class_names
 from opacc_ray.audit.several_models import check_comparable, histories, open_views, outcomes_of_all
-from opacc_ray.documents import Document, Part
+from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.metrics import ACCURACY
@@ -59,9 +59,7 @@ class ComparedPair(Part):
 class ModelComparison(Basis, Document):
     """The model of a run beside others on the same pool, by the labels of the run."""
 
-    format: Literal["opacc-comparison/1"] = Field(
-        default="opacc-comparison/1", description="name and version of this form"
-    )
+    format: Literal["opacc-comparison/1"] = format_field("opacc-comparison/1")
     other: str = Field(description="URI of the other run, the first one given")
     same_listing: bool = Field(description="whether all pools were listed alike; else examples match by their ids")
     taught: int = Field(

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from opacc_ray.documents import Document, Part, SealedDocument
+from opacc_ray.documents import Document, Part, SealedDocument, format_field
 from opacc_ray.runs.run_documents import Seal
 
 
@@ -13,7 +13,7 @@ class Signed(SealedDocument):
 
     remedy: ClassVar[str] = "restore it from a backup"
 
-    format: Literal["opacc-signed/1"] = Field(default="opacc-signed/1", description="name and version of this form")
+    format: Literal["opacc-signed/1"] = format_field("opacc-signed/1")
     by: str = Field(description="who signed it")
     role: str = Field(description="in which role")
     key: str = Field(description="SHA-256 of the public key")
@@ -22,7 +22,7 @@ class Signed(SealedDocument):
 class SealState(Document):
     """A seal, and how the newest estimate of the track deviates from it."""
 
-    format: Literal["opacc-sealed/1"] = Field(default="opacc-sealed/1", description="name and version of this form")
+    format: Literal["opacc-sealed/1"] = format_field("opacc-sealed/1")
     run: str = Field(description="URI of the run")
     track: str | None = Field(description="track that is sealed; null for the first track")
     at: str = Field(description="time of the seal: ISO 8601, UTC")
@@ -33,9 +33,7 @@ class SealState(Document):
 class Signature(Document):
     """A signature of a run."""
 
-    format: Literal["opacc-signature/1"] = Field(
-        default="opacc-signature/1", description="name and version of this form"
-    )
+    format: Literal["opacc-signature/1"] = format_field("opacc-signature/1")
     run: str = Field(description="URI of the run")
     by: str = Field(description="who signed it")
     role: str = Field(description="in which role")
@@ -56,7 +54,7 @@ class PackedNumber(Part):
 class EvidencePack(Document):
     """An archive with which others check a run without opacc."""
 
-    format: Literal["opacc-pack/1"] = Field(default="opacc-pack/1", description="name and version of this form")
+    format: Literal["opacc-pack/1"] = format_field("opacc-pack/1")
     run: str = Field(description="URI of the run")
     file: str = Field(description="URI of the archive")
     sha256: str = Field(description="its digest")

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from opacc_ray.documents import Document
+from opacc_ray.documents import Document, format_field
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels.label_log import Score, read_log
 from opacc_ray.labels.label_rows import class_of
@@ -24,7 +24,7 @@ from opacc_ray.runs.run import Run
 class ExportedCase(Document):
     """Report of a written case."""
 
-    format: Literal["opacc-case/1"] = Field(default="opacc-case/1", description="name and version of this form")
+    format: Literal["opacc-case/1"] = format_field("opacc-case/1")
     run: str = Field(description="URI of the run")
     file: str = Field(description="URI of the case")
     examples: int = Field(ge=1, description="examples in it, in the order of the pool")

@@ -20,7 +20,7 @@ from opacc_ray.audit.estimate_rows import stated_rows
 from opacc_ray.audit.estimate_views import views_sql
 from opacc_ray.audit.estimates_table import OPTIONS, VIEWS, estimates_of
 from opacc_ray.audit.table_columns import LABELS, SELECTIONS, TABLES, dictionary, table_of
-from opacc_ray.documents import Document
+from opacc_ray.documents import Document, format_field
 from opacc_ray.errors import DataError
 from opacc_ray.labels.labelled_rounds import LabelledRound, read_rounds
 from opacc_ray.lake.parquet_io import encode, read_footer
@@ -39,7 +39,7 @@ DICTIONARY = "dictionary.csv"
 class ExportedTables(Document):
     """Report of exported tables."""
 
-    format: Literal["opacc-tables/1"] = Field(default="opacc-tables/1", description="name and version of this form")
+    format: Literal["opacc-tables/1"] = format_field("opacc-tables/1")
     run: str = Field(description="URI of the run")
     to: str = Field(description="URI of the tables")
     rows: dict[str, int] = Field(description="table -> rows of this run")

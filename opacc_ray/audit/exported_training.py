@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from opacc_ray.documents import Document
+from opacc_ray.documents import Document, format_field
 from opacc_ray.errors import LabelError, SpecError, counted
 from opacc_ray.labels.formats.csv_file import spreadsheet_safe
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, no_label, read_rounds, weights_of
@@ -28,7 +28,7 @@ COLUMNS = ("id", "uri", "label", "prediction", "outcome", "weight")
 class ExportedTraining(Document):
     """Report of labelled examples that were exported as training data."""
 
-    format: Literal["opacc-training/1"] = Field(default="opacc-training/1", description="name and version of this form")
+    format: Literal["opacc-training/1"] = format_field("opacc-training/1")
     run: str = Field(description="URI of the run")
     file: str = Field(description="URI of the table, a CSV file")
     examples: int = Field(ge=1, description="examples in it")

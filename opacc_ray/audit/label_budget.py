@@ -12,7 +12,7 @@ from opacc_ray.audit.goals import ACCURACY_OF_POOL, Target, goal_on_classes, loo
 from opacc_ray.audit.judge_budget import JudgeBudget, Prices, judge_budget
 from opacc_ray.audit.prior_knowledge import read_history
 from opacc_ray.audit.run_numbers import RunNumbers
-from opacc_ray.documents import Document, Part
+from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import SpecError
 from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.interim_analyses import expected_half_width, planned_rounds, shrinkage_rate
@@ -54,7 +54,7 @@ class WidthCourse(Part):
 class LabelBudget(Document):
     """Forecast of the labels for an interval of ±W: by the confidences before any label, then by the labels."""
 
-    format: Literal["opacc-budget/1"] = Field(default="opacc-budget/1", description="name and version of this form")
+    format: Literal["opacc-budget/1"] = format_field("opacc-budget/1")
     run: str = Field(description="URI of the run")
     metric: str = Field(default=ACCURACY, description="the number that the goal is about, such as f1@defect")
     by: str | None = Field(default=None, description="slices that the goal is about, or NAME=SLICE; null: the pool")

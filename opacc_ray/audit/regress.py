@@ -25,7 +25,7 @@ from opacc_ray.audit.suites import (
     model_of,
     read_suite,
 )
-from opacc_ray.documents import Document, Part
+from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import DataError, LabelError, SpecError, counted
 from opacc_ray.extract.inference import run_here
 from opacc_ray.labels.labelled_rounds import reading_by
@@ -60,9 +60,7 @@ class Changed(Part):
 class Regression(Document):
     """Result of a model on a regression suite."""
 
-    format: Literal["opacc-regression/1"] = Field(
-        default="opacc-regression/1", description="name and version of this form"
-    )
+    format: Literal["opacc-regression/1"] = format_field("opacc-regression/1")
     suite: str = Field(description="URI of the suite")
     model: str = Field(description="spec, weights, run or table of the answers")
     passed: bool = Field(description="whether no more examples than allowed are wrong that were right")

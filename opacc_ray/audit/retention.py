@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from opacc_ray.audit.status import remove_run
-from opacc_ray.documents import Document, Part
+from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import OpaccError
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs.feature_sets import list_sets, remove_set
@@ -24,9 +24,7 @@ class ExpiredRun(Part):
 class Retention(Document):
     """What the retention of an output deletes."""
 
-    format: Literal["opacc-retention/1"] = Field(
-        default="opacc-retention/1", description="name and version of this form"
-    )
+    format: Literal["opacc-retention/1"] = format_field("opacc-retention/1")
     output: str = Field(description="URI of the output")
     days: float = Field(ge=0, description="days after which a run expires")
     runs: list[ExpiredRun] = Field(description="expired runs, the oldest first")

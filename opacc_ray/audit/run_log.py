@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from opacc_ray.audit.evidence_documents import Signed
-from opacc_ray.documents import Document, Part
+from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.labels.label_documents import LabelAction
 from opacc_ray.runs.commit_log import Commit
@@ -28,7 +28,7 @@ class LoggedEntry(Part):
 class RunLog(Document):
     """The log of a run."""
 
-    format: Literal["opacc-log/1"] = Field(default="opacc-log/1", description="name and version of this form")
+    format: Literal["opacc-log/1"] = format_field("opacc-log/1")
     run: str = Field(description="URI of the run")
     head: str | None = Field(description="SHA-256 of the newest entry, which depends on all; null: no entry yet")
     entries: list[LoggedEntry] = Field(description="all entries, in their order")

@@ -12,7 +12,7 @@ from pydantic import Field
 from opacc_ray.audit.growth import pool_changes
 from opacc_ray.audit.next_step import step_of
 from opacc_ray.audit.sanity import predicted_by, warnings_of
-from opacc_ray.documents import Document, Part
+from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError, counted, shortened
 from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.labels.label_log import read_log
@@ -35,9 +35,7 @@ class RunFailure(Document):
 
     remedy = "delete it"
 
-    format: Literal["opacc-run-failure/1"] = Field(
-        default="opacc-run-failure/1", description="name and version of this form"
-    )
+    format: Literal["opacc-run-failure/1"] = format_field("opacc-run-failure/1")
     at: str = Field(description="time: ISO 8601, UTC")
     error: str = Field(description="error message")
     exit_code: int = Field(ge=1, description="exit code of `opacc run`")
@@ -68,7 +66,7 @@ class TrackStatus(Part):
 class RunStatus(Document, TrackStatus):
     """State of a run: extraction, one of its tracks, and the other tracks."""
 
-    format: Literal["opacc-status/1"] = Field(default="opacc-status/1", description="name and version of this form")
+    format: Literal["opacc-status/1"] = format_field("opacc-status/1")
     run: str = Field(description="URI of the run")
     shards: ShardCounts = Field(description="progress of extraction")
     examples: int | None = Field(ge=0, description="examples in the pool; null while extraction is incomplete")
@@ -236,7 +234,7 @@ class ListedRun(Part):
 class RunList(Document):
     """The runs of an output, the newest first."""
 
-    format: Literal["opacc-runs/1"] = Field(default="opacc-runs/1", description="name and version of this form")
+    format: Literal["opacc-runs/1"] = format_field("opacc-runs/1")
     output: str = Field(description="URI of the output")
     runs: list[ListedRun] = Field(description="the newest first")
 
@@ -244,9 +242,7 @@ class RunList(Document):
 class RemovedRun(Document):
     """Report of a removed run."""
 
-    format: Literal["opacc-removed-run/1"] = Field(
-        default="opacc-removed-run/1", description="name and version of this form"
-    )
+    format: Literal["opacc-removed-run/1"] = format_field("opacc-removed-run/1")
     run: str = Field(description="URI of the run")
     files: int = Field(ge=1, description="number of deleted files")
     bytes: int = Field(ge=0, description="size of the deleted files")

@@ -23,7 +23,7 @@ from pydantic import Field
 from opacc_ray.audit.progress import LOG
 from opacc_ray.audit.resolution import Resolved, resolve
 from opacc_ray.audit.status import status
-from opacc_ray.documents import Document
+from opacc_ray.documents import Document, format_field
 from opacc_ray.errors import ClusterError, DataError, LabelsAwaited, OpaccError, SpecError, shown
 from opacc_ray.lake.redaction import without_values
 from opacc_ray.lake.store_uris import join, open_store, read_uri, split
@@ -41,7 +41,7 @@ Ended = Literal["done", "waits for labels", "wrong spec", "failed", "interrupted
 class RunExit(Document):
     """Exit status of `opacc run`, written to storage for other programs."""
 
-    format: Literal["opacc-run-exit/1"] = Field(default="opacc-run-exit/1", description="name and version of this form")
+    format: Literal["opacc-run-exit/1"] = format_field("opacc-run-exit/1")
     ended: Ended = Field(description="done: nothing is missing; wrong spec: exit code 2; interrupted: run it again")
     exit_code: int = Field(description="exit code of `opacc run`; also 0 if the run waits for labels")
     run: str | None = Field(description="URI of the run; null if it was not created")
@@ -52,9 +52,7 @@ class RunExit(Document):
 class Submission(Document):
     """A submitted or existing job on a cluster, with its result."""
 
-    format: Literal["opacc-submission/1"] = Field(
-        default="opacc-submission/1", description="name and version of this form"
-    )
+    format: Literal["opacc-submission/1"] = format_field("opacc-submission/1")
     id: str = Field(description="submission id of the job: the name of its run, and -2, -3, … after a failure")
     run: str = Field(description="URI of the run")
     found: bool = Field(description="whether the job existed already, so that nothing was submitted")

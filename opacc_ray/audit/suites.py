@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from opacc_ray.documents import Part, SealedDocument
+from opacc_ray.documents import Part, SealedDocument, format_field
 from opacc_ray.errors import DataError, SpecError, counted
 from opacc_ray.labels.example_files import ExampleFiles
 from opacc_ray.labels.label_log import read_log
@@ -94,7 +94,7 @@ class Suite(SealedDocument):
 
     remedy: ClassVar[str] = "restore it, or make the suite again with `opacc suite`"
 
-    format: Literal["opacc-suite/1"] = Field(default="opacc-suite/1", description="name and version of this form")
+    format: Literal["opacc-suite/1"] = format_field("opacc-suite/1")
     name: str = Field(description="name of the audit")
     run: str = Field(description="URI of the run whose labels these are")
     made: str = Field(description="when the suite was made, in ISO 8601")

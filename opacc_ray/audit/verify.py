@@ -11,7 +11,7 @@ from opacc_ray.audit import prior_knowledge
 from opacc_ray.audit.evidence import FOLDER as SIGNATURES
 from opacc_ray.audit.evidence import check_signatures
 from opacc_ray.audit.sanity import SANITY, read_sanity
-from opacc_ray.documents import Document, Part
+from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
 from opacc_ray.extract.feature_set import INDEX, Index, check_shard, read_description, read_index
@@ -37,9 +37,7 @@ class Fault(Part):
 class Verification(Document):
     """Result of verifying all files of a run."""
 
-    format: Literal["opacc-verification/1"] = Field(
-        default="opacc-verification/1", description="name and version of this form"
-    )
+    format: Literal["opacc-verification/1"] = format_field("opacc-verification/1")
     run: str = Field(description="URI of the run")
     sound: bool = Field(description="whether there are no faults")
     checked: int = Field(ge=0, description="number of files that were read and compared")

@@ -27,7 +27,7 @@ from opacc_ray.audit import (
 )
 from opacc_ray.cli import explanations
 from opacc_ray.demo import demo_documents
-from opacc_ray.documents import Document
+from opacc_ray.documents import Document, format_field
 from opacc_ray.extract import feature_set
 from opacc_ray.fleet import exposition, fleet_documents, watched_audit
 from opacc_ray.fleet.fleet_spec import FleetSpec
@@ -49,7 +49,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 class WrittenSchemas(Document):
     """The files of `opacc schemas`."""
 
-    format: Literal["opacc-schemas/1"] = Field(default="opacc-schemas/1", description="name and version of this form")
+    format: Literal["opacc-schemas/1"] = format_field("opacc-schemas/1")
     files: list[str] = Field(description="URIs of the schemas")
 
 

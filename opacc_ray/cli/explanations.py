@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from opacc_ray.documents import Document, Part
+from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.samplers import METHODS, find_method
 from opacc_ray.spec import Spec
 
@@ -40,7 +40,7 @@ _BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 class SpecTemplate(Document):
     """A spec to start from."""
 
-    format: Literal["opacc-template/1"] = Field(default="opacc-template/1", description="name and version of this form")
+    format: Literal["opacc-template/1"] = format_field("opacc-template/1")
     yaml: str = Field(description="the spec, with comments")
 
 
@@ -186,7 +186,7 @@ class MethodEntry(Part):
 class MethodList(Document):
     """Methods and their parameters."""
 
-    format: Literal["opacc-methods/1"] = Field(default="opacc-methods/1", description="name and version of this form")
+    format: Literal["opacc-methods/1"] = format_field("opacc-methods/1")
     methods: list[MethodEntry] = Field(description="the methods, in the order of the registry")
 
 

@@ -23,14 +23,13 @@ replicates.
 import math
 from abc import ABC, abstractmethod
 from dataclasses import Field, dataclass, fields, replace
-from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar, NamedTuple, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs.draw_sequence import Array, DrawSequence, LabelledBefore, PredictedFailures
-from opacc_ray.errors import DataError
+from opacc_ray.errors import DataError, meant
 
 _ROUNDING = 1e-9
 """Rounding error by which a sum of shares may exceed 1."""
@@ -290,8 +289,7 @@ def read_design(content: dict[str, Any], source: str) -> Design:
     """
     name = content.get("type") if isinstance(content, dict) else None
     if name not in DESIGNS:
-        near = get_close_matches(str(name), DESIGNS, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"this version knows {', '.join(DESIGNS)}"
+        hint = meant(name, DESIGNS, f"this version knows {', '.join(DESIGNS)}")
         raise DataError(f"{source} has a design of type {name!r}; {hint}")
     return DESIGNS[name].from_json(content, source)
 

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from opacc_ray.audit.status import status
-from opacc_ray.documents import Document, Part
+from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import DataError, OpaccError, SpecError
 from opacc_ray.fleet.alert_states import FLEETS, open_alerts
 from opacc_ray.fleet.fleet_documents import AuditOutcome
@@ -58,7 +58,7 @@ class MetricSample(Part):
 class OutputMetrics(Document):
     """The state of an output as metrics."""
 
-    format: Literal["opacc-metrics/1"] = Field(default="opacc-metrics/1", description="name and version of this form")
+    format: Literal["opacc-metrics/1"] = format_field("opacc-metrics/1")
     output: str = Field(description="URI of the output")
     samples: list[MetricSample] = Field(description="all values")
 

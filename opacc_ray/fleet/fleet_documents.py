@@ -16,7 +16,7 @@ from typing import ClassVar, Literal, NamedTuple
 from pydantic import Field
 
 from opacc_ray.audit.number_rows import NumberRow
-from opacc_ray.documents import Document, Part
+from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import shortened
 from opacc_ray.runs.estimate_documents import StatedEstimate
 
@@ -128,7 +128,7 @@ class AuditOutcome(Document):
 
     remedy: ClassVar[str] = "delete it, and run `opacc fleet` again"
 
-    format: Literal["opacc-outcome/1"] = Field(default="opacc-outcome/1", description="name and version of this form")
+    format: Literal["opacc-outcome/1"] = format_field("opacc-outcome/1")
     audit: str = Field(description="name of the audit")
     attempt: Attempt = Field(description="last attempt")
     run: str | None = Field(description="URI of the run; null: the last attempt has not succeeded")
@@ -234,7 +234,7 @@ class FleetSummary(Document):
 
     remedy: ClassVar[str] = "make it again with `opacc fleet`"
 
-    format: Literal["opacc-fleet/1"] = Field(default="opacc-fleet/1", description="name and version of this form")
+    format: Literal["opacc-fleet/1"] = format_field("opacc-fleet/1")
     name: str = Field(description="name of the fleet")
     folder: str = Field(description="URI of the folder that holds summary.html, summary.json and summary.md")
     made: str = Field(description="time of the summary: ISO 8601, UTC")
@@ -254,9 +254,7 @@ class Acknowledgement(Document):
 
     remedy: ClassVar[str] = "delete it, and acknowledge the alert again"
 
-    format: Literal["opacc-acknowledged/1"] = Field(
-        default="opacc-acknowledged/1", description="name and version of this form"
-    )
+    format: Literal["opacc-acknowledged/1"] = format_field("opacc-acknowledged/1")
     alert: str = Field(description="the alert: audit, kind, and metric or slices; or audit and `failure`")
     by: str = Field(description="who knows of it")
     at: str = Field(description="time: ISO 8601, UTC")
@@ -306,7 +304,7 @@ class FailedAudit(AuditFailure):
 class AlertNotice(Document):
     """Alerts and failures of a fleet, as sent to a webhook; a chat shows the ``text``."""
 
-    format: Literal["opacc-alert/1"] = Field(default="opacc-alert/1", description="name and version of this form")
+    format: Literal["opacc-alert/1"] = format_field("opacc-alert/1")
     fleet: str = Field(description="name of the fleet")
     text: str = Field(description="the whole notice as text, one line each, as a chat shows it")
     state: Literal["firing", "resolved"] = Field(
@@ -342,9 +340,7 @@ class DeliveredAlerts(Document):
 
     remedy: ClassVar[str] = "delete it, and run `opacc fleet` again"
 
-    format: Literal["opacc-delivered/1"] = Field(
-        default="opacc-delivered/1", description="name and version of this form"
-    )
+    format: Literal["opacc-delivered/1"] = format_field("opacc-delivered/1")
     receivers: dict[str, dict[str, DeliveredItem]] = Field(
         description="sent items by SHA-256 of the receiver's address, then by audit, kind, and metric or slices"
     )
@@ -365,7 +361,7 @@ class OpenAlert(Part):
 class OpenAlerts(Document):
     """What is wrong in the fleets of an output, by their last summaries."""
 
-    format: Literal["opacc-alerts/1"] = Field(default="opacc-alerts/1", description="name and version of this form")
+    format: Literal["opacc-alerts/1"] = format_field("opacc-alerts/1")
     output: str = Field(description="URI of the output")
     fleets: list[str] = Field(description="names of its fleets")
     alerts: list[OpenAlert] = Field(description="alerts and failures that are not over")
@@ -374,7 +370,7 @@ class OpenAlerts(Document):
 class AccuracyHistory(Document):
     """Estimates of the runs of an audit over time."""
 
-    format: Literal["opacc-history/1"] = Field(default="opacc-history/1", description="name and version of this form")
+    format: Literal["opacc-history/1"] = format_field("opacc-history/1")
     name: str = Field(description="name of the audit")
     source: str = Field(description="URI of the output that holds its runs, or of the tables of estimates")
     number: str | None = Field(

@@ -18,7 +18,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import date
-from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -26,7 +25,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from opacc_ray.documents import Section
-from opacc_ray.errors import SpecError, shown
+from opacc_ray.errors import SpecError, meant, shown
 from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.estimators.scores import SCORES
 from opacc_ray.fleet.fleet_documents import Limit
@@ -215,8 +214,7 @@ class FleetSpec(Section):
             for kind, named, known in (("models", item.models, self.models), ("pools", item.pools, self.pools)):
                 strange = next((name for name in named or () if name not in known), None)
                 if strange is not None:
-                    near = get_close_matches(strange, known, 1)
-                    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+                    hint = meant(strange, known, f"there are {', '.join(known)}")
                     raise SpecError(f"overrides.{place}.{kind}: {strange!r} is not one of the fleet's {kind}; {hint}")
         return self
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from opacc_ray.documents import Document, Part
+from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import DataError
 from opacc_ray.estimators.watching import (
     Reference,
@@ -65,7 +65,7 @@ class WatchedWindow(Part):
 class WatchedAudit(Document):
     """A watched audit: its windows, and whether they raise the alarm."""
 
-    format: Literal["opacc-watch/1"] = Field(default="opacc-watch/1", description="name and version of this form")
+    format: Literal["opacc-watch/1"] = format_field("opacc-watch/1")
     audit: str = Field(description="name of the audit")
     output: str = Field(description="URI of the folder of its runs")
     reference: str = Field(description="name of the run or slice that is the reference")

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from decimal import Context
-from difflib import get_close_matches
 from typing import Any
 
-from opacc_ray.errors import DataError, shortened
+from opacc_ray.errors import DataError, meant, shortened
 from opacc_ray.lake.parquet_io import pa, pc, texts
 
 DIGITS = Context(prec=100)  # enough for every decimal of Arrow
@@ -29,8 +28,7 @@ def no_column(source: str, name: str, there: Any) -> DataError:
     outer, _, last = name.rpartition(".")
     inner = chain_of(there, outer) if outer and hasattr(there, "names") else []
     names = list(getattr(inner[-1].type, "names", there.names) if inner else getattr(there, "names", there))
-    near = get_close_matches(last if inner else name, names, 1)
-    guess = f" (did you mean {near[0]!r}?)" if near else ""
+    guess = f" ({near})" if (near := meant(last if inner else name, names)) else ""
     return DataError(f"{source} has no column {name!r}{guess}; it has {shortened(', '.join(names), 200)}")
 
 

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from opacc_ray.audit.characterization_documents import Characterization
 from opacc_ray.audit.label_budget import WidthCourse
-from opacc_ray.documents import Document, Part
+from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, RoundCounts, SliceTable
 from opacc_ray.runs.run_documents import HistorySource, RunHeader
@@ -176,7 +176,7 @@ class RunReport(Document):
 
     remedy: ClassVar[str] = "make it again with `opacc report`"
 
-    format: Literal["opacc-report/1"] = Field(default="opacc-report/1", description="name and version of this form")
+    format: Literal["opacc-report/1"] = format_field("opacc-report/1")
     run: str = Field(description="URI of the run")
     track: str | None = Field(description="track whose rounds it uses; null: the main one")
     name: str = Field(description="name of the audit")
@@ -230,9 +230,7 @@ class RunReport(Document):
 class WrittenReport(Document):
     """Files of a report."""
 
-    format: Literal["opacc-report-files/1"] = Field(
-        default="opacc-report-files/1", description="name and version of this form"
-    )
+    format: Literal["opacc-report-files/1"] = format_field("opacc-report-files/1")
     run: str = Field(description="URI of the run")
     answer: str = Field(description="result in one sentence")
     state: Literal["complete", "partial", "without labels"] = Field(
@@ -250,8 +248,6 @@ class WrittenReport(Document):
 class WrittenCharacterization(Document):
     """Files and result of a characterisation."""
 
-    format: Literal["opacc-characterization-files/1"] = Field(
-        default="opacc-characterization-files/1", description="name and version of this form"
-    )
+    format: Literal["opacc-characterization-files/1"] = format_field("opacc-characterization-files/1")
     characterization: Characterization = Field(description="coverage of the data sets")
     files: list[str] = Field(description="URIs of the JSON document, the page and the summary")

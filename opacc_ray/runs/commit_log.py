@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from pydantic import Field
 
-from opacc_ray.documents import Document, SealedDocument
+from opacc_ray.documents import Document, SealedDocument, format_field
 from opacc_ray.errors import DataError
 from opacc_ray.lake.store_uris import Store
 
@@ -37,7 +37,7 @@ class Commit(SealedDocument):
 
     remedy: ClassVar[str] = "restore it from a backup"
 
-    format: Literal["opacc-commit/1"] = Field(default="opacc-commit/1", description="name and version of this form")
+    format: Literal["opacc-commit/1"] = format_field("opacc-commit/1")
     run: str = Field(description="digest of the run")
     number: int = Field(ge=1, description="number of the entry")
     previous: str | None = Field(description="SHA-256 of the file of the entry before; null: the first entry")

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from opacc_ray.documents import Document, Part, SealedDocument
+from opacc_ray.documents import Document, Part, SealedDocument, format_field
 from opacc_ray.estimators.accuracy_estimate import as_html, as_text
 
 
@@ -204,7 +204,7 @@ class AccuracyEstimate(Basis, StatedEstimate, SealedDocument):
 
     remedy: ClassVar[str] = "delete it and run `opacc estimate` again"
 
-    format: Literal["opacc-estimate/2"] = Field(default="opacc-estimate/2", description="name and version of this form")
+    format: Literal["opacc-estimate/2"] = format_field("opacc-estimate/2")
     labels_digest: str = Field(description="digest of the labels; the estimate is out of date once it differs")
     label_files: list[str] = Field(
         default=[], description="files of labels, and of the log of labels, that it was computed from"
@@ -266,5 +266,5 @@ class AccuracyEstimate(Basis, StatedEstimate, SealedDocument):
 class Stated(Document):
     """An estimate was stated; the file that the entry of the log names has it."""
 
-    format: Literal["opacc-stated/1"] = Field(default="opacc-stated/1", description="name and version of this form")
+    format: Literal["opacc-stated/1"] = format_field("opacc-stated/1")
     value: float | None = Field(description="the estimate; null if it could not be read")

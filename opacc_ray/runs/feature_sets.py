@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from opacc_ray.documents import Document, Part
+from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract.feature_set import DESCRIPTION, HOME, INDEX, read_description, read_index
 from opacc_ray.lake.store_uris import Entry, Store, open_store
@@ -35,9 +35,7 @@ class StoredSet(Part):
 class FeatureSets(Document):
     """Shared sets of features below an output."""
 
-    format: Literal["opacc-feature-sets/1"] = Field(
-        default="opacc-feature-sets/1", description="name and version of this form"
-    )
+    format: Literal["opacc-feature-sets/1"] = format_field("opacc-feature-sets/1")
     output: str = Field(description="URI of the output")
     sets: list[StoredSet] = Field(description="sets, sorted by digest")
     unread: list[str] = Field(description="runs with unreadable headers, whose sets are unknown")
@@ -46,9 +44,7 @@ class FeatureSets(Document):
 class RemovedSet(Document):
     """Report of a removed set."""
 
-    format: Literal["opacc-removed-set/1"] = Field(
-        default="opacc-removed-set/1", description="name and version of this form"
-    )
+    format: Literal["opacc-removed-set/1"] = format_field("opacc-removed-set/1")
     output: str = Field(description="URI of the output")
     removed: StoredSet = Field(description="the removed set")
 

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from opacc_ray.documents import Document, Part, SealedDocument
+from opacc_ray.documents import Document, Part, SealedDocument, format_field
 from opacc_ray.extract.content_digest import Code
 from opacc_ray.extract.feature_set import FeatureLink
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, ChangedObjects
@@ -57,7 +57,7 @@ class RunHeader(SealedDocument):
 
     remedy: ClassVar[str] = "restore it or start a new run"
 
-    format: Literal["opacc-run/2"] = Field(default="opacc-run/2", description="name and version of this form")
+    format: Literal["opacc-run/2"] = format_field("opacc-run/2")
     spec: Spec = Field(description="the spec, with every default")
     digest: str = Field(description="digest of everything that decides the result")
     pool: PoolListing = Field(description="listing of the pool")
@@ -118,7 +118,7 @@ class ModelSanity(SealedDocument):
 
     remedy: ClassVar[str] = "delete it and run the spec again"
 
-    format: Literal["opacc-sanity/1"] = Field(default="opacc-sanity/1", description="name and version of this form")
+    format: Literal["opacc-sanity/1"] = format_field("opacc-sanity/1")
     trial: list[str] = Field(description="warnings from the trial of some examples before extraction")
     predicted: Predicted | None = Field(description="predictions for the pool; null before extraction")
     warnings: list[str] = Field(description="warnings about these predictions")
@@ -137,7 +137,7 @@ class DrawnFile(Part):
 class Draw(SealedDocument):
     """One draw of a round. It is created after its files; the round exists from then on."""
 
-    format: Literal["opacc-draw/1"] = Field(default="opacc-draw/1", description="name and version of this form")
+    format: Literal["opacc-draw/1"] = format_field("opacc-draw/1")
     run: str = Field(description="digest of the run that owns the draw, with /TRACK if the track is not the first")
     features: str = Field(description="digest of the features that it was drawn from")
     folder: str = Field(description="folder of the files below the round: draws/ and a digest of all of them")
@@ -149,7 +149,7 @@ class ClosedRound(SealedDocument):
 
     remedy: ClassVar[str] = "restore it, or delete it to open the round again"
 
-    format: Literal["opacc-closed/2"] = Field(default="opacc-closed/2", description="name and version of this form")
+    format: Literal["opacc-closed/2"] = format_field("opacc-closed/2")
     selection: str = Field(description="SHA-256 of the selection of the round")
     given_up: list[str] = Field(description="ids without a label; they count as not drawn")
 
@@ -157,7 +157,7 @@ class ClosedRound(SealedDocument):
 class Taught(Document):
     """Labelled examples that were exported as training data."""
 
-    format: Literal["opacc-taught/1"] = Field(default="opacc-taught/1", description="name and version of this form")
+    format: Literal["opacc-taught/1"] = format_field("opacc-taught/1")
     ids: list[str] = Field(description="ids of the examples")
 
 
@@ -221,7 +221,7 @@ class Goal(GoalProgress, SealedDocument):
 
     remedy: ClassVar[str] = "restore it, or delete it"
 
-    format: Literal["opacc-goal/1"] = Field(default="opacc-goal/1", description="name and version of this form")
+    format: Literal["opacc-goal/1"] = format_field("opacc-goal/1")
 
 
 class Seal(SealedDocument):
@@ -229,7 +229,7 @@ class Seal(SealedDocument):
 
     remedy: ClassVar[str] = "restore it from a backup"
 
-    format: Literal["opacc-seal/1"] = Field(default="opacc-seal/1", description="name and version of this form")
+    format: Literal["opacc-seal/1"] = format_field("opacc-seal/1")
     metrics: list[str] = Field(description="numbers that will be stated; accuracy is always one")
     level: float = Field(gt=0, lt=1, description="confidence level of the intervals")
     by: list[str] = Field(default=[], description="slices that they will be stated by")
@@ -254,7 +254,7 @@ class Seal(SealedDocument):
 class DrawnRound(Document):
     """A round that was drawn, or the answer that no further round is needed."""
 
-    format: Literal["opacc-round/1"] = Field(default="opacc-round/1", description="name and version of this form")
+    format: Literal["opacc-round/1"] = format_field("opacc-round/1")
     run: str = Field(description="URI of the run")
     track: str | None = Field(default=None, description="track of the round; null for the first track")
     method: str | None = Field(default=None, description="sampling method; null if nothing was drawn")
@@ -310,9 +310,7 @@ class KeptHistory(SealedDocument):
 
     remedy: ClassVar[str] = "restore it from a backup"
 
-    format: Literal["opacc-kept-history/1"] = Field(
-        default="opacc-kept-history/1", description="name and version of this form"
-    )
+    format: Literal["opacc-kept-history/1"] = format_field("opacc-kept-history/1")
     run: str | None = Field(description="digest of the run")
     folder: str = Field(pattern="^[0-9a-f]{16}$", description="folder of the files: a digest of all of them")
     files: dict[str, KeptFile] = Field(description="by name: labelled-1.parquet, prior.npy")

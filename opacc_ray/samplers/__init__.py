@@ -6,11 +6,10 @@ Each module offers the names of :class:`Sampler`. ``CONTRIBUTING.md`` walks thro
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, cast, get_args, get_origin
 
-from opacc_ray.errors import SpecError, shortened
+from opacc_ray.errors import SpecError, meant, shortened
 from opacc_ray.samplers.base import Draw, Previous, Sampler, Task
 
 METHODS = {
@@ -44,8 +43,7 @@ def find_method(method: str, others: Iterable[str] = ()) -> Sampler:
     """Return the module of a method; raises SpecError with the nearest name, of methods and ``others``."""
     if method not in METHODS:
         names = [*METHODS, *others]
-        near = get_close_matches(str(method), names, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(names)}"
+        hint = meant(method, names, f"choose one of {', '.join(names)}")
         raise SpecError(f"there is no method {shortened(repr(method), 60)}; {hint}")
     return METHODS[method]
 
@@ -57,8 +55,7 @@ def parse_parameters(method: str, given: Mapping[str, Any]) -> Any:
     known = {item.name: item for item in fields(kind)}
     for name, value in given.items():
         if name not in known:
-            near = get_close_matches(name, [*known, *_COMMON], 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(known) or 'none'}"
+            hint = meant(name, [*known, *_COMMON], f"it takes {', '.join(known) or 'none'}")
             raise SpecError(f"method {method!r} has no parameter {shortened(repr(name), 60)}; {hint}")
         default, may_be_list = known[name].default, get_origin(known[name].type) is tuple
         may_be_list |= any(get_origin(part) is tuple for part in get_args(known[name].type))

@@ -18,12 +18,11 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-from opacc_ray.errors import SpecError, shown
+from opacc_ray.errors import SpecError, meant, shown
 from opacc_ray.estimators.metrics import parse_metric
 from opacc_ray.estimators.population import MORE, SampleOf
 from opacc_ray.slices import BY_PREDICTION, BY_TRUTH, CROSSING, FOLDER, SliceRule
@@ -141,8 +140,7 @@ def _check_crossing(names: list[Any], known: Sequence[str]) -> None:
     """Raise ValueError unless a crossing has two or more different ones of the ``known`` slices."""
     unknown = next((name for name in names if name not in known), None)
     if unknown is not None:
-        near = get_close_matches(str(unknown), known, 1)
-        guess = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known) or 'none'}"
+        guess = meant(unknown, known, f"known are {', '.join(known) or 'none'}")
         raise ValueError(f"the crossing {shown(names)} has {shown(unknown)}, which is no slice of the list; {guess}")
     if len(set(names)) < max(len(names), 2):
         raise ValueError(f"the crossing {shown(names)} needs two or more different slices of the list")

@@ -15,13 +15,12 @@ import threading
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from functools import cache, lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from opacc_ray.errors import SpecError, shortened
+from opacc_ray.errors import SpecError, meant, shortened
 from opacc_ray.spec.audit_spec import Spec
 
 MAX_BYTES = 100 << 20
@@ -214,8 +213,7 @@ def load_function(name: str, key: str) -> Any:
     found = getattr(imported, function, None)
     if found is None:
         known = [name for name, value in vars(imported).items() if callable(value) and not name.startswith("_")]
-        near = get_close_matches(function, known, 1)
-        hint = f"did you mean {near[0]!r}?" if near else "write module:function with a function of that module"
+        hint = meant(function, known, "write module:function with a function of that module")
         raise SpecError(f"{key}: module {module!r} has no {function!r}; {hint}")
     if not callable(found):
         raise SpecError(f"{key}: {name!r} is a {type(found).__name__}, not a function")

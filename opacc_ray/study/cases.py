@@ -18,14 +18,13 @@ import hashlib
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from numbers import Number
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError, shown
+from opacc_ray.errors import DataError, meant, shown
 from opacc_ray.lake.store_uris import absolute, open_store, read_uri
 from opacc_ray.neurons.criteria import Criterion
 from opacc_ray.parts.view import View, view_of
@@ -212,8 +211,7 @@ class Table:
 
     def _read(self, name: str, why: str) -> NDArray[Any]:
         if name not in self._arrays:
-            near = get_close_matches(name, self.names, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"its columns are {', '.join(self.names)}"
+            hint = meant(name, self.names, f"its columns are {', '.join(self.names)}")
             raise DataError(f"there is no column {name!r}, {why}; {hint}")
         try:
             return np.asarray(self._arrays[name])
@@ -388,6 +386,5 @@ def files_of(path: str) -> list[str]:
 def _check_fields(key: str, given: Collection[str], known: Collection[str]) -> None:
     for field in given:
         if field not in known:
-            near = get_close_matches(field, known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"fields are {', '.join(known)}"
+            hint = meant(field, known, f"fields are {', '.join(known)}")
             raise DataError(f"{key}: there is no field {field!r}; {hint}")
