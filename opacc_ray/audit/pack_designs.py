@@ -81,7 +81,9 @@ def one_more(y, variance, w, level, unseen=1.0):
 def one_more_of_both(share, rest, w, level, unseen=1.0):
     """The same for a share and that of all others, each with its variance."""
     low, high = one_more(max(share[0], 0.0), share[1], w, level, unseen)
-    return low, max(high, 1 - one_more(max(rest[0], 0.0), rest[1], w, level)[0]) if share[0] > rest[0] else high
+    if share[0] <= rest[0] + 1e-9:
+        return low, high
+    return low, max(high, 1 - one_more(max(rest[0], 0.0), rest[1], w, level)[0])
 
 
 def of_strata(x, n, N, P, variance, level):

@@ -23,7 +23,7 @@ def document_of(own, asked):
     document = said | {"pool_size": own["pool_size"], "by_design": plain, "metrics": {}, "by_slice": [], "judges": {}}
     document |= {"srs": baseline(own, asked["by_design"], level), "sequence": sequence(own, later, level)}
     labelled = {item["round"]: {"labelled": len(item["answers"])} for item in own["rounds"]}
-    document["rounds"] = [labelled.get(item["round"], {"labelled": 0}) for item in asked["rounds"]]
+    document["rounds"] = [labelled.get(item["round"], {}) for item in asked["rounds"]]
     for text in asked["metrics"]:
         document["metrics"][text] = later.of_metric(text, metric(own, parts, text, None, at), parts.get(text) or whole)
     for table in asked["by_slice"]:

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.estimators.intervals import (
+    TIE,
     Interval,
     Moments,
     student_widening,
@@ -51,7 +52,7 @@ class DesignShare(DomainMean):
             )
         low, high = weighted_clopper_pearson(max(self.value, 0.0), wide, self.largest_weight, level)
         few, _ = weighted_clopper_pearson(max(1 - self.value, 0.0), wide, self.largest_weight, level)
-        return low, max(high, 1 - few) if self.value > 0.5 else high
+        return low, max(high, 1 - few) if 2 * self.value > 1 + TIE else high
 
 
 class DesignEvidence:

@@ -172,6 +172,10 @@ def hypergeometric_at_most(count: int, size: int, events: int, pool: int) -> flo
 # -- weighted sums of failures ----------------------------------------------------------------------------------
 
 
+TIE = 1e-9
+"""Two shares are equal if they differ by less: rounding must not decide which one is larger."""
+
+
 class Moments(NamedTuple):
     """An estimated share, and its estimated variance."""
 
@@ -228,7 +232,7 @@ def weighted_share_interval(
     ``rest``, the upper end is therefore the higher one of the two intervals.
     """
     low, high = weighted_clopper_pearson(max(share.mean, 0.0), share.variance, largest_weight, level, unseen)
-    if share.mean > rest.mean:
+    if share.mean > rest.mean + TIE:
         high = max(high, 1 - weighted_clopper_pearson(max(rest.mean, 0.0), rest.variance, largest_weight, level)[0])
     return low, high
 
