@@ -46,7 +46,7 @@ from opacc_ray.lake.pools import planned_ids
 from opacc_ray.lake.store_uris import open_store, read_uri
 from opacc_ray.pool import Pool
 from opacc_ray.runs import feature_store
-from opacc_ray.runs.run import HEADER, Run
+from opacc_ray.runs.run import Run, names_of_runs
 from opacc_ray.runs.run_documents import HistorySource, KeptFile, KeptHistory
 from opacc_ray.spec import ReferenceSpec, Spec
 
@@ -340,8 +340,7 @@ def _other_runs(run: Run) -> list[str]:
     """Return the URIs of the other runs under the output."""
     _refuse_without_digest(run.spec)
     output = open_store(run.uri.rpartition("/")[0])
-    found = [entry.key.split("/") for entry in output.list() if entry.key.count("/") == 1]
-    return [output.uri_of(name) for name, file in found if file == HEADER and name != run.name]
+    return [output.uri_of(name) for name in names_of_runs(output) if name != run.name]
 
 
 def _is_of_same_model(run: Run, other: Run) -> bool:

@@ -24,7 +24,7 @@ from opacc_ray.extract.user_process import call
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.store_uris import Store, join, open_store
 from opacc_ray.runs.identity import checked_weights, header_of, located
-from opacc_ray.runs.run import HEADER
+from opacc_ray.runs.run import HEADER, names_of_runs
 from opacc_ray.runs.run_documents import RunHeader
 from opacc_ray.runs.series import run_beside
 from opacc_ray.spec import PoolSpec, Spec
@@ -121,15 +121,15 @@ def _is_stored(resolved: Resolved) -> bool:
 def _changed(resolved: Resolved) -> str | None:
     """Describe how the code changed after an earlier extraction of the same data; None if there was none."""
     now, home = resolved.header, open_store(resolved.spec.output)
-    headers = {entry.key for entry in home.list() if entry.key.count("/") == 1 and entry.key.endswith(f"/{HEADER}")}
-    if f"{resolved.uri.rpartition('/')[2]}/{HEADER}" in headers:
+    names = names_of_runs(home)
+    if resolved.uri.rpartition("/")[2] in names:
         return None
     found = []
-    for key in headers:
+    for run in names:
         with suppress(DataError):
+            key = f"{run}/{HEADER}"
             other = RunHeader.from_bytes(home.read(key), home.uri_of(key))
             what = changes(other.code, now.code) if other.code and now.code else None
-            run = key.partition("/")[0]
             folder = feature_set(home.store(run), other.features).folder
             same = _decided(other, resolved.plan) == _decided(now, resolved.plan)
             if what and same and finished_shards(folder):

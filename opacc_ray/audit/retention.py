@@ -10,7 +10,7 @@ from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import OpaccError
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs.feature_sets import list_sets, remove_set
-from opacc_ray.runs.run import HEADER, Run
+from opacc_ray.runs.run import Run, names_of_runs
 
 
 class ExpiredRun(Part):
@@ -68,16 +68,14 @@ def expire(output: str, days: float, *, force: bool = False, now: datetime | Non
 def _runs_of(home: Store) -> tuple[list[Run], list[str]]:
     """Return the runs of an output, and the URIs of those that cannot be read."""
     runs, unread = list[Run](), list[str]()
-    for entry in home.list():
-        name, _, rest = entry.key.partition("/")
-        if rest == HEADER:
-            uri = home.store(name).uri
-            try:
-                run = Run.open(uri)
-                _last_change(run)
-                runs.append(run)
-            except OpaccError:
-                unread.append(uri)
+    for name in names_of_runs(home):
+        uri = home.store(name).uri
+        try:
+            run = Run.open(uri)
+            _last_change(run)
+            runs.append(run)
+        except OpaccError:
+            unread.append(uri)
     return runs, unread
 
 

@@ -21,7 +21,7 @@ from opacc_ray.lake.redaction import redacted
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, RoundCounts, StatedEstimate
 from opacc_ray.runs.feature_sets import list_sets
-from opacc_ray.runs.run import HEADER, Run
+from opacc_ray.runs.run import HEADER, Run, names_of_runs
 from opacc_ray.runs.run_documents import Predicted
 from opacc_ray.runs.series import PoolChanges
 
@@ -257,7 +257,7 @@ class RemovedRun(Document):
 def list_runs(output: str, now: datetime | None = None) -> RunList:
     """Return the states of the runs of an output; raises DataError if there is none."""
     home = open_store(output)
-    names = [entry.key.partition("/")[0] for entry in home.list() if re.fullmatch(rf"[^/]+/{HEADER}", entry.key)]
+    names = names_of_runs(home)
     if not names:
         what = "is a run" if home.exists(HEADER) else "holds no runs"
         raise DataError(f"{home.uri} {what}; give the `output` of a spec, which is the folder of its runs")

@@ -24,7 +24,7 @@ from opacc_ray.fleet.alert_states import FLEETS, open_alerts
 from opacc_ray.fleet.fleet_documents import AuditOutcome
 from opacc_ray.fleet.outcomes import is_silent
 from opacc_ray.lake.store_uris import Store, open_store
-from opacc_ray.runs.run import HEADER, Run
+from opacc_ray.runs.run import HEADER, Run, names_of_runs
 from opacc_ray.runs.run_documents import RunHeader
 
 log = logging.getLogger(__name__)
@@ -114,8 +114,7 @@ class _Found(NamedTuple):
 def _of_runs(store: Store) -> Iterator[MetricSample]:
     """Yield the state of the newest run of each audit."""
     newest = dict[str, _Found]()
-    keys = (entry.key for entry in store.list() if entry.key.count("/") == 1)
-    for name in [key.partition("/")[0] for key in keys if key.endswith(f"/{HEADER}")]:
+    for name in names_of_runs(store):
         found = _found(store, name)
         if found.audit not in newest or newest[found.audit].created < found.created:
             newest[found.audit] = found

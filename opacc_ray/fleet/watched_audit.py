@@ -97,8 +97,7 @@ def watch_audit(
     ``by`` names the slices of the pool that are the windows, such as weeks, in their order: of the newest labelled run.
     ``since`` is the first day of the life, in ISO 8601: earlier runs do not count.
     """
-    runs = watched_runs(name, output, since)
-    labelled = [place for place, run in enumerate(runs) if rounds_of(run)]
+    runs, labelled = _labelled_runs(name, output, since)
     if not labelled:
         raise DataError(f"no run of {name!r} in {output} has complete labels; label one, which is the reference")
     with contextlib.ExitStack() as until:
@@ -126,6 +125,12 @@ def watch_audit(
     )
 
 
+def _labelled_runs(name: str, output: str, since: str | None) -> tuple[list[Run], list[int]]:
+    """Return the runs of a life, and the places of those that have labels."""
+    runs = watched_runs(name, output, since)
+    return runs, [place for place, run in enumerate(runs) if rounds_of(run)]
+
+
 def watch_state(name: str, output: str, asked: WatchSpec, rate: float) -> tuple[WatchState, AlertCheck] | None:
     """Return the state of a watched audit and its alert; None without a labelled run."""
     tolerance, by, since = asked.tolerance, asked.by, asked.since
@@ -135,17 +140,12 @@ def watch_state(name: str, output: str, asked: WatchSpec, rate: float) -> tuple[
         return None
     labelled = [window for window in found.windows if window.labels]
     state = WatchState(
-        reference=found.reference,
-        accuracy=found.accuracy,
+        **found.model_dump(include={"reference", "accuracy", "alarm", "delay", "exact", "false_alarms"}),
         windows=len(found.windows),
         labelled=len(labelled),
         last=found.windows[-1].run if found.windows else None,
         evidence=labelled[-1].evidence if labelled else None,
         needed=1 / rate,
-        alarm=found.alarm,
-        delay=found.delay,
-        exact=found.exact,
-        false_alarms=rate,
         without_labels=found.windows[-1].without_labels if found.windows else {},
     )
     return state, watch_check(asked, labelled[-1] if labelled else None, is_raised=found.alarm is not None)
@@ -171,8 +171,7 @@ def labels_for_next(name: str, output: str, asked: WatchSpec) -> int:
     """Return how many labels the next window of a watched audit gets: the most while bets on a drop are winning."""
     assert asked.labels is not None
     least, most = asked.labels
-    runs = watched_runs(name, output, asked.since)
-    labelled = [place for place, run in enumerate(runs) if rounds_of(run)]
+    runs, labelled = _labelled_runs(name, output, asked.since)
     if not labelled:
         return most
     known, later = windows_of(runs[labelled[0] :])

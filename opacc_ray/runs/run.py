@@ -35,6 +35,11 @@ HEADER, ESTIMATE, TRACKS = "spec.json", "estimate.json", "tracks/"
 _TRACK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
+def names_of_runs(output: Store) -> list[str]:
+    """Return the names of the runs of an output, in order."""
+    return [name for name, *rest in (entry.key.split("/") for entry in output.list()) if rest == [HEADER]]
+
+
 class Run:
     """One audit in storage, on one of its tracks: the one whose rounds and estimate are read; None: the first one."""
 

@@ -4,7 +4,6 @@ import hashlib
 import hmac
 import logging
 import os
-import re
 import secrets
 import signal
 import socket
@@ -19,8 +18,8 @@ from opacc_ray.labels.label_documents import LabelSession
 from opacc_ray.labels.label_rows import checked_annotator
 from opacc_ray.labels.page.desk import Desk
 from opacc_ray.labels.page.label_queue import LabelQueue
-from opacc_ray.lake.store_uris import Store, open_store
-from opacc_ray.runs.run import HEADER, Run
+from opacc_ray.lake.store_uris import open_store
+from opacc_ray.runs.run import HEADER, Run, names_of_runs
 
 log = logging.getLogger(__name__)
 
@@ -161,13 +160,7 @@ def _only(run: Run, overlap: float | None) -> Callable[[], list[Desk]]:
 def holds_runs(uri: str) -> bool:
     """Return whether a URI is that of an output with runs, and not of a run."""
     store = open_store(uri)
-    return not store.exists(HEADER) and bool(runs_of(store))
-
-
-def runs_of(output: Store) -> list[str]:
-    """Return the names of the runs of an output."""
-    keys = (entry.key for entry in output.list())
-    return sorted(key.partition("/")[0] for key in keys if re.fullmatch(rf"[^/]+/{HEADER}", key))
+    return not store.exists(HEADER) and bool(names_of_runs(store))
 
 
 class WaitingRuns:
@@ -194,7 +187,7 @@ class WaitingRuns:
 
     def _search(self) -> None:
         """Add runs that have something to label; a run that cannot be served is left out with a warning."""
-        for name in runs_of(self._store):
+        for name in names_of_runs(self._store):
             try:
                 self._add(name)
             except OpaccError as error:

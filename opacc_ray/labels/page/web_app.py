@@ -35,6 +35,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
@@ -159,17 +160,17 @@ class WebApp:
         own["place"] = int(place[1]) if place else 0
         await self._app({**scope, **own}, receive, send_guarded)
 
-    def _desk(self, request: Request) -> Desk | None:
-        desks, place = self._desks(), request.scope["place"]
-        return desks[place] if place < len(desks) else None
+    async def _desk(self, request: Request) -> Desk:
+        desks, place = await run_in_threadpool(self._desks), request.scope["place"]
+        if place >= len(desks):
+            raise HTTPException(404, "not found")
+        return desks[place]
 
     def _name(self, request: Request) -> str | None:
         return self._access.name(request.scope["token"], request)
 
     async def _setup(self, request: Request) -> Response:
-        desk = await run_in_threadpool(self._desk, request)
-        if desk is None:
-            return PlainTextResponse("not found", 404)
+        desk = await self._desk(request)
         try:
             return JSONResponse(desk.setup() | {"annotator": self._name(request), "inbox": self._several})
         except LabelError as error:
@@ -197,9 +198,7 @@ class WebApp:
 
     async def _do(self, work: Callable[[Desk, str, dict[str, Any]], dict[str, Any]], request: Request) -> Response:
         """Answer a request of the page; an error has one sentence, and a status for who can fix it."""
-        desk = await run_in_threadpool(self._desk, request)
-        if desk is None:
-            return PlainTextResponse("not found", 404)
+        desk = await self._desk(request)
         try:
             asked = await _body(request)
             name = checked_annotator(self._name(request) or asked.get("annotator"))
@@ -231,16 +230,14 @@ class WebApp:
             log.warning("%s", error)
 
     async def _image(self, request: Request) -> Response:
-        desk, number = await run_in_threadpool(self._desk, request), request.path_params["number"]
+        desk, number = await self._desk(request), request.path_params["number"]
         whole = request.scope["path"].endswith("/whole")
-        if desk is None or number >= len(desk.queue.ids):
-            return PlainTextResponse("not found", 404)
+        if number >= len(desk.queue.ids):
+            raise HTTPException(404, "not found")
         return await self._picture(partial(desk.picture, number, whole=whole))
 
     async def _example(self, request: Request) -> Response:
-        desk = await run_in_threadpool(self._desk, request)
-        if desk is None:
-            return PlainTextResponse("not found", 404)
+        desk = await self._desk(request)
         return await self._picture(partial(desk.example_of_class, *request.path_params.values()))
 
     async def _picture(self, read: Callable[[], Picture]) -> Response:

@@ -19,10 +19,10 @@ from opacc_ray.labels.label_log import adopt_rules, read_log
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.labels.page.desk import Desk
 from opacc_ray.labels.page.label_queue import UnsureError
-from opacc_ray.labels.page.serve import WaitingRuns, _token_of, holds_runs, runs_of
+from opacc_ray.labels.page.serve import WaitingRuns, _token_of, holds_runs
 from opacc_ray.labels.page.web_app import Access, WebApp
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.runs.run import Run
+from opacc_ray.runs.run import Run, names_of_runs
 from opacc_ray.spec import parse_spec
 
 TOKEN = "t" * 20
@@ -199,7 +199,7 @@ def test_a_round_that_is_drawn_later_joins_the_inbox(output: str, monkeypatch: p
     monkeypatch.setattr("opacc_ray.labels.page.serve.RESCAN", 0.0)
     waiting = WaitingRuns(output, None)
     before = waiting()
-    [done] = [run for run in runs_of(open_store(output)) if run.startswith("done-")]
+    [done] = [run for run in names_of_runs(open_store(output)) if run.startswith("done-")]
     verbs.next_round(Run.open(f"{output}/{done}"), 5)
     after = waiting()
     assert after[:2] == before  # places do not change
