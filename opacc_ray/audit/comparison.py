@@ -212,21 +212,20 @@ def difference_without(
     return replace(whole, value=value, low=low, high=high, standard_error=whole.standard_error * scale)
 
 
-def difference_by(run: Run, other: Run, known: Sequence[LabelledRound], level: float) -> Estimate:
-    """Estimate the difference in accuracy between a run's model and another one, from some rounds of the run.
+def difference_by(
+    run: Run, other: Run, known: Sequence[LabelledRound], level: float, metric: str = ACCURACY
+) -> Estimate:
+    """Estimate the difference in accuracy, or a metric, of a run's model and another one, from some rounds of the run.
 
     Raises as :func:`compare`.
     """
     check_comparable(run.spec.model, run.uri, other)
     outcomes = outcomes_of_all(known, run, [other], read_log(run).score)
-    return _compared(run, [other], sample_of(known)[0], outcomes, level)[0].differences[0].difference
-
-
-def metric_difference_by(metric: str, run: Run, other: Run, known: Sequence[LabelledRound], level: float) -> Estimate:
-    """Estimate the difference in a metric as :func:`difference_by`; raises as :func:`compare`."""
-    check_comparable(run.spec.model, run.uri, other)
-    outcomes = outcomes_of_all(known, run, [other], read_log(run).score)
-    return _compared_by(metric, run, [other], known, outcomes, level).differences[0].difference
+    if metric == ACCURACY:
+        found, _ = _compared(run, [other], sample_of(known)[0], outcomes, level)
+    else:
+        found = _compared_by(metric, run, [other], known, outcomes, level)
+    return found.differences[0].difference
 
 
 def _compared(

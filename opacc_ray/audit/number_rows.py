@@ -1,7 +1,7 @@
 """All numbers that an estimate states, as rows: the accuracy, metrics, slices and classes."""
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from pydantic import Field
 
@@ -13,6 +13,10 @@ from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceEstimate, S
 from opacc_ray.slices import BY_PREDICTION, BY_TRUTH
 
 RECALL = "recall"
+
+_STATED = {"low", "high", "low_together", "high_together", "tells", "standard_error", "interval", "reason", "level"}
+_STATED |= {"n", "design_based"}
+"""Fields of a row that are those of the estimate."""
 
 
 class NumberRow(Part):
@@ -96,22 +100,6 @@ def slice_row(part: SliceEstimate, table: SliceTable, name: str) -> NumberRow:
 def _row(
     own: StatedEstimate, metric: str, size: int | None, by: str | None = None, name: str | None = None
 ) -> NumberRow:
-    return NumberRow(
-        metric=metric,
-        by=by,
-        slice=name,
-        value=clipped(own),
-        low=own.low,
-        high=own.high,
-        low_together=own.low_together if isinstance(own, SliceEstimate) else None,
-        high_together=own.high_together if isinstance(own, SliceEstimate) else None,
-        tells=own.tells if isinstance(own, SliceEstimate) else None,
-        unclipped=own.value,
-        standard_error=own.standard_error,
-        interval=own.interval,
-        reason=own.reason,
-        level=own.level,
-        n=own.n,
-        size=size,
-        design_based=own.design_based,
-    )
+    joint: dict[str, Any] = dict.fromkeys(("low_together", "high_together"))
+    stated = joint | own.model_dump(include=_STATED)
+    return NumberRow(metric=metric, by=by, slice=name, value=clipped(own), unclipped=own.value, size=size, **stated)

@@ -24,7 +24,7 @@ of its own.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from opacc_ray.audit.accuracy import (
@@ -34,7 +34,7 @@ from opacc_ray.audit.accuracy import (
     whenever_stopped,
     whole_rounds,
 )
-from opacc_ray.audit.comparison import difference_by, metric_difference_by
+from opacc_ray.audit.comparison import difference_by
 from opacc_ray.audit.run_numbers import RunNumbers, checked_metric, class_names, open_for_estimates
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimators.accuracy_estimate import Estimate
@@ -65,12 +65,10 @@ class Evidence:
     def measure(self) -> str:
         return self.rounds[0].measure
 
-    def accuracy(self, level: float) -> Estimate:
-        """Return the accuracy as it is stated."""
-        return accuracy_to_state(self.run, self.rounds, self.rounds, level).estimate
-
-    def metric(self, name: str, level: float) -> Estimate:
-        """Return a metric of the pool."""
+    def number(self, name: str, level: float) -> Estimate:
+        """Return the accuracy as it is stated, or a metric of the pool."""
+        if name == ACCURACY:
+            return accuracy_to_state(self.run, self.rounds, self.rounds, level).estimate
         with self.numbers() as numbers:
             found = numbers.metric(checked_metric(name, class_names(self.run)), level)
         return with_nonresponse(found, self.rounds)
@@ -97,24 +95,13 @@ class Evidence:
         found = with_nonresponse(confidence_sequence(*sample_of(self.rounds), level), self.rounds)
         return whenever_stopped(circumstances_of(self.run, self.rounds, level), found)
 
-    def change(self, before: "Evidence", level: float) -> Estimate:
-        """Return the change from an earlier run: paired on one pool, else from two independent samples."""
+    def change(self, before: "Evidence", level: float, name: str = ACCURACY) -> Estimate:
+        """Return the change of a number from an earlier run: paired on one pool, else from two independent samples."""
         if self._shares_examples(before):
-            try:
-                return with_nonresponse(difference_by(self.run, before.run, self.rounds, level), self.rounds)
-            except (DataError, SpecError):  # other classes, or examples or features that are gone
-                pass
-        return independent_difference(self.accuracy(level), before.accuracy(level))
-
-    def metric_change(self, before: "Evidence", name: str, level: float) -> Estimate:
-        """Return the change of a metric from an earlier run, like :meth:`change`."""
-        if self._shares_examples(before):
-            try:
-                found = metric_difference_by(name, self.run, before.run, self.rounds, level)
+            with suppress(DataError, SpecError):  # other classes, or examples or features that are gone
+                found = difference_by(self.run, before.run, self.rounds, level, name)
                 return with_nonresponse(found, self.rounds)
-            except (DataError, SpecError):  # other classes, or examples or features that are gone
-                pass
-        return independent_difference(self.metric(name, level), before.metric(name, level))
+        return independent_difference(self.number(name, level), before.number(name, level))
 
     def change_at_any_time(self, before: "Evidence", level: float) -> Estimate:
         """Return the change with an interval valid at any time; each sequence has half of the error."""
@@ -159,21 +146,17 @@ def checks_of(rule: AlertRule, limits: AlertLimits, now: Evidence | None, before
 
 
 def _checked(rule: AlertRule, limit: Limit, now: Evidence | None, before: Evidence | None) -> AlertCheck:
-    by_sequence = rule.decided_by == "sequence"
-    if limit.kind == "max_drop":
+    by_sequence, level, of = rule.decided_by == "sequence", rule.level, limit.of or ACCURACY
+    if limit.kind in ("max_drop", "max_metric_drop"):
         if now is None or before is None:
             return largest_drop(rule, limit, None)
-        return largest_drop(rule, limit, (now.change_at_any_time if by_sequence else now.change)(before, rule.level))
-    if limit.kind == "max_metric_drop":
-        change = None if now is None or before is None else now.metric_change(before, limit.of or "", rule.level)
+        change = now.change_at_any_time(before, level) if by_sequence else now.change(before, level, of)
         return largest_drop(rule, limit, change)
     if now is None:
         return least_number(rule, limit, None)
     if limit.kind == "min_slice":
-        return least_number(rule, limit, *now.lowest_slice(limit.of or "", rule.level))
-    if limit.kind == "min_metric":
-        return least_number(rule, limit, now.metric(limit.of or "", rule.level))
-    return least_number(rule, limit, (now.sequence if by_sequence else now.accuracy)(rule.level))
+        return least_number(rule, limit, *now.lowest_slice(of, level))
+    return least_number(rule, limit, now.sequence(level) if by_sequence else now.number(of, level))
 
 
 def least_number(rule: AlertRule, limit: Limit, stated: Estimate | None, slice_name: str | None = None) -> AlertCheck:

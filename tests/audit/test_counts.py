@@ -145,7 +145,7 @@ def test_a_metric_can_be_asked_later_and_an_alert_reads_it(tmp_path: Path) -> No
     assert list(later.metrics) == ["fp / (tp + fp)"]
     evidence = Evidence.of(run)
     assert evidence is not None
-    assert evidence.metric(F1, 0.9).value == pytest.approx(accuracy.estimate(run).metrics[F1].value)
+    assert evidence.number(F1, 0.9).value == pytest.approx(accuracy.estimate(run).metrics[F1].value)
     assert Audit.open(run.uri).estimate().metrics[F1].n == 60
     for asked, said in (("f1@2", "needs classes"), ("tp / (tp + words)", '"words", which is none of model.counts')):
         with pytest.raises(SpecError, match=said):

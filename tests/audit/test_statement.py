@@ -82,7 +82,7 @@ def assert_shown_everywhere(run: Run, stated: AccuracyEstimate, tmp_path: Path, 
     assert (point.low, point.high) == (low, high)
     evidence = Evidence.of(run)
     assert evidence is not None
-    assert (evidence.accuracy(0.95).low, evidence.accuracy(0.95).high) == (low, high)
+    assert (evidence.number("accuracy", 0.95).low, evidence.number("accuracy", 0.95).high) == (low, high)
     assert exported(run) == (stated.value, low, high)
     capsys.readouterr()
     assert main(["estimate", run.uri]) == 0
@@ -141,7 +141,7 @@ def test_an_alert_allows_for_errors_of_labels(run: Run) -> None:
         found = Evidence.of(run)
         return (
             found is not None
-            and least_number(rule, Limit("min_accuracy", rule.min_accuracy or 0), found.accuracy(0.95)).raised
+            and least_number(rule, Limit("min_accuracy", rule.min_accuracy or 0), found.number("accuracy", 0.95)).raised
         )
 
     assert is_raised()
@@ -149,7 +149,7 @@ def test_an_alert_allows_for_errors_of_labels(run: Run) -> None:
     limit = Limit("min_accuracy", by_design(run).high + 0.01)
     found = Evidence.of(run)
     assert found is not None
-    assert not least_number(rule, limit, found.accuracy(0.95)).raised
+    assert not least_number(rule, limit, found.number("accuracy", 0.95)).raised
     assert not least_number(rule, limit, found.sequence(0.95)).raised
 
 

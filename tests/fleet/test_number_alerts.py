@@ -81,7 +81,7 @@ def test_a_metric_and_the_worst_slice_raise_alerts_by_intervals_that_share_the_e
     evidence = Evidence.of(Run.open(audit.run or ""))
     assert evidence is not None
     level = 1 - 0.05 / 2
-    expected = evidence.metric("f1@dog", level)
+    expected = evidence.number("f1@dog", level)
     assert (metric.kind, metric.of, metric.limit, metric.raised) == ("min_metric", "f1@dog", 0.9, True)
     assert (metric.value, metric.low, metric.high, metric.level) == (expected.value, expected.low, expected.high, level)
     assert (part.kind, part.of, part.slice, part.raised) == ("min_slice", "camera", "roof", True)
@@ -107,9 +107,9 @@ def test_a_metric_that_fell_since_the_audit_before_raises_an_alert(tmp_path: Pat
     now, then = (Evidence.of(Run.open(own.run or "")) for own in (audit, before))
     assert now is not None
     assert then is not None
-    change = now.metric_change(then, "f1@dog", fell.level)
+    change = now.change(then, fell.level, "f1@dog")
     assert (fell.low, fell.high) == (-change.high, -change.low)
-    apart = [now.metric("f1@dog", fell.level), then.metric("f1@dog", fell.level)]
+    apart = [now.number("f1@dog", fell.level), then.number("f1@dog", fell.level)]
     assert change.high - change.low < sum(own.high - own.low for own in apart)
     text = summary_text(written.summary)
     assert "weekly-shop: the F1 of dog dropped by" in text

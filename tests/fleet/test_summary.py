@@ -178,7 +178,7 @@ def test_a_pool_that_changed_is_another_sample(home: Home, weeks: Weeks) -> None
     now, before = (Evidence.of(item) for item in (run, Run.open(change.before)))
     assert now is not None
     assert before is not None
-    a, b = now.accuracy(0.95), before.accuracy(0.95)
+    a, b = now.number("accuracy", 0.95), before.number("accuracy", 0.95)
     assert change.value == pytest.approx(a.value - b.value, abs=1e-12)
     assert change.high == pytest.approx(
         a.value - b.value + ((a.high - a.value) ** 2 + (b.value - b.low) ** 2) ** 0.5, abs=1e-12
