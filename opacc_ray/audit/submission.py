@@ -29,7 +29,7 @@ from opacc_ray.lake.redaction import without_values
 from opacc_ray.lake.store_uris import join, open_store, read_uri, split
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import Spec, modules_of, users_files
-from opacc_ray.spec.predictions_table import as_yaml
+from opacc_ray.spec.table_spec import as_yaml
 
 if TYPE_CHECKING:
     from opacc_ray.cluster.jobs import Job, JobServer

@@ -120,7 +120,8 @@ def _extracted(spec: str, *, trial: bool, **options: Any) -> "Run":
     from opacc_ray.audit.checks import check_pool
     from opacc_ray.cluster import local
     from opacc_ray.extract import user_process
-    from opacc_ray.spec.predictions_table import is_table, kept_spec, load_spec_or_table
+    from opacc_ray.spec.predictions_table import is_table
+    from opacc_ray.spec.table_spec import kept_spec, load_spec_or_table
 
     with local.ahead(), user_process.isolated():
         given = load_spec_or_table(spec, **options)
@@ -140,7 +141,7 @@ def check(spec: str, **options: Any) -> cli.Answer:
     from opacc_ray.audit.checks import check as make_checks
     from opacc_ray.cli import texts
     from opacc_ray.extract import user_process
-    from opacc_ray.spec.predictions_table import load_spec_or_table
+    from opacc_ray.spec.table_spec import load_spec_or_table
 
     with user_process.isolated():
         made, failure = make_checks(load_spec_or_table(spec, **options), spec)

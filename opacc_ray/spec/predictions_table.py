@@ -1,4 +1,4 @@
-"""A spec from one file of stored predictions: columns by their usual names, classes from the predictions.
+"""One file of stored predictions: columns by their usual names, classes from the predictions.
 
 The file is CSV, JSON lines or Parquet, one example per row. All problems of a file are reported in one error.
 """
@@ -7,23 +7,16 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from shlex import quote
 from typing import Any, NamedTuple
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, SpecError, counted, shortened, shown
 from opacc_ray.lake.formats import place_of
 from opacc_ray.lake.formats.features import read_file
 from opacc_ray.lake.parquet_io import to_numpy
-from opacc_ray.lake.store_uris import Store, absolute, open_store, split
 from opacc_ray.pool import Pool
-from opacc_ray.samplers import find_method, parse_parameters
-from opacc_ray.slices import CROSSING
-from opacc_ray.spec.audit_spec import Spec, load_spec, parse_spec
-from opacc_ray.spec.validation import parse_yaml
 
 log = logging.getLogger(__name__)
 
@@ -70,41 +63,6 @@ def is_table(uri: str) -> bool:
     return place_of("features", uri)[1] is not None
 
 
-def load_spec_or_table(
-    uri: str,
-    *,
-    budget: int | None,
-    method: str | None,
-    output: str | None,
-    name: str | None,
-    slices: str | None = None,
-    show: str | None = None,
-    answer: str | None = None,
-    judges: str | None = None,
-    columns: str | None = None,
-) -> Spec:
-    """Return the spec in a YAML file, or that of an audit of a file of predictions; writes nothing.
-
-    Raises SpecError if an option is given for a YAML file, or there is no budget for a file of predictions.
-    """
-    if not is_table(uri):
-        spec = load_spec(uri)
-        given = {"budget": budget, "method": method, "output": output, "name": name}
-        given |= {"columns": columns, "slices": slices, "show": show, "answer": answer, "judges": judges}
-        option = next((key for key, value in given.items() if value is not None), None)
-        if option is not None:
-            raise SpecError(f"--{option} is only for a file of predictions; set it in the spec {uri} instead")
-        return spec
-    if budget is None:
-        raise SpecError(
-            f"--budget is missing: the number of labels; `opacc budget {uri} --until ±0.03` shows how many are needed"
-        )
-    options: dict[str, Any] = {"columns": columns, "slices": slices, "show": show, "answer": answer, "judges": judges}
-    return spec_of_predictions(
-        uri, budget=budget, method=method or "neyman", output=output or "audits", name=name, **options
-    )
-
-
 def read_predictions(
     uri: str, needs: Sequence[str] = (), *, graded: bool = False, judges: str | None = None, columns: str | None = None
 ) -> PredictionsTable:
@@ -119,7 +77,7 @@ def read_predictions(
     names = read_file(uri).column_names
     found, problems = _match(names, _named(columns), needs if graded else ["prediction", *needs])
     if judges is not None:
-        found["judges"] = [name.strip() for name in judges.split(",")]
+        found["judges"] = names_in(judges)
         problems += [f"no column {name!r}, which --judges names" for name in found["judges"] if name not in names]
     if graded:
         found.pop("prediction", None)
@@ -140,7 +98,7 @@ def read_predictions(
         problems = ["it has no row"]
     if problems:
         listed = "; ".join(f"({number}) {text}" for number, text in enumerate(problems, start=1))
-        raise DataError(f"{uri}: {listed if len(problems) > 1 else problems[0]}; its columns are {_listed(names)}")
+        raise DataError(f"{uri}: {listed if len(problems) > 1 else problems[0]}; its columns are {listed_names(names)}")
     used = {name for own in found.values() for name in ([own] if isinstance(own, str) else own)}
     unused = [name for name in names if name not in used]
     answers = np.zeros(len(table)) if graded else prediction
@@ -151,69 +109,9 @@ def read_predictions(
     return PredictionsTable(found, classes, pool, unused, distinct)
 
 
-def spec_of_predictions(
-    uri: str,
-    *,
-    budget: int,
-    method: str = "neyman",
-    output: str = "audits",
-    name: str | None = None,
-    slices: str | None = None,
-    show: str | None = None,
-    answer: str | None = None,
-    judges: str | None = None,
-    columns: str | None = None,
-) -> Spec:
-    """Return the spec of an audit of a file of predictions, and log how its columns were read; raises DataError.
-
-    ``slices`` are columns, or crossings of them: "camera,region,camera*region". ``show`` are columns for annotators,
-    who grade the ``answer``, a column; of two columns, they say which they prefer. ``judges`` are columns of judges;
-    ``columns`` names others that do not have their usual name: "id=sku,prediction=guess".
-    """
-    parameters = parse_parameters(method, {})
-    needs = find_method(method).needs(parameters)
-    table = read_predictions(uri, needs, graded=answer is not None, judges=judges, columns=columns)
-    if judges is None and not parameters.learns_from_history:
-        table.columns.pop("judges", None)
-    stem = split(uri)[1].rpartition(".")[0]
-    content: dict[str, Any] = {
-        "name": name or re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("._-")[:100] or "answers",
-        "pool": {"uri": absolute(uri), "format": "features", "columns": table.columns},
-        "sample": {"method": method, "budget": budget},
-        "output": absolute(output),
-    }
-    if slices is not None:
-        content["pool"]["slices"] = _slices(slices)
-    if answer is not None:
-        answers = [name.strip() for name in answer.split(",")]
-        content["pool"]["columns"] = {**table.columns, "answer": answers}
-        content["model"] = {"task": "grade"} | ({"grades": "preference"} if len(answers) > 1 else {})
-    if show is not None:
-        content["manifest"] = {"show": [name.strip() for name in show.split(",")]}
-    named = {name.strip() for text in (show, answer, judges) if text for name in text.split(",")}
-    named |= {name.strip() for name in re.split(r"[,*]", slices or "")}
-    table = table._replace(unused=[name for name in table.unused if name not in named])
-    own = content["pool"]["columns"] | ({"shown": content["manifest"]["show"]} if show is not None else {})
-    read = (f"{key} = {name if isinstance(name, str) else ' and '.join(name)}" for key, name in own.items())
-    log.info("columns: %s", ", ".join(read))
-    if table.classes is not None:
-        content["model"] = {"classes": table.classes}
-        log.info("classes: %s (the predictions, sorted)", _listed(sorted(table.classes)))
-    if "output" in table.columns:
-        content.setdefault("model", {})["output"] = "probability"
-        positive = table.classes[1] if table.classes else "1"
-        log.info("%s is the probability of %s, whatever is predicted", table.columns["output"], shown(positive))
-    if "confidence" in parameters.optional_features:
-        warn_without_confidence(table)
-    if "id" not in table.columns:
-        remedy = f"; for those of {table.distinct[0]}, give --columns id={table.distinct[0]}" if table.distinct else ""
-        log.info("ids: the file has no column of ids, so they are %s#0, %s#1, ...%s", *[split(uri)[1]] * 2, remedy)
-    return parse_spec(content, uri)
-
-
-def _slices(text: str) -> list[Any]:
-    named = [item.strip() for item in text.split(",")]
-    return [item.split(CROSSING) if CROSSING in item else item for item in named]
+def names_in(text: str | None) -> list[str]:
+    """Return the names in the text of an option, "a, b"."""
+    return [name.strip() for name in text.split(",")] if text else []
 
 
 def warn_without_confidence(table: PredictionsTable) -> None:
@@ -222,68 +120,9 @@ def warn_without_confidence(table: PredictionsTable) -> None:
         log.warning(
             "warning: no column of confidences, so labels are drawn nearly at random; unused columns: %s; "
             "recognised names: %s",
-            _listed(table.unused) or "none",
+            listed_names(table.unused) or "none",
             ", ".join(USUAL_NAMES["confidence"]),
         )
-
-
-def as_yaml(spec: Spec) -> str:
-    """Return a spec as YAML, without keys that it does not set."""
-    return yaml.safe_dump(_content(spec), sort_keys=False, allow_unicode=True)
-
-
-def _content(spec: Spec) -> dict[str, Any]:
-    return spec.model_dump(mode="json", exclude_unset=True)
-
-
-def kept_spec(spec: Spec) -> Spec:
-    """Write a spec as YAML to its output, under its name, and return it.
-
-    Another spec of that name is replaced if it has no run. If it has one, what the new spec says is added to it, such
-    as slices and shown columns; raises SpecError if that would change what is drawn.
-    """
-    store, key = open_store(spec.output), f"{spec.name}.yaml"
-    uri, there = store.uri_of(key), store.read_if_there(key)
-    runs = _runs(store, spec.name) if there is not None else []
-    if there is not None and runs:
-        before = parse_spec(parse_yaml(there.decode(), uri), uri)
-        spec = parse_spec(_added(_content(before), _content(spec)), uri)
-        if spec.identity() != before.identity():
-            what, instead = _instead(store, runs, before, spec)
-            raise SpecError(f"{uri} is another spec of this name, {what}; {instead}choose another name with --name")
-    text = as_yaml(spec).encode()
-    if there != text:
-        store.write(key, text)
-    log.info("spec: %s", uri)
-    return spec
-
-
-def _added(before: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return keys and values of two specs; where both have one, the new one."""
-    found = dict(before) | dict(new)
-    for key in before.keys() & new.keys():
-        if isinstance(before[key], Mapping) and isinstance(new[key], Mapping):
-            found[key] = _added(before[key], new[key])
-    return found
-
-
-def _instead(store: Store, runs: Sequence[str], before: Spec, new: Spec) -> tuple[str, str]:
-    """Return how a spec differs from one that has runs, and the commands that draw as many labels as it asks for."""
-    own, asked = before.sample.budget, new.sample.budget
-    if own is None or asked is None or own == asked:
-        return "which draws from it otherwise", "run that one, or "
-    run = quote(store.uri_of(runs[0]).removeprefix("file://")) if len(runs) == 1 else "RUN"
-    again = f"`opacc select {run} --method {new.sample.method} --budget {asked}` draws all {asked} anew"
-    if asked < own:
-        return f"with sample.budget={own}", f"before the first label, {again}; or "
-    more = f"`opacc next {run} --budget {asked - own}` draws {asked - own} more"
-    return f"with sample.budget={own}", f"once those are labelled, {more}; before the first label, {again}; or "
-
-
-def _runs(store: Store, name: str) -> list[str]:
-    """Return the names of the runs of an audit in an output."""
-    form = re.compile(rf"{re.escape(name)}-[0-9a-f]{{8}}(?=/)")
-    return sorted({found[0] for entry in store.list(f"{name}-") if (found := form.match(entry.key))})
 
 
 def _named(columns: str | None) -> dict[str, str]:
@@ -313,7 +152,7 @@ def _match(names: Sequence[str], given: Mapping[str, str], needs: Sequence[str])
         elif key == "uri" and found:
             columns[key] = found[0]
         elif found:
-            problems.append(f"the columns {_listed(found)} may all be the {key}; give --columns {key}={found[0]}")
+            problems.append(f"the columns {listed_names(found)} may all be the {key}; give --columns {key}={found[0]}")
         elif key in needs:
             judged = "; or --answer COLUMN if people judge answers" if key == "prediction" else ""
             problems.append(
@@ -419,5 +258,5 @@ def remedy_for(confidence: NDArray[np.float64]) -> str:
     return "give a probability, or a score s as 1 / (1 + exp(-s))"
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed_names(names: Sequence[str]) -> str:
     return shortened(", ".join(map(str, names)), 200)

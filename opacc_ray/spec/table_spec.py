@@ -1,0 +1,161 @@
+"""The spec of an audit of one file of predictions: made of its columns and of options, and kept beside the run."""
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from shlex import quote
+from typing import Any
+
+import yaml
+
+from opacc_ray.errors import SpecError, shown
+from opacc_ray.lake.store_uris import Store, absolute, open_store, split
+from opacc_ray.samplers import find_method, parse_parameters
+from opacc_ray.slices import CROSSING
+from opacc_ray.spec.audit_spec import Spec, load_spec, parse_spec
+from opacc_ray.spec.predictions_table import is_table, listed_names, names_in, read_predictions, warn_without_confidence
+from opacc_ray.spec.validation import parse_yaml
+
+log = logging.getLogger(__name__)
+
+
+def load_spec_or_table(uri: str, **options: Any) -> Spec:
+    """Return the spec in a YAML file, or that of an audit of a file of predictions; writes nothing.
+
+    ``options`` are those of :func:`spec_of_predictions`, or None. Raises SpecError if one is given for a YAML file, or
+    there is no budget for a file of predictions.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    if is_table(uri):
+        if "budget" not in given:
+            raise SpecError(
+                f"--budget is missing: the number of labels; `opacc budget {uri} --until ±0.03` shows how many are "
+                "needed"
+            )
+        return spec_of_predictions(uri, **given)
+    spec = load_spec(uri)
+    if given:
+        raise SpecError(f"--{next(iter(given))} is only for a file of predictions; set it in the spec {uri} instead")
+    return spec
+
+
+def spec_of_predictions(
+    uri: str,
+    *,
+    budget: int,
+    method: str = "neyman",
+    output: str = "audits",
+    name: str | None = None,
+    slices: str | None = None,
+    show: str | None = None,
+    answer: str | None = None,
+    judges: str | None = None,
+    columns: str | None = None,
+) -> Spec:
+    """Return the spec of an audit of a file of predictions, and log how its columns were read; raises DataError.
+
+    ``slices`` are columns, or crossings of them: "camera,region,camera*region". ``show`` are columns for annotators,
+    who grade the ``answer``, a column; of two columns, they say which they prefer. ``judges`` are columns of judges;
+    ``columns`` names others that do not have their usual name: "id=sku,prediction=guess".
+    """
+    parameters = parse_parameters(method, {})
+    needs = find_method(method).needs(parameters)
+    table = read_predictions(uri, needs, graded=answer is not None, judges=judges, columns=columns)
+    if judges is None and not parameters.learns_from_history:
+        table.columns.pop("judges", None)
+    stem = split(uri)[1].rpartition(".")[0]
+    content: dict[str, Any] = {
+        "name": name or re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("._-")[:100] or "answers",
+        "pool": {"uri": absolute(uri), "format": "features", "columns": table.columns},
+        "sample": {"method": method, "budget": budget},
+        "output": absolute(output),
+    }
+    if slices is not None:
+        content["pool"]["slices"] = _slices(slices)
+    if answer is not None:
+        answers = names_in(answer)
+        content["pool"]["columns"] = {**table.columns, "answer": answers}
+        content["model"] = {"task": "grade"} | ({"grades": "preference"} if len(answers) > 1 else {})
+    if show is not None:
+        content["manifest"] = {"show": names_in(show)}
+    named = {name for text in (show, answer, judges, (slices or "").replace(CROSSING, ",")) for name in names_in(text)}
+    table = table._replace(unused=[name for name in table.unused if name not in named])
+    own = content["pool"]["columns"] | ({"shown": content["manifest"]["show"]} if show is not None else {})
+    read = (f"{key} = {name if isinstance(name, str) else ' and '.join(name)}" for key, name in own.items())
+    log.info("columns: %s", ", ".join(read))
+    if table.classes is not None:
+        content["model"] = {"classes": table.classes}
+        log.info("classes: %s (the predictions, sorted)", listed_names(sorted(table.classes)))
+    if "output" in table.columns:
+        content.setdefault("model", {})["output"] = "probability"
+        positive = table.classes[1] if table.classes else "1"
+        log.info("%s is the probability of %s, whatever is predicted", table.columns["output"], shown(positive))
+    if "confidence" in parameters.optional_features:
+        warn_without_confidence(table)
+    if "id" not in table.columns:
+        remedy = f"; for those of {table.distinct[0]}, give --columns id={table.distinct[0]}" if table.distinct else ""
+        log.info("ids: the file has no column of ids, so they are %s#0, %s#1, ...%s", *[split(uri)[1]] * 2, remedy)
+    return parse_spec(content, uri)
+
+
+def _slices(text: str) -> list[Any]:
+    return [item.split(CROSSING) if CROSSING in item else item for item in names_in(text)]
+
+
+def kept_spec(spec: Spec) -> Spec:
+    """Write a spec as YAML to its output, under its name, and return it.
+
+    Another spec of that name is replaced if it has no run. If it has one, what the new spec says is added to it, such
+    as slices and shown columns; raises SpecError if that would change what is drawn.
+    """
+    store, key = open_store(spec.output), f"{spec.name}.yaml"
+    uri, there = store.uri_of(key), store.read_if_there(key)
+    runs = _runs(store, spec.name) if there is not None else []
+    if there is not None and runs:
+        before = parse_spec(parse_yaml(there.decode(), uri), uri)
+        spec = parse_spec(_added(_content(before), _content(spec)), uri)
+        if spec.identity() != before.identity():
+            what, instead = _instead(store, runs, before, spec)
+            raise SpecError(f"{uri} is another spec of this name, {what}; {instead}choose another name with --name")
+    text = as_yaml(spec).encode()
+    if there != text:
+        store.write(key, text)
+    log.info("spec: %s", uri)
+    return spec
+
+
+def _added(before: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keys and values of two specs; where both have one, the new one."""
+    found = dict(before) | dict(new)
+    for key in before.keys() & new.keys():
+        if isinstance(before[key], Mapping) and isinstance(new[key], Mapping):
+            found[key] = _added(before[key], new[key])
+    return found
+
+
+def _instead(store: Store, runs: Sequence[str], before: Spec, new: Spec) -> tuple[str, str]:
+    """Return how a spec differs from one that has runs, and the commands that draw as many labels as it asks for."""
+    own, asked = before.sample.budget, new.sample.budget
+    if own is None or asked is None or own == asked:
+        return "which draws from it otherwise", "run that one, or "
+    run = quote(store.uri_of(runs[0]).removeprefix("file://")) if len(runs) == 1 else "RUN"
+    again = f"`opacc select {run} --method {new.sample.method} --budget {asked}` draws all {asked} anew"
+    if asked < own:
+        return f"with sample.budget={own}", f"before the first label, {again}; or "
+    more = f"`opacc next {run} --budget {asked - own}` draws {asked - own} more"
+    return f"with sample.budget={own}", f"once those are labelled, {more}; before the first label, {again}; or "
+
+
+def _runs(store: Store, name: str) -> list[str]:
+    """Return the names of the runs of an audit in an output."""
+    form = re.compile(rf"{re.escape(name)}-[0-9a-f]{{8}}(?=/)")
+    return sorted({found[0] for entry in store.list(f"{name}-") if (found := form.match(entry.key))})
+
+
+def as_yaml(spec: Spec) -> str:
+    """Return a spec as YAML, without keys that it does not set."""
+    return yaml.safe_dump(_content(spec), sort_keys=False, allow_unicode=True)
+
+
+def _content(spec: Spec) -> dict[str, Any]:
+    return spec.model_dump(mode="json", exclude_unset=True)
