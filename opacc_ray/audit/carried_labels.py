@@ -26,8 +26,8 @@ from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.labels.formats.jsonl_file import as_jsonl
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.labels.label_documents import LabelAction
-from opacc_ray.labels.label_log import read_log
-from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, outcome_of, read_rounds
+from opacc_ray.labels.label_log import outcome_of, read_log
+from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
 from opacc_ray.parts.subset import subset
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool

@@ -10,9 +10,9 @@ from pydantic import Field
 
 from opacc_ray.documents import Document, format_field
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.labels.label_log import Score, read_log
+from opacc_ray.labels.label_log import Score, measure_of, outcome_of, read_log
 from opacc_ray.labels.label_rows import class_of
-from opacc_ray.labels.labelled_rounds import join_labels, measure_of, no_label, outcome_of, read_tracks
+from opacc_ray.labels.labelled_rounds import join_labels, no_label, read_tracks
 from opacc_ray.lake.store_uris import open_store, split
 from opacc_ray.pool import FEATURES
 from opacc_ray.runs import feature_store

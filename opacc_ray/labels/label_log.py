@@ -21,6 +21,7 @@ from typing import Any
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.estimators.ratios import Ratio
 from opacc_ray.labels.formats.label_formats import FORMATS, format_of
+from opacc_ray.labels.grades import numbers_in
 from opacc_ray.labels.label_documents import LabelAction
 from opacc_ray.labels.label_rows import FormatName, Label, LabelFile, name_by_number
 from opacc_ray.runs.commit_log import Commit, Happening, name_of_labels
@@ -64,6 +65,40 @@ class Score:
     def clips(self, label: float, prediction: float) -> bool:
         """Return whether the error exceeds the scale, so that the score no longer depends on it."""
         return self.within is None and not abs(label - float(prediction)) <= self.scale
+
+
+def measure_of(spec: Spec, score: Score) -> str:
+    """Return the name of the mean outcome."""
+    model, outcomes = spec.model, spec.model.outcomes or {}
+    if model.counts is not None:
+        return score.measure
+    if model.task == "multilabel":
+        return "share with all classes right" if score.exact else "mean Jaccard index of the classes"
+    if model.task == "regression":
+        return score.measure
+    if model.task == "grade" and model.outcomes is None:
+        return "mean score, from 0 to 1"
+    if model.prefers:
+        first, second = spec.pool.columns.answer or ("the first", "the second")
+        return f"share in which {first} is preferred to {second}, a tie counting half"
+    between = [f"{name} as {outcome:g}" for name, outcome in outcomes.items() if 0 < outcome < 1]
+    if not between:
+        return "accuracy"
+    name = "mean grade" if isinstance(model.grades, dict) or model.grades == "1-5" else "share right"
+    return f"{name}, counting {', '.join(between)}"
+
+
+def outcome_of(model: ModelSpec, score: Score, prediction: Any, truth: str) -> float:
+    """Return the outcome, in [0, 1], of a prediction, given the label in canonical form."""
+    if model.task == "multilabel":
+        return score.of_sets(set(model.classes_in(truth)), set(model.classes_in(model.name_of(prediction))))
+    if score.ratio is not None:
+        return score.ratio.of_example(numbers_in(truth))
+    if model.task == "grade":
+        return float(truth) if model.outcomes is None else model.outcomes[truth]
+    if model.task == "regression":
+        return score.of(float(truth), prediction)
+    return float(truth == model.name_of(prediction))
 
 
 @dataclass

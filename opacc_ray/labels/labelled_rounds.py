@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.estimators.accuracy_estimate import Estimate, joined_reasons
 from opacc_ray.estimators.rounds import linear_estimator
-from opacc_ray.labels.grades import counts_of, grade_of, numbers_in, set_of
+from opacc_ray.labels.grades import counts_of, grade_of, set_of
 from opacc_ray.labels.joining import Joined, join, opinions_of
 from opacc_ray.labels.label_documents import LabelAction
-from opacc_ray.labels.label_log import Score, read_log
+from opacc_ray.labels.label_log import Score, measure_of, outcome_of, read_log
 from opacc_ray.labels.label_rows import Label, canonical_number, class_of, name_by_number, value_of
 from opacc_ray.runs.draws import Chosen
 from opacc_ray.runs.estimate_documents import RoundCounts
 from opacc_ray.runs.run import Run
 from opacc_ray.selection import Selection
-from opacc_ray.spec import ModelSpec, Spec
+from opacc_ray.spec import ModelSpec
 
 
 class LabelledRound(NamedTuple):
@@ -367,40 +367,6 @@ def _predictions(run: Run, selection: Selection, chosen: Chosen) -> list[Any]:
             "examples; restore both from one backup"
         )
     return [by_id[name] for name in selection.ids]
-
-
-def measure_of(spec: Spec, score: Score) -> str:
-    """Return the name of the mean outcome."""
-    model, outcomes = spec.model, spec.model.outcomes or {}
-    if model.counts is not None:
-        return score.measure
-    if model.task == "multilabel":
-        return "share with all classes right" if score.exact else "mean Jaccard index of the classes"
-    if model.task == "regression":
-        return score.measure
-    if model.task == "grade" and model.outcomes is None:
-        return "mean score, from 0 to 1"
-    if model.prefers:
-        first, second = spec.pool.columns.answer or ("the first", "the second")
-        return f"share in which {first} is preferred to {second}, a tie counting half"
-    between = [f"{name} as {outcome:g}" for name, outcome in outcomes.items() if 0 < outcome < 1]
-    if not between:
-        return "accuracy"
-    name = "mean grade" if isinstance(model.grades, dict) or model.grades == "1-5" else "share right"
-    return f"{name}, counting {', '.join(between)}"
-
-
-def outcome_of(model: ModelSpec, score: Score, prediction: Any, truth: str) -> float:
-    """Return the outcome, in [0, 1], of a prediction, given the label in canonical form."""
-    if model.task == "multilabel":
-        return score.of_sets(set(model.classes_in(truth)), set(model.classes_in(model.name_of(prediction))))
-    if score.ratio is not None:
-        return score.ratio.of_example(numbers_in(truth))
-    if model.task == "grade":
-        return float(truth) if model.outcomes is None else model.outcomes[truth]
-    if model.task == "regression":
-        return score.of(float(truth), prediction)
-    return float(truth == model.name_of(prediction))
 
 
 def outcomes_of_another(
