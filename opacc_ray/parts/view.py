@@ -15,7 +15,8 @@ is cut.
 
 import operator
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from functools import reduce
+from dataclasses import dataclass
+from functools import partial, reduce
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -26,6 +27,7 @@ from opacc_ray.pool import SOFTMAX_ROUNDING, Pool
 from opacc_ray.slices import CROSSING, Slicing, joined
 
 Result = TypeVar("Result")
+Array = NDArray[np.float64]
 
 _AT_ONCE = 1 << 20
 """Examples whose answers are held at once where all of them are not needed together, if the parts are that small."""
@@ -268,3 +270,50 @@ def views_of(pools: Pools) -> list[View]:
                 "examples in the same order"
             )
     return views
+
+
+# -- numbers in fewer bytes -------------------------------------------------------------------------------------
+
+
+CODED_FROM, _CODES = 1 << 21, (1 << 16) - 1
+"""Examples from which numbers are held as steps of their range, and the number of steps."""
+
+
+@dataclass(frozen=True, eq=False)
+class Compact:
+    """Numbers (n,) that are held in fewer bytes than float64, and are computed where they are read."""
+
+    held: tuple[NDArray[Any], ...]  # of (n,)
+    values: Callable[..., Array]  # of some rows of these
+
+    def __getitem__(self, rows: Any) -> Array:
+        return self.values(*(own[rows] for own in self.held))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return self[:].astype(dtype or np.float64, copy=False)
+
+    def mean(self) -> float:
+        """Return the mean of all."""
+        return float(self[:].mean())
+
+
+def is_coded(size: int) -> bool:
+    """Return whether numbers of that many examples are held as steps of their range."""
+    return size >= CODED_FROM
+
+
+def compacted(values: Array) -> Array | Compact:
+    """Return ``values`` (N,), which may be overwritten, as they are held: coded if there are many."""
+    if not is_coded(len(values)):
+        return values
+    low = float(values.min())
+    step = max(float(values.max()) - low, 1e-300) / _CODES
+    values -= low
+    values /= step
+    return Compact((np.rint(values, out=values).astype(np.uint16),), partial(_decoded, low, step))
+
+
+def _decoded(low: float, step: float, codes: NDArray[np.uint16]) -> Array:
+    found: Array = np.multiply(codes, step, dtype=np.float64)
+    found += low
+    return found

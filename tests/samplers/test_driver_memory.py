@@ -12,7 +12,6 @@ import pytest
 import opacc_ray as opacc
 from opacc_ray.parts import view as views
 from opacc_ray.parts.view import LocalParts, View
-from opacc_ray.samplers.neyman import signals
 
 NUM_PARTS, SIZE_OF_PART = 12, 25_000
 
@@ -43,7 +42,7 @@ def test_neyman_holds_as_many_bytes_of_an_example_as_the_documentation_says(monk
     assert stated
     opacc.select(view_of_parts(100), "neyman", 60)  # what is imported and compiled at first use
     monkeypatch.setattr(views, "_AT_ONCE", 2 * SIZE_OF_PART)
-    monkeypatch.setattr(signals, "CODED_FROM", NUM_PARTS * SIZE_OF_PART)
+    monkeypatch.setattr(views, "CODED_FROM", NUM_PARTS * SIZE_OF_PART)
     view = view_of_parts()
     held, drawn = peak_per_example(lambda: opacc.select(view, "neyman", 60, seed=1))
     assert held < int(stated[1])

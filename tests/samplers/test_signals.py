@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from oracles import neyman as reference
 
+from opacc_ray.parts import view as views
 from opacc_ray.parts.view import LocalParts, View, view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers.neyman import signals
@@ -47,7 +48,7 @@ def features() -> dict[str, np.ndarray]:
 def test_signals_do_not_depend_on_how_the_pool_is_cut(
     cuts: list[int], coded_from: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(signals, "CODED_FROM", coded_from)
+    monkeypatch.setattr(views, "CODED_FROM", coded_from)
     whole = features()
     edges = list(itertools.pairwise([0, *cuts, N]))
     parts = [Pool(**{name: values[start:stop] for name, values in whole.items()}) for start, stop in edges]
@@ -58,12 +59,12 @@ def test_signals_do_not_depend_on_how_the_pool_is_cut(
 
 def test_signals_of_a_large_pool_are_steps_of_their_range(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = pool_signals(view_of(Pool(**features())), 3)
-    monkeypatch.setattr(signals, "CODED_FROM", N)
+    monkeypatch.setattr(views, "CODED_FROM", N)
     coded = pool_signals(view_of(Pool(**features())), 3)
     for own, other in zip(exact.values, coded.values, strict=True):
         assert np.array(other) == pytest.approx(np.array(own), abs=np.ptp(own) / 65535 / 2 * (1 + 1e-9))
     direction = coded.values[-1]
-    assert isinstance(direction, signals.Compact)
+    assert isinstance(direction, views.Compact)
     assert [own.dtype for own in direction.held] == [np.uint16]
 
 

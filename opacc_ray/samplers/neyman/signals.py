@@ -17,19 +17,14 @@ Ranks, because surprise has no natural unit and long tails, and because softmax 
 that the coefficient of a rank is how fast failures thin out below the most suspicious example, and not how often that
 one fails.
 
-Directions come from exact sums over the parts that hold the layer. Sums of floating numbers depend on how they are
-split, and a selection must not. So everything that crosses parts is whole: each neuron's values are coded as steps of
-1/4095 of its range over the pool, and the directions as multiples of 2^-20. Sums and products of such numbers are exact
-in float64 up to 2^53, in any order: for pools of up to 5·10^8 examples and layers of up to 2^21 neurons. The
-projections depend on the pool alone. Where features are stored, they are stored next to them, and later rounds read
-them instead of the layer. Pools of CODED_FROM examples or more hold coordinates, and the confidence, as steps of
-1/65,535 of their range.
+Directions are projections on the axes of :mod:`opacc_ray.samplers.neyman.principal_axes`: whole numbers that depend on
+the pool alone. Where features are stored, they are stored next to them, and later rounds read them instead of the
+layer.
 
-Legend: N pool, n examples, k those of a history, d signals or directions, C classes, m neurons, u codes 0 .. 4095.
+Legend: N pool, n examples, k those of a history, d signals or directions, C classes.
 """
 
-from collections.abc import Callable, Container, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Mapping
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -38,8 +33,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
-from opacc_ray.parts.view import View, view_of
+from opacc_ray.parts.view import Compact, View, compacted, is_coded, view_of
 from opacc_ray.pool import Pool
+from opacc_ray.samplers.neyman.principal_axes import axes_of, part_project, project_all
 
 Array = NDArray[np.float64]
 
@@ -67,32 +63,8 @@ _FORMS = {
 }
 """The kinds of signal that are made of a column, and how."""
 
-CODED_FROM, _CODES = 1 << 21, (1 << 16) - 1
-"""Examples from which confidence and directions are held as steps of their range, and the number of steps."""
-
 _BLOCK = 1 << 20
-_BLOCK_VALUES = 1 << 16
-_STEPS = 4095
-_GRAIN = 2.0**20
 _LOW = 1 << 16
-
-
-@dataclass(frozen=True, eq=False)
-class Compact:
-    """Numbers (n,) that are held in fewer bytes than float64, and are computed where they are read."""
-
-    held: tuple[NDArray[Any], ...]  # of (n,)
-    values: Callable[..., Array]  # of some rows of these
-
-    def __getitem__(self, rows: Any) -> Array:
-        return self.values(*(own[rows] for own in self.held))
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return self[:].astype(dtype or np.float64, copy=False)
-
-    def mean(self) -> float:
-        """Return the mean of all."""
-        return float(self[:].mean())
 
 
 class Signals(NamedTuple):
@@ -150,7 +122,7 @@ def _make(view: View, num_directions: int) -> Signals:
             if form in ("falling", "rising"):
                 values.append(Compact((ends,), partial(_rank, form, view.size)))
             else:
-                values.append(_held(_signal(form, column, ends, view.size)))
+                values.append(compacted(_signal(form, column, ends, view.size)))
         if field == "confidence":
             share = float(_doubt(column).mean())
         del column, ends  # as long as the pool
@@ -263,23 +235,6 @@ def _signal(form: str, values: Array, ends: NDArray[np.integer], size: int) -> A
     return rank**2 - 1 if form == "square" else rank
 
 
-def _held(values: Array) -> Array | Compact:
-    """Return ``values`` (N,), which may be overwritten, as they are held: coded where there are many."""
-    if len(values) < CODED_FROM:
-        return values
-    low = float(values.min())
-    step = max(float(values.max()) - low, 1e-300) / _CODES
-    values -= low
-    values /= step
-    return Compact((np.rint(values, out=values).astype(np.uint16),), partial(_decoded, low, step))
-
-
-def _decoded(low: float, step: float, codes: NDArray[np.uint16]) -> Array:
-    found: Array = np.multiply(codes, step, dtype=np.float64)
-    found += low
-    return found
-
-
 def _rank(form: str, size: int, ends: NDArray[np.integer]) -> Array:
     rank: Array = ((2 * size - ends if form == "falling" else ends) / size - 1) * HALF_RANGE
     if form in ("falling", "rising"):
@@ -329,14 +284,6 @@ def _ends_of(values: Array) -> NDArray[np.unsignedinteger]:
 # -- principal directions of the hidden layer -------------------------------------------------------------------
 
 
-class _Axes(NamedTuple):
-    """Codes of a layer's values, u = (v - low) / width · 4095, and the directions as whole numbers of them."""
-
-    low: Array  # (m,)
-    width: Array  # (m,) infinite for a constant neuron, whose codes are 0
-    whole: Array  # (m, d)
-
-
 class _Whole:
     """Whole numbers (N,), in 6 bytes each unless some are above 2^47."""
 
@@ -382,14 +329,8 @@ def find_projection(view: View, num: int) -> Projection:
 
 def project_others(view: View, num: int, other: Pool) -> Array:
     """Return the coordinates (k, d) of other examples; raises DataError if their layer differs, or is not finite."""
-    axes, projection = _axes(view, num), find_projection(view, num)
-    low, high = part_bounds(other)
-    if len(low) != len(axes.whole):
-        raise DataError(
-            f"hidden has {len(low)} neurons, and the pool's {len(axes.whole)}; extract both from the same layer"
-        )
-    _check_finite(low, high)
-    return (part_project(other, axes) - projection.mean) / projection.deviation
+    projection = find_projection(view, num)
+    return (project_all(other, axes_of(view, num)) - projection.mean) / projection.deviation
 
 
 def _whole_numbers(view: View, num: int) -> list[_Whole]:
@@ -403,7 +344,7 @@ def _whole_numbers(view: View, num: int) -> list[_Whole]:
         if read == view.size:
             return recalled
         del recalled
-    axes = _axes(view, num)
+    axes = axes_of(view, num)
     found = [_Whole(view.size) for _ in axes.whole.T]
     for rows, block in view.stream(part_project, axes):
         _fill(found, rows, block)
@@ -436,11 +377,11 @@ def _standardised(columns: list[_Whole]) -> Projection:
         mean = float(values.mean())
         values -= mean
         deviation = float(np.sqrt(np.square(values, out=values).mean()))
-        if len(own.low) < CODED_FROM:
+        if not is_coded(len(own.low)):
             packed.append(Compact((own.high, own.low), partial(_coordinate, mean, deviation)))
         else:
             del values  # before as many again
-            packed.append(_held(_coordinate(mean, deviation, own.high, own.low)))
+            packed.append(compacted(_coordinate(mean, deviation, own.high, own.low)))
         means.append(mean)
         deviations.append(deviation)
     return Projection(tuple(packed), np.array(means), np.array(deviations))
@@ -452,66 +393,3 @@ def _coordinate(mean: float, deviation: float, high: NDArray[np.integer], low: N
     found -= mean
     found /= deviation
     return found
-
-
-def _axes(view: View, num: int) -> _Axes:
-    return view.once("axes", num, lambda: _find_axes(view, num))
-
-
-def _find_axes(view: View, num: int) -> _Axes:
-    bounds = view.map(part_bounds)
-    low = np.min([low for low, _ in bounds], axis=0).astype(np.float64)
-    high = np.max([high for _, high in bounds], axis=0).astype(np.float64)
-    _check_finite(low, high)
-    unit = high - low  # back to the neurons' own units
-    width = np.where(unit > 0, unit, np.inf)
-    moments = view.total(part_moments, low, width) / view.size
-    mean, product = moments[0], moments[1:]  # (m,) and (m, m) of the codes
-    variance, axes = np.linalg.eigh((product - np.outer(mean, mean)) * np.outer(unit, unit))
-    first = np.argsort(-variance)[:num]
-    first = first[variance[first] > 1e-9 * max(float(variance.max()), 1e-300)]
-    return _Axes(low, width, _as_whole(axes[:, first] * unit[:, None]))
-
-
-def _check_finite(low: NDArray[np.floating], high: NDArray[np.floating]) -> None:
-    finite = np.isfinite(low) & np.isfinite(high)
-    if not finite.all():
-        neuron = int(np.flatnonzero(~finite)[0])
-        raise DataError(f"neuron {neuron} of hidden is NaN or infinite for some example; exclude it or fix the model")
-
-
-def _as_whole(axes: Array) -> Array:
-    """Return ``axes`` (m, d) as whole numbers up to 2^20, each turned so that its largest entry is positive."""
-    if not axes.size:
-        return axes
-    largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None], axis=0)  # (1, d)
-    return np.rint(axes / largest * _GRAIN)
-
-
-def part_bounds(part: Pool) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    assert part.hidden is not None
-    return part.hidden.min(axis=0), part.hidden.max(axis=0)  # a NaN survives both
-
-
-def part_moments(part: Pool, low: Array, width: Array) -> Array:
-    """Return the sums (m,) and products (m, m) of a part's codes, one above the other."""
-    found = np.zeros((1 + len(low), len(low)))
-    for codes in _blocks(part, low, width):
-        found[0] += codes.sum(axis=0)
-        found[1:] += codes.T @ codes
-    return found
-
-
-def part_project(part: Pool, axes: _Axes) -> Array:
-    """Return the projections of a part's rows, whole numbers (n, d)."""
-    return np.concatenate([codes @ axes.whole for codes in _blocks(part, axes.low, axes.width)])
-
-
-def _blocks(part: Pool, low: Array, width: Array) -> Iterator[Array]:
-    """Yield the codes of a part, block by block: (b, m) each."""
-    assert part.hidden is not None
-    rows = max(1, _BLOCK_VALUES // part.hidden.shape[1])
-    for start in range(0, len(part.hidden), rows):
-        codes: Array = part.hidden[start : start + rows] - low
-        codes *= _STEPS / width
-        yield np.rint(codes, out=codes)
