@@ -1,7 +1,7 @@
 """Judges on LLMBar: width and coverage of intervals by neyman and by the methods of others, from the same judges.
 
     git clone https://github.com/princeton-nlp/LLMBar
-    python benchmarks/judges.py LLMBar/Dataset/LLMBar [--repetitions 150]
+    python benchmarks/judges.py LLMBar/Dataset/LLMBar [--repetitions 500]
 
 LLMBar (Z. Zeng et al., "Evaluating Large Language Models at Evaluating Instruction Following", ICLR 2024) has 419
 instructions with two outputs. People say which one follows the instruction, and 65 ways to ask a language model say
@@ -15,17 +15,21 @@ simple random sample with Wilson's interval. neyman draws four rounds of 10, 20,
 
 *partly*: the judge has judged 2,000 answers drawn at random. *part alone*: such a part, drawn anew in each repetition,
 is audited by neyman as a pool with ``sample_of``. *LLaMA 2*: a weak judge. *useless*: the first judge's
-scores in random order. *bound*: the root of Godambe and Joshi's bound of the variance over the variance of PPI++ with
-known weights, both by the shares of right answers among those that judges score alike. No unbiased design is narrower.
+scores in random order.
 
 Printed is a Markdown table: mean width of 95 % intervals, the share that contain the truth, in percent, and E, the mean
-squared error over that of a simple random sample of the same size.
+squared error over that of a simple random sample of the same size. A second table compares with *valid*, the narrowest
+other method that covers in 94 % or more, and with *bound*: what an oracle does that knows the share of right answers
+among those that the judges score alike, and draws by it (Godambe and Joshi's bound of the variance). No unbiased design
+has a smaller error, and its interval knows that error. *at 94 %* is the width of neyman's intervals if all were scaled
+until they cover in exactly 94 %, over that of *valid*.
 """
 
 import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import markdown_table as markdown
 import numpy as np
@@ -47,7 +51,7 @@ WEAK = "LLaMA2/Vanilla"
 def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     found.add_argument("folder", type=Path, metavar="LLMBar/Dataset/LLMBar")
-    found.add_argument("--repetitions", type=int, default=150)
+    found.add_argument("--repetitions", type=int, default=500)
     found.add_argument("--labels", type=int, nargs="+", default=[50, 100, 200])
     return found
 
@@ -57,6 +61,7 @@ def main() -> None:
     right, judges = read(given.folder)
     print(markdown.header(["judges", "method", *(f"{name}, {n}" for n in given.labels for name in COLUMNS)], texts=2))
     best = list[str]()
+    title_of = ["judges", "labels", "narrowest valid", *COMPARED]
     for title, chosen in scenarios(judges).items():
         rows = {
             name: [measure(own, right, n, given.repetitions) for n in given.labels] for name, own in methods(chosen)
@@ -64,35 +69,58 @@ def main() -> None:
         for name, found in rows.items():
             cells = [text for own in found for text in (f"{own[0]:.3f}", f"{100 * own[1]:.1f}", f"{own[2]:.2f}")]
             print(markdown.row([title, name, *cells]), flush=True)
-        ratios = ", ".join(compared(rows, place, n) for place, n in enumerate(given.labels))
-        best.append(f"{title}: {ratios}; bound {bound(right, chosen):.2f}")
+        best += [
+            markdown.row(
+                [title, str(n), *compared(rows, place, oracle_error(right, chosen, n), srs_variance(right, n))]
+            )
+            for place, n in enumerate(given.labels)
+        ]
     found = [measure(part_alone(judges[THREE[0]]), right, n, given.repetitions) for n in given.labels]
     cells = [text for own in found for text in (f"{own[0]:.3f}", f"{100 * own[1]:.1f}", f"{own[2]:.2f}")]
     print(markdown.row(["GPT-4, part alone", "neyman", *cells]), flush=True)
-    print(f"\n{right.mean():.1%} of {len(right):,} answers are right; {given.repetitions} repetitions. The width of")
-    print("neyman over that of the narrowest other method that covers in 94 % or more:\n")
-    print("\n".join(f"- {text}" for text in best))
+    print(f"\n{right.mean():.1%} of {len(right):,} answers are right; {given.repetitions} repetitions.\n")
+    print(markdown.header(title_of, texts=1))
+    print("\n".join(best))
 
 
 COLUMNS = ("width", "covers", "E")
-Measured = tuple[float, float, float]
+LEAST_COVER = 0.94
 
 
-def compared(rows: dict[str, list[Measured]], place: int, num: int) -> str:
-    """Return the width of neyman, in multiples of the narrowest other that covers in 94 % or more."""
-    valid = {name: own[place][0] for name, own in rows.items() if name != "neyman" and own[place][1] >= 0.94}
+class Measured(NamedTuple):
+    width: float
+    covers: float
+    E: float
+    at_least: float  # width if all intervals were scaled until they cover in LEAST_COVER
+
+
+COMPARED = ("neyman / valid", "at 94 %", "bound / valid", "error of neyman / bound")
+NORMAL = 1.959964
+
+
+def compared(rows: dict[str, list[Measured]], place: int, oracle: float, srs: float) -> list[str]:
+    """Return the narrowest other method that covers in 94 % or more, and neyman and the oracle next to it."""
+    valid = {
+        name: own[place].width for name, own in rows.items() if name != "neyman" and own[place].covers >= LEAST_COVER
+    }
     name = min(valid, key=valid.__getitem__)
-    return f"{rows['neyman'][place][0] / valid[name]:.2f} ({name}, {num} labels)"
+    own, least = rows["neyman"][place], valid[name]
+    ratios = own.width / least, own.at_least / least, 2 * NORMAL * oracle / least, (own.E * srs) ** 0.5 / oracle
+    return [name, *(f"{ratio:.2f}" for ratio in ratios)]
 
 
-def bound(right: Array, judges: dict[str, Array]) -> float:
-    """Return the least width of an unbiased design, in multiples of that of PPI++ with a weight for each judge."""
+def oracle_error(right: Array, judges: dict[str, Array], num: int) -> float:
+    """Return the least standard error of an unbiased design that knows the share right by what the judges say."""
     table = np.column_stack([np.where(np.isnan(own), -1, own) for own in judges.values()])
     _, cell = np.unique(table, axis=0, return_inverse=True)
     share = (np.bincount(cell, right) / np.bincount(cell))[cell]
-    filled = np.column_stack([np.ones(len(table)), *map(filled_in, judges.values())])
-    left = right - filled @ np.linalg.lstsq(filled, right, rcond=None)[0]
-    return float(np.sqrt(share * (1 - share)).mean() / left.std())
+    spread = np.sqrt(share * (1 - share))
+    return float((spread.mean() ** 2 / num - (spread**2).mean() / len(right)) ** 0.5)
+
+
+def srs_variance(right: Array, num: int) -> float:
+    """Return the variance of the mean of a simple random sample."""
+    return float(right.var(ddof=1) * (1 / num - 1 / len(right)))
 
 
 def filled_in(score: Array) -> Array:
@@ -210,14 +238,17 @@ def part_alone(score: Array) -> Method:
 
 
 def measure(method: Method, right: Array, num: int, repetitions: int) -> Measured:
-    """Return mean width, coverage and E."""
+    """Return mean width, coverage and E, and the width of intervals that cover just often enough."""
     true = float(right.mean())
     found = [method(right, num, np.random.default_rng([num, seed])) for seed in range(repetitions)]
     width = np.array([min(own.high, 1.0) - max(own.low, 0.0) for own in found])
     covered = [own.low <= true <= own.high for own in found]
     error = np.array([own.value - true for own in found])
-    srs = right.var(ddof=1) * (1 / num - 1 / len(right))
-    return float(width.mean()), float(np.mean(covered)), float((error**2).mean() / srs)
+    arm = np.array([max(own.value - own.low if own.value > true else own.high - own.value, 1e-9) for own in found])
+    at_least = float(np.quantile(np.abs(error) / arm, LEAST_COVER) * width.mean())
+    return Measured(
+        float(width.mean()), float(np.mean(covered)), float((error**2).mean() / srs_variance(right, num)), at_least
+    )
 
 
 if __name__ == "__main__":
