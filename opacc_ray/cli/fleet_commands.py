@@ -90,15 +90,16 @@ alerts = Group(
 
 def alerts_text(found: "OpenAlerts") -> "list[Line]":
     """Describe what is wrong, and who knows of it."""
-    from opacc_ray.report.facts import Fact, facts
+    from opacc_ray.report.facts import Fact, facts, minute
 
     if not found.alerts:
         return [f"Nothing is wrong in {counted(len(found.fleets), 'fleet')}: {', '.join(found.fleets)}."]
     lines: list[Line] = []
     for item in found.alerts:
         lines.append(Fact(item.state.upper(), item.text, "warning" if item.acknowledged else "error"))
-        since = None if item.since is None else f"{item.since[:16].replace('T', ' ')} UTC"
-        lines += facts(("since", since), ("known", item.acknowledged and str(item.acknowledged)))
+        lines += facts(
+            ("since", item.since and minute(item.since)), ("known", item.acknowledged and str(item.acknowledged))
+        )
     return lines
 
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from datetime import datetime
 
 from opacc_ray.audit.next_step import step_of
 from opacc_ray.audit.status import status
@@ -22,7 +21,7 @@ from opacc_ray.labels.label_documents import (
     WithdrawnLabels,
 )
 from opacc_ray.labels.label_rows import few, quoted
-from opacc_ray.report.facts import Column, Fact, Line, Table, facts, round_table, warned
+from opacc_ray.report.facts import Column, Fact, Line, Table, facts, minute, round_table, warned
 from opacc_ray.runs.estimate_documents import RoundCounts
 from opacc_ray.runs.run import Run
 
@@ -77,7 +76,7 @@ def _times(document: ImportedLabels) -> list[str]:
 def _taken(document: ImportedLabels) -> Fact:
     name, labels = document.file.rpartition("/")[2], counted(document.labels, "label")
     if document.again:
-        before = f" on {_moment(document.came_before)}" if document.came_before else ""
+        before = f" on {minute(document.came_before)}" if document.came_before else ""
         stay = counted(document.stay_withdrawn, "example")
         kept = f"; the labels of {stay} stay withdrawn" if document.stay_withdrawn else ""
         return Fact(name, f"nothing new: imported before{before}, {labels}{_for(document.answers)}{kept}")
@@ -85,7 +84,7 @@ def _taken(document: ImportedLabels) -> Fact:
     who = f" ({few([_who(name) for name in document.annotators])})" if document.annotators else ""
     blank = document.rows - document.labels - document.cant_tell
     rows = f", {counted(document.rows, 'row')}" if blank else ""
-    again = f"; withdrawn on {_moment(document.withdrawn)}, they count again" if document.withdrawn else ""
+    again = f"; withdrawn on {minute(document.withdrawn)}, they count again" if document.withdrawn else ""
     return Fact(name, f"{labels} taken{who}{unsure}{rows}{_places(document.answers)}{again}", "result")
 
 
@@ -129,11 +128,6 @@ def withdrawn(document: WithdrawnLabels) -> list[Line]:
         *([round_table(document.rounds, method=False)] if document.rounds else []),
         *facts(("later", kept if later else None), ("rounds", unread if document.unread is not None else None)),
     ]
-
-
-def _moment(text: str) -> str:
-    """Format a time of the log, in minutes."""
-    return datetime.fromisoformat(text).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def answers(document: AnswerList) -> list[Line]:

@@ -5,27 +5,34 @@ population, and the points of one population are a series of their own.
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
+
+from markupsafe import Markup
 
 from opacc_ray.audit.estimates_table import estimates_at
 from opacc_ray.audit.number_rows import RESULT, NumberName, NumberRow, number_rows
 from opacc_ray.audit.status import read_failure
 from opacc_ray.audit.table_columns import POPULATION
 from opacc_ray.errors import DataError
+from opacc_ray.estimators.intervals import clipped
 from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.fleet.fleet_documents import AccuracyHistory, HistoryPoint, HistoryPopulation
-from opacc_ray.fleet.summary_page import history_at
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.report.figures import write_alone
+from opacc_ray.report.facts import stated
+from opacc_ray.report.figures import axes, enclosing_ticks, tick_labels, trend, write_alone
 from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.identity import Population
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.series import runs_of
-from opacc_ray.svg import WIDE
+from opacc_ray.svg import WIDE, figure, text
 
 STATED = ("value", "low", "high", "level", "n", "pool_size", "measure", "design_based")
 """Fields of a point that are those of the estimate."""
 
+
+HEIGHT, MOST_DATES = 230.0, 5
+"""Pixels of the height of a picture, and most dates along it."""
 
 USUAL_OUTPUTS = ".", "audits"
 """Folders of runs if no output is given; `opacc run FILE.csv` writes to the second one."""
@@ -184,5 +191,42 @@ def with_picture(history: AccuracyHistory, uri: str) -> AccuracyHistory:
     if len(measures) != 1:
         reason = f"have different measures: {', '.join(sorted(measures))}" if measures else "have no estimate yet"
         raise DataError(f"the runs of {history.name!r} {reason}, so there is no picture; remove --picture")
-    drawn = str(history_at(history.points, "history", WIDE, f"{history.number or 'Accuracy'} over time"))
+    drawn = str(_drawn(history.points, f"{history.number or 'Accuracy'} over time"))
     return history.model_copy(update={"picture": write_alone(drawn, uri)})
+
+
+def _drawn(points: Sequence[HistoryPoint], title: str) -> Markup:
+    """Draw numbers over time: one line per population, whose first point has a number if there are several."""
+    times, measure = _times(points), points[0].measure
+    marks = enclosing_ticks([v for point in points for v in (point.low, point.high)], 5)
+    first, last = times[0], max(times[-1], times[0] + 1)
+    margin = (last - first) * 0.04
+    span, labels = (first - margin, last + margin), tick_labels(marks, measure)
+    x, y, parts = axes((WIDE, HEIGHT), span, _dates(times), marks, labels)
+    placed = [(x(time), point) for time, point in zip(times, points, strict=True)]
+    populations = dict.fromkeys(point.population for point in points)
+    for place, population in enumerate(populations, start=1):
+        own = [(across, point) for across, point in placed if point.population == population]
+        parts += trend(own, y, 4.5)
+        if len(populations) > 1:
+            parts.append(text(own[0][0] - 10, y(clipped(own[0][1])) + 4, str(place), "tick", "end"))
+    description = "; ".join(f"{(point.made or '')[:10]}: {', '.join(stated(point, measure))}" for point in points)
+    return figure("history", title, description, (WIDE, HEIGHT), parts)
+
+
+def _times(points: Sequence[HistoryPoint]) -> list[float]:
+    """Return the second of each run, or its place in their order where times are missing."""
+    if any(point.made is None for point in points):
+        return [float(place) for place in range(len(points))]
+    return [datetime.fromisoformat(point.made or "").timestamp() for point in points]
+
+
+def _dates(times: Sequence[float]) -> list[tuple[float, str]]:
+    """Return dates along the axis, each with its text."""
+    first, last = times[0], times[-1]
+    if last < 1e6:  # an order, no times
+        return []
+    num = max(2, min(MOST_DATES, len(set(times)))) if last > first else 1
+    places = [first + (last - first) * place / max(num - 1, 1) for place in range(num)]
+    form = "%Y-%m-%d" if last - first >= 2 * 86400 or num == 1 else "%m-%d %H:%M"
+    return [(time, datetime.fromtimestamp(time, UTC).strftime(form)) for time in places]

@@ -6,11 +6,11 @@ from typing import Any, Literal, NamedTuple
 
 from markupsafe import Markup
 
-from opacc_ray.estimators.intervals import clipped
 from opacc_ray.fleet.fleet_documents import AuditSummary, FleetSummary, HistoryPoint
 from opacc_ray.report.facts import duration, ends, in_percent, stated, thousands
+from opacc_ray.report.figures import trend
 from opacc_ray.report.stated_numbers import metric_name
-from opacc_ray.svg import Scale, dot, figure, line, path
+from opacc_ray.svg import Scale, figure, line
 
 State = Literal["failed", "alert", "missed", "open", "met", "quiet", "stated", "waiting", "none"]
 
@@ -154,8 +154,6 @@ def _course(item: AuditSummary, frame: Frame, name: str) -> Markup:
     limit, parts = limit_of(item), list[Markup]()
     if limit is not None:
         parts.append(line(0, y(limit), CELL, y(limit), "edge"))
-    parts += [line(across, y(point.low), across, y(point.high), "bar own") for across, point in drawn]
-    parts.append(path([(across, y(clipped(point))) for across, point in drawn], "trend"))
-    parts += [dot(across, y(clipped(point)), 2.5, "mark own") for across, point in drawn]
+    parts += trend(drawn, y, 2.5)
     said = "; ".join(f"{(point.made or '')[:10]}: {', '.join(stated(point, point.measure))}" for _, point in drawn)
     return figure(name, f"{item.name} over time", said, (CELL, HEIGHT), parts)

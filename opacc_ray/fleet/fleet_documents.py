@@ -18,6 +18,7 @@ from pydantic import Field
 from opacc_ray.audit.number_rows import NumberRow
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import shortened
+from opacc_ray.report.facts import minute
 from opacc_ray.runs.estimate_documents import StatedEstimate
 
 
@@ -261,7 +262,7 @@ class Acknowledgement(Document):
     note: str | None = Field(default=None, description="what is done about it")
 
     def __str__(self) -> str:
-        return f"acknowledged by {self.by} at {self.at[:16].replace('T', ' ')} UTC{f': {self.note}' * bool(self.note)}"
+        return f"acknowledged by {self.by} at {minute(self.at)}{f': {self.note}' * bool(self.note)}"
 
 
 class RaisedAlert(AlertCheck):

@@ -4,16 +4,12 @@ The page is one HTML file that needs no network and runs no script. Every text o
 """
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from importlib.resources import files
 from shlex import quote
 
-from markupsafe import Markup
-
-from opacc_ray.estimators.intervals import clipped
 from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.fleet.console import console
-from opacc_ray.fleet.fleet_documents import AlertCheck, AuditSummary, FleetSummary, HistoryPoint, Limit, WatchState
+from opacc_ray.fleet.fleet_documents import AlertCheck, AuditSummary, FleetSummary, Limit, WatchState
 from opacc_ray.fleet.fleet_spec import AlertLimits
 from opacc_ray.report.facts import (
     Cell,
@@ -27,6 +23,7 @@ from opacc_ray.report.facts import (
     ends,
     in_percent,
     level_text,
+    minute,
     noun,
     number,
     sentence,
@@ -34,15 +31,11 @@ from opacc_ray.report.facts import (
     stopped,
     thousands,
 )
-from opacc_ray.report.figures import axes, enclosing_ticks, tick_labels
 from opacc_ray.report.rendering import escaped, markdown_table, style, template
 from opacc_ray.report.stated_numbers import measure_of, metric_name, parts_name
-from opacc_ray.svg import NARROW, WIDE, dot, figure, name_at, path, shortened_to, text, whisker
+from opacc_ray.svg import shortened_to
 
 TEMPLATES = files("opacc_ray.fleet") / "templates"
-
-HEIGHT, DATES = 230.0, {WIDE: 5, NARROW: 3}
-"""Pixels of the height of a chart over time, and its number of dates."""
 
 
 def page(summary: FleetSummary) -> str:
@@ -173,17 +166,13 @@ def problems(summary: FleetSummary) -> list[Fact]:
     found = [Fact("Alert", alert_text(item, check), "error") for item, check in raised]
     for item in summary.audits:
         if item.failure:
-            head = f"Failed at {_minute(item.failure.at)}" if item.failure.at else "Failed"
+            head = f"Failed at {minute(item.failure.at)}" if item.failure.at else "Failed"
             found.append(Fact(head, f"{item.name}: {item.failure.error}", "error"))
     for item in summary.audits:
         if item.attempt and item.attempt.state in ("running", "interrupted"):
-            text = f"{item.name}, since {_minute(item.attempt.began)}"
+            text = f"{item.name}, since {minute(item.attempt.began)}"
             found.append(Fact(item.attempt.state.capitalize(), text, "warning"))
     return found
-
-
-def _minute(time: str) -> str:
-    return f"{time[:16].replace('T', ' ')} UTC"
 
 
 def label_of(audit: AuditSummary) -> str:
@@ -280,49 +269,3 @@ def _limit_text(limit: Limit) -> str:
         return f"an interval of the accuracy of any {parts_name(limit.of or '')} below {percent_text(limit.limit)}"
     name = "the accuracy" if limit.of is None else metric_name(limit.of)
     return f"an interval of {name} below {percent_text(limit.limit)}"
-
-
-# -- figures ---------------------------------------------------------------------------------------------
-
-
-def history_at(points: Sequence[HistoryPoint], name: str, width: float, title: str = "Accuracy over time") -> Markup:
-    """Draw the accuracy over time for one width: one interval per run, one line per population.
-
-    ``name`` is unique on the page. With several populations the first point of each has a number.
-    """
-    times, measure = _times(points), points[0].measure
-    marks = enclosing_ticks([v for point in points for v in (point.low, point.high)], 5)
-    first, last = times[0], max(times[-1], times[0] + 1)
-    margin = (last - first) * 0.04
-    span = (first - margin, last + margin)
-    x, y, parts = axes((width, HEIGHT), span, _dates(times, DATES[width]), marks, tick_labels(marks, measure))
-    drawn = [(point, x(time), y(clipped(point))) for time, point in zip(times, points, strict=True)]
-    populations = list(dict.fromkeys(point.population for point in points))
-    for place, population in enumerate(populations, start=1):
-        own = [(across, up) for point, across, up in drawn if point.population == population]
-        parts.append(path(own, "trend"))
-        if len(populations) > 1:
-            parts.append(text(own[0][0] - 10, own[0][1] + 4, str(place), "tick", "end"))
-    for point, across, up in drawn:
-        parts.append(whisker((across, y(point.low)), (across, y(point.high)), "bar own", 4))
-        parts.append(dot(across, up, 4.5, "mark own"))
-    description = "; ".join(f"{(point.made or '')[:10]}: {', '.join(stated(point, measure))}" for point in points)
-    return figure(name_at(name, width), title, description, (width, HEIGHT), parts)
-
-
-def _times(points: Sequence[HistoryPoint]) -> list[float]:
-    """Return the second of each run, or its place in their order where times are missing."""
-    if any(point.made is None for point in points):
-        return [float(place) for place in range(len(points))]
-    return [datetime.fromisoformat(point.made or "").timestamp() for point in points]
-
-
-def _dates(times: Sequence[float], most: int) -> list[tuple[float, str]]:
-    """Return at most so many dates along the axis, each with its text."""
-    first, last = times[0], times[-1]
-    if last < 1e6:  # an order, no times
-        return []
-    num = max(2, min(most, len(set(times)))) if last > first else 1
-    places = [first + (last - first) * place / max(num - 1, 1) for place in range(num)]
-    form = "%Y-%m-%d" if last - first >= 2 * 86400 or num == 1 else "%m-%d %H:%M"
-    return [(time, datetime.fromtimestamp(time, UTC).strftime(form)) for time in places]

@@ -240,6 +240,11 @@ def duration(days: float) -> str:
     return counted(int(days), "day")
 
 
+def minute(time: str) -> str:
+    """Format a time of ISO 8601 in UTC: 2026-11-26 10:40 UTC."""
+    return f"{time[:16].replace('T', ' ')} UTC"
+
+
 def sentence(text: str) -> str:
     """Return a text of ours with a capital letter and a full stop."""
     return stopped(f"{text[:1].upper()}{text[1:]}")

@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from opacc_ray.audit.label_budget import LabelBudget, WidthCourse
 from opacc_ray.errors import counted
-from opacc_ray.estimators.intervals import clipped
+from opacc_ray.estimators.intervals import Value, clipped
 from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.lake.store_uris import open_store, split
 from opacc_ray.report.facts import digits_for, ends, in_percent, intervals_of, percent, stated, thousands
@@ -228,6 +228,16 @@ def label_axes(width: float, most: int, marks: Sequence[float], labels: Sequence
     )
 
 
+def trend(points: Sequence[tuple[float, Value]], y: Scale, size: float) -> list[Markup]:
+    """Draw numbers from left to right: a line through them, and an interval and a dot for each."""
+    known = [(across, y(clipped(own)), own) for across, own in points]
+    parts = [path([(across, up) for across, up, _ in known], "trend")]
+    for across, up, own in known:
+        parts.append(whisker((across, y(own.low)), (across, y(own.high)), "bar own", size))
+        parts.append(dot(across, up, size, "mark own"))
+    return parts
+
+
 def course(report: RunReport, width: float) -> Markup:
     """Draw the estimate against labels: one interval per round, and the band that is valid at any time."""
     points, measure = report.course, report.measure
@@ -240,11 +250,7 @@ def course(report: RunReport, width: float) -> Markup:
         parts += [path(lows, "edge any"), path(highs, "edge any")]
     elif lows:
         parts.append(whisker((lows[0][0] + 10, lows[0][1]), (highs[0][0] + 10, highs[0][1]), "bar any", 4))
-    parts.append(path([(x(p.labels), y(clipped(p))) for p in points], "trend"))
-    for point in points:
-        here = x(point.labels)
-        parts += [whisker((here, y(point.low)), (here, y(point.high)), "bar own", 5)]
-        parts += [dot(here, y(clipped(point)), 5, "mark own")]
+    parts += trend([(x(point.labels), point) for point in points], y, 5)
     description = "; ".join(
         f"after round {point.round}, {labels_text(point.labels)}: {', '.join(stated(point, measure))}"
         for point in points

@@ -44,8 +44,8 @@ def part_rows(
     return rows
 
 
-def part_chart(name: str, title: str, rows: Sequence[Row], width: float, measure: str) -> Markup:
-    """Draw the numbers of classes or slices as intervals over one axis, with ``zero`` from 0 on."""
+def part_chart(name: str, title: str, rows: Sequence[Row], measure: str, width: float) -> Markup:
+    """Draw the numbers of classes or slices as intervals over one axis."""
     texts = []
     for row in rows:
         expected = "" if row.expected is None else f"expected {number(row.expected, measure)}"
@@ -61,7 +61,7 @@ def expected_figure(report: RunReport) -> Markup | None:
     classes = report.reliability.classes[:MOST_PARTS] if report.reliability else []
     rows = [Row(item.name, None, None, None, "own", 1 - item.expected, labels_text(0)) for item in classes]
     title = "Expected accuracy by predicted class"
-    return both_widths(partial(_parts_at, "expected", title, rows, ACCURACY)) if rows else None
+    return both_widths(partial(part_chart, "expected", title, rows, ACCURACY)) if rows else None
 
 
 def slice_figure(report: RunReport, table: SliceTable, name: str) -> Markup | None:
@@ -77,8 +77,4 @@ def slice_figure(report: RunReport, table: SliceTable, name: str) -> Markup | No
         expected = {item.name: 1 - item.expected for item in report.reliability.classes}
     rows = part_rows(ordered[:MOST_PARTS], whole_pool(report.estimate, table.metric), expected)
     measure = measure_of(table.metric, report.measure)
-    return both_widths(partial(_parts_at, name, slices_title(table, report.measure), rows, measure))
-
-
-def _parts_at(name: str, title: str, rows: Sequence[Row], measure: str, width: float) -> Markup:
-    return part_chart(name, title, rows, width, measure)
+    return both_widths(partial(part_chart, name, slices_title(table, report.measure), rows, measure))
