@@ -97,9 +97,7 @@ def alerts_text(found: "OpenAlerts") -> "list[Line]":
     lines: list[Line] = []
     for item in found.alerts:
         lines.append(Fact(item.state.upper(), item.text, "warning" if item.acknowledged else "error"))
-        lines += facts(
-            ("since", item.since and minute(item.since)), ("known", item.acknowledged and str(item.acknowledged))
-        )
+        lines += facts(("since", item.since and minute(item.since)), ("known", item.acknowledged))
     return lines
 
 
