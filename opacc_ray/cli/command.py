@@ -178,10 +178,15 @@ def uri_of(given: str) -> str:
 
     Raises DataError if no output, or more than one, holds a run of that name.
     """
-    if not _NAME.fullmatch(given) or Path(given).exists():
+    if Path(given).exists():
         return given
     asked = os.environ.get(OUTPUT)
     outputs = known_outputs()
+    if not _NAME.fullmatch(given):
+        runs = [name for names in outputs.values() for name in names if name.rpartition("-")[0] == given]
+        if runs:
+            raise DataError(f"{given} is the name of an audit; give one of its runs: {shortened(', '.join(runs), 200)}")
+        return given
     places = [asked] if asked else [output for output, names in outputs.items() if given in names]
     found = [uri for place in places or outputs if (uri := _run_in(place, given))]
     if len(found) == 1:
@@ -281,11 +286,12 @@ class _BetweenZeroAndOne(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float:
         text = str(value)
         try:
-            number = float(text.removeprefix("±"))
+            number = float(text.removeprefix("±").removesuffix("%"))
         except ValueError:
             number = float("nan")
-        if not 0 < number < 1:
-            meant = f"; {number:g} % is {number / 100:g}" if 1 <= number < 100 else ""
+        in_percent = text.endswith("%") or number >= 1
+        if in_percent or not number > 0:
+            meant = f"; {number:g} % is {number / 100:g}" if in_percent and 0 < number < 100 else ""
             self.fail(f"{text}: give a {self.name} between 0 and 1, such as {self.example}{meant}", param, context)
         return number
 

@@ -1,7 +1,7 @@
 """Commands that make runs and list them, from check and run to verify, log and runs."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -58,10 +58,9 @@ def run_spec(spec: str, no_trial: bool, exit_file: str | None, until: str | None
     from opacc_ray.cli import run_answers
 
     if until is not None:
-        given = [f"--{name} {quote(str(value))}" for name, value in options.items() if value is not None]
-        words, goal = " ".join(["opacc audit", quote(spec), *given]), f"--until {quote(until)}"
+        audit, goal = f"opacc audit {_typed(spec, options)}", f"--until {quote(until)}"
         raise click.UsageError(
-            f"opacc run draws the first round only; `{words} {goal}` goes on to a goal, and so does "
+            f"opacc run draws the first round only; `{audit} {goal}` goes on to a goal, and so does "
             f"`opacc next RUN {goal}` after the first labels"
         )
     with run_answers.exit_file(exit_file) as note:
@@ -150,7 +149,13 @@ def check(spec: str, **options: Any) -> cli.Answer:
         short = f"{len(wrong)} of {len(made.checks)} checks failed: {', '.join(wrong)}; see the lines above"
         details, failure = failure.details, type(failure)(short)
         failure.details = details
-    return cli.Answer(made, texts.checks(made, quote(spec)), failure)
+    return cli.Answer(made, texts.checks(made, _typed(spec, options)), failure)
+
+
+def _typed(spec: str, options: Mapping[str, Any]) -> str:
+    """Return a spec or file with its options, as they can be pasted into a shell."""
+    given = [f"--{name} {quote(str(value))}" for name, value in options.items() if value is not None]
+    return " ".join([quote(spec), *given])
 
 
 @cli.command("plan")

@@ -139,6 +139,10 @@ def test_wrong_usage_is_one_sentence_and_2(arguments: list[str], message: str, t
         for text in ("±", "abc", "3%", "0", "nan")
     ]
     + [
+        (["next", "anywhere", f"--until={text}"], f"such as 0.02; {meant}; see")
+        for text, meant in (("3%", "3 % is 0.03"), ("±0.5%", "0.5 % is 0.005"), ("5", "5 % is 0.05"))
+    ]
+    + [
         ([*command, f"--level={text}"], f"{text}: give a confidence level between 0 and 1, such as 0.95")
         for command in (
             ["estimate", "anywhere"],

@@ -67,6 +67,15 @@ def test_an_unknown_name_is_one_sentence_with_the_places(tmp_path: Path, capsys:
     assert f"there is no run {NAME} in {tmp_path}/a; give its URI" in capsys.readouterr().err
 
 
+def test_the_name_of_an_audit_is_answered_with_its_runs(tmp_path: Path) -> None:
+    remember(make_run(tmp_path / "a"))
+    remember(make_run(tmp_path / "a", "digits-00000000"))
+    remember(make_run(tmp_path / "a", "digits-b-00000000"))
+    runs = "digits is the name of an audit; give one of its runs: digits-00000000, digits-cfbb3651$"
+    with pytest.raises(DataError, match=runs):
+        uri_of("digits")
+
+
 def test_a_state_that_cannot_be_read_or_written_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "opacc").write_text("a file")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))

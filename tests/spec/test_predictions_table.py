@@ -269,7 +269,8 @@ def test_a_file_of_predictions_is_audited_in_one_command(
 def test_check_writes_nothing_and_reports_a_budget_above_the_pool(
     answers: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert asked(capsys, "check", answers, "--budget", "40")[0] == 0
+    code, out, _ = asked(capsys, "check", answers, "--budget", "40")
+    assert (code, out.splitlines()[-1]) == (0, f"next: opacc run {answers} --budget 40")
     code, out, _ = asked(capsys, "check", answers, "--budget", "301")
     assert code == 2
     assert f"sample.budget=301 is larger than the pool {folder}/{answers}, which has 300 examples; set at most" in out
