@@ -120,7 +120,6 @@ def _numbers(run: Run) -> Numbers:
         "estimate": next(iter(commit.files)),
         "pool_size": known[0].selection.pool_size,
         "exact": run.spec.model.task == "classification" and known[0].measure == "accuracy",
-        "kind": "predicted" if uses_regression(sample[0]) else "design",
         "classes_known": class_names(run) is not None,
         "rounds": [_round(item) for item in known],
     }

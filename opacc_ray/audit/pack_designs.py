@@ -31,10 +31,17 @@ def wider(one, other):
     return min(one[0], other[0]), max(one[1], other[1])
 
 
+def first(low, high, holds):
+    """The first whole number between two from which on something holds."""
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle + 1, high)
+    return low
+
+
 def exact(successes, n, size, level):
     """Ends of the shares that neither one-sided hypergeometric test rejects."""
     lg = special.gammaln
-    count = np.arange(successes, size - (n - successes) + 1)
 
     def at_most(k, events):  # P(X <= k)
         x = np.arange(max(0, n + events - size), k + 1)
@@ -45,8 +52,9 @@ def exact(successes, n, size, level):
         return float(np.exp(ways - (lg(size + 1) - lg(n + 1) - lg(size - n + 1))).sum())
 
     tail = (1 - level) / 2
-    fits = [M for M in count if at_most(n - successes, size - M) > tail and at_most(successes, M) > tail]
-    return min(fits) / size, max(fits) / size
+    least, most = successes, size - (n - successes)
+    low = first(least, most, lambda M: at_most(n - successes, size - M) > tail)
+    return low / size, -first(-most, -least, lambda M: at_most(successes, -M) > tail) / size
 
 
 def beta(mean, variance):
@@ -125,24 +133,25 @@ def of_strata(x, n, N, P, variance, level):
     return known + whole * low, known + whole * high
 
 
+def adjusted(share, size_at, half, events, labels, level, expects_none):
+    """Wilson's interval at the size with the variance at a share, with half an event added."""
+    low, centre = 0.0, min(max(share, 0.0) + half, 1.0)
+    if events and share > 0:
+        own = min(share, 1.0)
+        low = wilson(own, size_at(own), level)[0]
+        low = min(low, mid_p_low(own * size_at(own), size_at(own), level)) if own < 1 else low
+    high = wilson(centre, size_at(centre), level)[1]
+    return low, max(high, 1 - ((1 - level) / 2) ** (1 / int(labels))) if not events and expects_none else high
+
+
 def wilson_ends(value, variance, labels, events, half, square, expected):
-    """Wilson's interval at the size with the variance, with half an event added."""
+    """The ends at any level, of a share with a known variance."""
 
     def size_at(share):
-        nearest = min(half, 0.5)
-        inside = min(max(share, nearest), 1 - nearest)
+        inside = min(max(share, min(half, 0.5)), 1 - min(half, 0.5))
         return max(inside * (1 - inside) / max(variance + square, 1e-300), 1e-3)
 
-    def ends(level):
-        low, centre = 0.0, min(max(value, 0.0) + half, 1.0)
-        if events and value > 0:
-            share = min(value, 1.0)
-            low = wilson(share, size_at(share), level)[0]
-            low = min(low, mid_p_low(share * size_at(share), size_at(share), level)) if share < 1 else low
-        high = wilson(centre, size_at(centre), level)[1]
-        return low, max(high, 1 - ((1 - level) / 2) ** (1 / int(labels))) if not events and expected < 1 else high
-
-    return ends
+    return lambda level: adjusted(value, size_at, half, events, labels, level, expected < 1)
 
 
 def from_failures(share, variance, effect, expected, error, failures, labels, level, binary=True, k=1, degrees=None):
@@ -169,17 +178,8 @@ def from_failures(share, variance, effect, expected, error, failures, labels, le
         model = (k / (m + k)) * (a**2 @ (p * (1 - p)) + square) / at(max(centre, a @ p))
         return 1 / max(measured + model, 1e-300) / widen**2
 
-    low, high = 0.0, 1.0
-    if failures and share > 0:
-        low = wilson(min(share, 1.0), size_at(share), level)[0]
-        if share < 1:
-            low = min(low, mid_p_low(share * size_at(share), size_at(share), level))
-    if failures < labels:
-        centre = max(share, 0.0) + half
-        high = wilson(min(centre, 1.0), size_at(centre), level)[1]
-        if not failures and k == 1 and p.sum() < 1:
-            high = max(high, 1 - ((1 - level) / 2) ** (1 / len(a)))
-    return 1 - high, 1 - low
+    low, high = adjusted(share, size_at, half, failures, len(a), level, k == 1 and p.sum() < 1)
+    return 1 - (high if failures < labels else 1.0), 1 - low
 
 
 # -- designs --------------------------------------------------------------------------------------------------

@@ -33,12 +33,10 @@ def accuracy(own, level, moved=lambda found: found):
     if labels == size:
         return stated(most, most, most, 0.0) | {"n": len(y)}
     known = failures, labels, binary
-    if own["kind"] == "predicted":
-        found = by_prediction(own, rounds, design, known, level)
-    elif len(rounds) == 1 or design.one:
+    if "trust" not in own and (len(rounds) == 1 or design.one):
         found = (design.one or design.samples[0]).estimate(y, level)
     else:
-        found = by_rounds(design, y, known, level)
+        found = by_rounds(own, rounds, design, y, known, level)
     value, error, low, high = moved(found)
     low, high = min(max(low, least), most), max(min(high, most), least)
     if binary:
@@ -46,63 +44,56 @@ def accuracy(own, level, moved=lambda found: found):
     return stated(value, low, high, error) | {"n": len(y)}
 
 
-def by_prediction(own, rounds, design, known, level):
-    """Difference estimator of `neyman`, with failures predicted by all labels, combined over rounds."""
-    size, trust = own["pool_size"], own["trust"]
-    share, variance, foreseen, effect, expected, error = [], [], [], [], [], []
-    f = 1 - np.concatenate([item["outcome"] for item in rounds])
-    for item, sample, left, at in zip(rounds, design.samples, design.left, design.places, strict=True):
+def of_round(item, sample, f, left, size, is_fitted):
+    """Share of failures of one round and its variance; of each label its effect, expected failure, and error."""
+    if is_fitted:  # by all labels, those of later rounds included
         p = item["labelled"]
-        e = (f[at] - p) / np.sqrt(1 - item["leverage"])
-        share.append(item["predicted"] / (left * size) + sample.mean(f[at] - p))
-        variance.append(sample.variance(e)), foreseen.append(item["spread"] / size**2)
-        effect.append(sample.w * np.sqrt(sample.out)), expected.append(p), error.append(e)
-    v = np.array(foreseen)
-    inverse = (v <= 0).astype(float) if (v <= 0).any() else 1 / v
-    weight = trust * inverse / inverse.sum() + (1 - trust) * design.plan
-    before = np.array([f[places].sum() for places in design.before]) / size
-    total, scale = weight @ (before + design.left * np.array(share)), weight * design.left
-    variance = scale**2 @ np.array(variance)
-    labels = np.concatenate([w * a for w, a in zip(scale, effect, strict=True)])
-    degrees = max(len(f) - len(rounds), 1)
-    given = labels, np.concatenate(expected), np.concatenate(error), known[0], known[1], level, known[2]
-    ends = from_failures(total, variance, *given, degrees=degrees)
-    apart = total - (own["elsewhere"] + known[0]) / size  # from what predictions and labels alone state
-    moved = trust * 0.5 * min(1.0, variance / max(apart**2, 1e-300)) * apart if known[2] else 0.0
-    return 1 - total + moved, math.sqrt(variance), *ends
+        error = (f - p) / np.sqrt(1 - item["leverage"])
+        share, variance = item["predicted"] / (left * size) + sample.mean(f - p), sample.variance(error)
+        return share, variance, sample.w * np.sqrt(sample.out), p, error
+    share, variance = sample.failures(f)
+    if sample.predicted is not None:
+        return share, variance, sample.w * np.sqrt(sample.out), sample.predicted, f - sample.predicted
+    rest = max(1 - sample.n / size, 0) if sample.distinct else 1.0
+    p = np.full(sample.n, (f.sum() + 0.5) / (sample.n + 1))
+    return share, variance, np.full(sample.n, math.sqrt(rest) / sample.n), p, f - p
 
 
-def by_rounds(design, y, known, level):
-    """Accuracy from rounds of any designs."""
-    f, size, scale = 1 - y, design.size, design.scale
-    share, variance, effect, expected, error = 0.0, 0.0, [], [], []
-    rows = zip(design.samples, design.places, design.before, design.plan, design.left, strict=True)
-    for sample, at, before, w, left in rows:
-        own, spread = sample.failures(f[at])
-        share, variance = share + w * (f[before].sum() / size + left * own), variance + (w * left) ** 2 * spread
-        if sample.predicted is None:
-            rest = max(1 - sample.n / size, 0) if sample.distinct else 1.0
-            effect.append(np.full(sample.n, w * left * math.sqrt(rest) / sample.n))
-            expected.append(np.full(sample.n, (f[at].sum() + 0.5) / (sample.n + 1)))
-        else:
-            effect.append(w * left * sample.w * np.sqrt(sample.out)), expected.append(sample.predicted)
-        error.append(f[at] - expected[-1])
-    assisted = any(sample.predicted is not None for sample in design.samples)
-    degrees = min([max(len(f) - len(design.samples), 1), *([design.degrees] if design.degrees else [])])
-    given = np.concatenate(effect), np.concatenate(expected), np.concatenate(error), known[0], known[1], level, known[2]
-    ends = from_failures(share, variance, *given, k=1 if assisted else 2, degrees=degrees)
-    found = 1 - share, math.sqrt(variance)
+def by_rounds(own, rounds, design, y, known, level):
+    """Accuracy from rounds of any designs; of `neyman`, with failures predicted by all labels."""
+    f, size, trust, weight = 1 - y, design.size, own.get("trust"), design.plan
+    rows = zip(rounds, design.samples, design.places, design.left, strict=True)
+    found = [of_round(item, sample, f[at], left, size, trust is not None) for item, sample, at, left in rows]
+    shares, spreads, effect, expected, error = zip(*found, strict=True)
+    if trust is not None:
+        foreseen = np.array([item["spread"] for item in rounds]) / size**2
+        inverse = (foreseen <= 0).astype(float) if (foreseen <= 0).any() else 1 / foreseen
+        weight = trust * inverse / inverse.sum() + (1 - trust) * weight
+    scale, before = weight * design.left, np.array([f[places].sum() for places in design.before]) / size
+    share, variance = weight @ before + scale @ np.array(shares), scale**2 @ np.array(spreads)
+    effect = np.concatenate([w * own for w, own in zip(scale, effect, strict=True)])
+    assisted = trust is not None or any(sample.predicted is not None for sample in design.samples)
+    degrees = min([max(len(f) - len(rounds), 1), *([design.degrees] if design.degrees else [])])
+    given = effect, np.concatenate(expected), np.concatenate(error), known[0], known[1], level, known[2]
+    ends, result = (
+        from_failures(share, variance, *given, 1 if assisted else 2, degrees),
+        (1 - share, math.sqrt(variance)),
+    )
+    if trust is not None:  # moved towards what predictions and labels alone state
+        apart = share - (own["elsewhere"] + known[0]) / size
+        moved = trust * 0.5 * min(1.0, variance / max(apart**2, 1e-300)) * apart if known[2] else 0.0
+        return result[0] + moved, result[1], *ends
     if all(sample.kind not in UNEQUAL for sample in design.samples):
-        return *found, *ends
+        return *result, *ends
     if known[2] and all(sample.kind == "stratified" for sample in design.samples):
         x, num, sizes = np.hstack([s.counts(y[at]) for s, at in zip(design.samples, design.places, strict=True)])
         P = np.concatenate([w * s.P for w, s in zip(scale, design.samples, strict=True)])
-        before = design.plan @ [y[places].sum() / size for places in design.before]
-        return *found, *(before + end for end in of_strata(x, num, sizes, P, variance, level))
+        constant = design.plan @ [y[places].sum() / size for places in design.before]
+        return *result, *(constant + end for end in of_strata(x, num, sizes, P, variance, level))
     bound = max(s * sample.bound for s, sample in zip(scale, design.samples, strict=True))
     both = (share, variance), (design.mean(y), design.variance(y))
     low, high = one_more_of_both(*both, bound, level, 0.5)
-    return *found, *wider(ends, (1 - high, 1 - low))
+    return *result, *wider(ends, (1 - high, 1 - low))
 
 
 # -- means over parts of the pool -----------------------------------------------------------------------------
@@ -181,19 +172,24 @@ class Parts:
         answers = [answer for item in own["rounds"] for answer in item["answers"]]
         self.truth = np.array([place.get(answer[2], -1) for answer in answers])
         self.said = self.of_class[self.group]
+        wrong, num = self.truth != self.said, len(self.classes)
+        count = np.zeros((num, num))
+        np.add.at(count, (self.truth[wrong], self.said[wrong]), 1)
+        # which class a failure is, by the labels: (C true, C predicted)
+        self.rivals = (5 * (1 - np.eye(num)) / max(num - 1, 1) + count) / (5 + count.sum(axis=0))
 
     def share(self, values, mean, square, inside):
         """Mean of a variable over the groups inside; mean and square are expected of failures in each group."""
         here = inside[self.group]
         once = self.design.once[here[self.design.once]]
         counts = self.sizes[inside].sum(), len(once), values[once].sum()
-        if self.own["kind"] == "predicted":
+        if "trust" in self.own:
             return self.foreseen(values, mean, square, inside, here, *counts)
         return self.by_design(values * self.factor, inside, here, *counts)
 
     def variance(self, values, mean, square, inside):
         """Variance of the mean of any variable; by a design with half an event, for those that no label has shown."""
-        if self.own["kind"] == "predicted":
+        if "trust" in self.own:
             return self.share(values, mean, square, inside).variance
         here, x = inside[self.group], values * self.factor
         found = self.design.mean(here * 1.0)
@@ -256,16 +252,9 @@ class Parts:
             square = (f @ f + 5 * m) / (f.sum() + 5 * m)
         return self.share(f, ones, ones * square, inside)
 
-    def rivals(self):
-        """Which class a failure is, by the labels: the share of each class, by predicted class."""
-        wrong, num = self.truth != self.said, len(self.classes)
-        count = np.zeros((num, num))
-        np.add.at(count, (self.truth[wrong], self.said[wrong]), 1)
-        return (5 * (1 - np.eye(num)) / max(num - 1, 1) + count) / (5 + count.sum(axis=0))
-
     def missed(self, c, inside):
         """Share of examples of a class that are predicted as others."""
-        mean = self.rivals()[c][self.of_class]
+        mean = self.rivals[c][self.of_class]
         return self.share(((self.truth == c) & (self.truth != self.said)) * 1.0, mean, mean, inside)
 
     def accuracy(self, inside, level):
@@ -284,7 +273,7 @@ class Parts:
         tp, fn = P * (1 - failed), Q * missed
         value, by_tp, by_fn = slopes(METRICS.get(name) or f_score(float(name[1:])), tp, fn, P, Q)
         weight = (by_fn[:, None] - by_tp) * (1 - np.eye(len(P)))
-        mean, square = ((self.rivals() * own).sum(axis=0)[self.of_class] for own in (weight, weight**2))
+        mean, square = ((self.rivals * own).sum(axis=0)[self.of_class] for own in (weight, weight**2))
         values, size = weight[self.truth, self.said], self.sizes[inside].sum()
         error, n = size * math.sqrt(self.variance(values, mean, square, inside)), self.failures(inside).labelled
         return of_ends(value, *average_ends(value, error, n - 1, level), level) | {"n": n}

@@ -41,6 +41,11 @@ def document_of(own, asked):
     return document
 
 
+def by_design_of(own, rounds):
+    """What some rounds say without a fit to the labels of all."""
+    return {key: value for key, value in own.items() if key != "trust"} | {"rounds": rounds}
+
+
 # -- what else an interval allows for -------------------------------------------------------------------------
 class Circumstances:
     """What changes the interval to report: a population, and second opinions."""
@@ -104,7 +109,7 @@ class Circumstances:
         if twice:
             rows = zip(twice, [own for own in differences if len(own)], strict=True)
             rounds = [item | {"outcome": list(own)} for item, own in rows]
-            found = accuracy(self.own | {"rounds": rounds, "kind": "design"}, self.level)
+            found = accuracy(by_design_of(self.own, rounds), self.level)
             return found["value"], found["high"]
         w = self.design.w[[len(own) > 1 for said in self.opinions["said"] for own in said]]
         w, num = w / w.sum(), len(w)
@@ -198,7 +203,7 @@ def sequence(own, later, level):
         rounds = rounds[: next((k for k, item in enumerate(rounds) if item["missing"]), len(rounds))]
     if not rounds:
         return {"low": 0.0, "high": 1.0}
-    own = own | {"rounds": rounds, "kind": "design"}
+    own = by_design_of(own, rounds)
     drawn = draws(own)
     if drawn is None:
         spent = [(1 - level) * 6 / (math.pi * k) ** 2 for k in range(1, len(rounds) + 1)]

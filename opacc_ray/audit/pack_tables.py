@@ -36,7 +36,7 @@ def linear(part, name, c, level):
     values, mean = part.f, np.ones(len(part.sizes))
     if name in ("auc", "average_precision"):
         values = np.where(part.said == c, values, (part.truth == c) & (part.said != c))
-        mean = np.where(part.of_class == c, 1.0, part.rivals()[c][part.of_class])
+        mean = np.where(part.of_class == c, 1.0, part.rivals[c][part.of_class])
     share, lowest = part.share(values, mean, mean, part.everything), -1.0 if name == "overconfidence" else 0.0
     value, variance = part.part["base"] + share.value, part.variance(values, mean, mean, part.everything)
     error = 0.0 if share.labelled >= share.size else math.sqrt(variance)
@@ -92,7 +92,7 @@ def of_classes(whole, level):
     sizes = {name: int(own) for name, own in zip(names, whole.sizes, strict=True) if own}
     of_true = {c: of_two("recall", whole.pair(c, whole.everything), level) for c in np.unique(whole.truth)}
     size, rest = whole.sizes[seen] / whole.sizes.sum(), (whole.truth != whole.said) & ~np.isin(whole.truth, seen)
-    other = np.clip(1 - whole.rivals()[seen].sum(axis=0), 0, 1)[whole.of_class]
+    other = np.clip(1 - whole.rivals[seen].sum(axis=0), 0, 1)[whole.of_class]
     cells = [[whole.missed(k, whole.of_class == c) for c in seen] for k in seen]
     lost = [whole.share(rest * 1.0, other, other, whole.of_class == c) for c in seen]
     share = np.array([[max(own.value, 0.0) for own in row] for row in (*cells, lost)]) * size
@@ -132,7 +132,7 @@ def mean_cost(own, whole, costs, said, level):
         )
     most = (table * (1 - np.eye(len(names)))).max()
     table = table * (1 - np.eye(len(names))) / most
-    mean, square = ((whole.rivals() * part).sum(axis=0)[whole.of_class] for part in (table, table**2))
+    mean, square = ((whole.rivals * part).sum(axis=0)[whole.of_class] for part in (table, table**2))
     share = whole.share(table[whole.truth, whole.said], mean, square, whole.everything)
     found = stated(share.value, *share.interval(level), share.error)
     return {key: most * value for key, value in found.items()} | {"n": share.labelled}

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import cached_property
-from itertools import combinations
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -24,7 +23,7 @@ from opacc_ray.estimators.scores import RANKINGS
 from opacc_ray.estimators.statement import Circumstances, SecondOpinions
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.labels.grades import numbers_in
-from opacc_ray.labels.labelled_rounds import LabelledRound, reason_of, stated
+from opacc_ray.labels.labelled_rounds import LabelledRound, mean_differences, reason_of, stated
 from opacc_ray.parts.view import View
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.estimate_documents import (
@@ -171,11 +170,9 @@ class RunNumbers:
         most *= max(*(float(np.max(own)) for own in slopes), 1e-300)
         twice, differences = list[NDArray[np.bool_]](), list[NDArray[np.float64]]()
         for item, slope in zip(self.known, slopes, strict=True):
-            pairs = [list(combinations(own, 2)) for own in item.opinions]
-            twice.append(np.array([bool(own) for own in pairs]))
-            rows = [(said, own) for said, own in zip(item.predicted, pairs, strict=True) if own]
-            moved = [np.mean([abs(value_of(a, said) - value_of(b, said)) for a, b in own]) for said, own in rows]
-            differences.append(slope[twice[-1]] * np.array(moved, dtype=np.float64) / most)
+            moved = mean_differences(item.opinions, item.predicted, value_of)
+            twice.append(~np.isnan(moved))
+            differences.append(slope[twice[-1]] * moved[twice[-1]] / most)
         by_example = np.concatenate(differences)
         found = disagreement([item.known for item in self.known], twice, differences, level)
         return SecondOpinions(len(by_example), int(np.count_nonzero(by_example)), scaled(found, most), None)

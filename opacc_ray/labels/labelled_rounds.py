@@ -323,19 +323,15 @@ def labelled_round(run: Run, selection: Selection, joined: Joined, score: Score)
     labelled = _labelled_draws(selection.ids, label.keys())
     pairs = list(compress(zip(selection.ids, _predictions(run, selection, chosen), strict=True), labelled))
     is_regression = model.task == "regression"
-    disagreement = []
     opinions = tuple(tuple(opinions_of(joined.answers[name], read).values()) for name, _ in pairs)
-    for (_, value), own_opinions in zip(pairs, opinions, strict=True):
-        outcomes = [outcome_of(model, score, value, text) for text in own_opinions]
-        differences = [abs(first - second) for first, second in combinations(outcomes, 2)]
-        disagreement.append(np.mean(differences) if differences else np.nan)
+    values = (value for _, value in pairs)
     return LabelledRound(
         selection,
         labelled,
         np.array([outcome_of(model, score, value, label[name]) for name, value in pairs], dtype=np.float64),
         predicted=tuple(model.name_of(prediction) for _, prediction in pairs),
         truth=tuple(label[name] for name, _ in pairs),
-        disagreement=np.array(disagreement, dtype=np.float64),
+        disagreement=mean_differences(opinions, values, lambda text, value: outcome_of(model, score, value, text)),
         opinions=opinions,
         missing=tuple(name for name in joined.missing if name in own.difference(given_up)),
         unsure=tuple(name for name in joined.unsure if name in own),
@@ -344,6 +340,15 @@ def labelled_round(run: Run, selection: Selection, joined: Joined, score: Score)
         clipped=sum(is_regression and score.clips(float(label[name]), value) for name, value in pairs),
         known_before=len(chosen.labelled_ids & label.keys()),
     )
+
+
+def mean_differences(
+    opinions: Iterable[Sequence[str]], predictions: Iterable[Any], value: Callable[[str, Any], float]
+) -> NDArray[np.float64]:
+    """Return the mean |difference| of the ``value`` of two opinions on each example, (m,); NaN without a pair."""
+    rows = zip(opinions, predictions, strict=True)
+    pairs = ([abs(value(a, said) - value(b, said)) for a, b in combinations(own, 2)] for own, said in rows)
+    return np.array([np.mean(own) if own else np.nan for own in pairs], dtype=np.float64)
 
 
 def _labelled_draws(ids: Sequence[str], label: Set[str]) -> NDArray[np.bool_]:
