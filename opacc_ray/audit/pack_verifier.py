@@ -151,6 +151,9 @@ def recompute(files, entries, name):
     """Recompute what one track states, and name the numbers that are stated only."""
     own = json.loads(files[name])
     document, rest = json.loads(files[own["estimate"]]), []
+    of_track = (entry for entry in entries if entry["track"] == own["track"])
+    made = [entry for entry in of_track if "opacc-stated/1" in [item["format"] for item in entry["content"]]]
+    check(made and own["estimate"] in made[-1]["files"], f"{name} is not about the newest estimate of its track")
     rows = list(compare(document, document_of(own, document), "", document["by_design"]["level"], rest))
     for path, stated, found, gap in rows:
         check(
@@ -165,6 +168,7 @@ def recompute(files, entries, name):
     gap = max(row[3] for row in rows)
     print(f"{name}: accuracy {document['value']:.6f}, and {len(rows)} numbers recomputed within {gap:.1e}")
     print(f"  taken as stated: {', '.join(FACTS)}")
+    rest += [f"{len(made) - 1} earlier estimates of the log"] * (len(made) > 1)
     print("".join(f"  stated, not recomputed: {what}\n" for what in rest), end="")
 
 

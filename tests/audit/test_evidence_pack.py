@@ -14,6 +14,7 @@ from recomputed_pack import recomputed, verify_pack
 from tables import parquet
 
 from opacc_ray.audit import accuracy, goals, pack_verifier, verbs
+from opacc_ray.audit.evidence_pack import pack
 from opacc_ray.labels.label_actions import correct, import_labels
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
@@ -146,9 +147,9 @@ def test_an_estimate_without_labels_that_are_gone_is_recomputed(method: str, tmp
     recomputed(run, tmp_path)
 
 
-def opened(pack: Path) -> tuple[dict[str, bytes], dict[str, Any], dict[str, Any]]:
+def opened(file: Path) -> tuple[dict[str, bytes], dict[str, Any], dict[str, Any]]:
     """The files of a pack, what its estimate was computed from, and the estimate."""
-    with zipfile.ZipFile(pack) as archive:
+    with zipfile.ZipFile(file) as archive:
         files = {item: archive.read(item) for item in archive.namelist()}
     own = json.loads(files["numbers/main.json"])
     return files, own, json.loads(files[own["estimate"]])
@@ -233,6 +234,14 @@ def test_what_differs_is_named(tmp_path: Path) -> None:
     code, text = verified(numbers=numbers)
     assert code == 1
     assert "round 1 is not as the log has it: examples, or their probabilities\n" in text
+    item["design"]["sizes"][0] -= 1
+    assert verified(numbers=numbers)[0] == 0
+    accuracy.estimate(run, level=0.9)
+    pack(run, str(tmp_path / "evidence.zip"))
+    files = opened(tmp_path / "evidence.zip")[0]
+    assert verify_pack(tmp_path / "evidence.zip")[1].count("not recomputed: 1 earlier estimates of the log\n") == 1
+    code, text = verified(numbers=numbers)
+    assert (code, "numbers/main.json is not about the newest estimate of its track" in text) == (1, True)
     assert verify_pack(tmp_path / "nothing.zip") == (
         2,
         f"{tmp_path}/nothing.zip is no pack that can be read; give its path: python verify.py PACK.zip "
