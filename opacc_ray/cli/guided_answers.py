@@ -7,9 +7,11 @@ import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 import click
 
+from opacc_ray.audit.goals import Target
 from opacc_ray.audit.guided import GoOn, missing_labels
 from opacc_ray.audit.next_step import command_of, has_page, no_page, until_options
 from opacc_ray.cli.command import Answer
@@ -44,6 +46,18 @@ def asking(host: str, port: int, annotator: str | None, *, browser: bool) -> Cal
         return serve(run, host, port, announce, annotator=annotator, go_on=go_on)
 
     return ask
+
+
+def first_budget(spec: str, half_width: float, target: Target, **options: Any) -> int | None:
+    """Return the labels of a first round towards a goal for a file of predictions without a run; None otherwise."""
+    from opacc_ray.audit.label_budget import label_budget_of_table
+    from opacc_ray.spec.table_spec import kept_budget
+
+    if not is_table(spec) or options["answer"] or kept_budget(spec, options["output"], options["name"]) is not None:
+        return None
+    found = label_budget_of_table(spec, half_width, target, judges=options["judges"], columns=options["columns"])
+    log.info("first round: %d of about %d labels that the goal needs", found.sizes[0], found.total_labels)
+    return found.sizes[0]
 
 
 def tell_round(goal: Goal) -> None:

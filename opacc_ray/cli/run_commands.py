@@ -91,8 +91,9 @@ def audit(
 ) -> cli.Answer:
     """Do a whole audit: check, run the model, choose, open the labelling page, go on to the goal, report.
 
-    FILE.csv has columns id, prediction and confidence, and needs --budget, the labels of the first round. No model runs
-    on it. Ctrl-C ends the labelling page; the same command goes on where it stopped.
+    FILE.csv has columns id, prediction and confidence; no model runs on it. --budget is the number of labels of the
+    first round (default: as `opacc budget` predicts for the goal). Ctrl-C ends the labelling page; the same command
+    goes on where it stopped.
     """
     from opacc_ray.audit import goals, guided
     from opacc_ray.cli import guided_answers
@@ -100,10 +101,12 @@ def audit(
 
     if by is not None and until is None:
         raise click.UsageError("--by is for --until; give both, or remove it")
+    goal = (until[1], goals.read_target(until[0], by)) if until else ()
+    if goal and options["budget"] is None:
+        options["budget"] = guided_answers.first_budget(spec, *goal, **options)
     run = _extracted(spec, trial=True, **options)
     cli.remember(run.uri)
     ask = guided_answers.asking(host, port, annotator, browser=not no_browser)
-    goal = (until[1], goals.read_target(until[0], by)) if until else ()
     with _selecting() as selecting:
         guided.label_until(run, ask, *goal, on_round=guided_answers.tell_round, selecting=selecting)
     written, report = make_report(run)

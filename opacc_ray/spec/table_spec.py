@@ -18,16 +18,21 @@ from opacc_ray.spec.validation import parse_yaml
 
 log = logging.getLogger(__name__)
 
+OUTPUT = "audits"
+"""Folder of runs and specs, unless one is given."""
+
 
 def load_spec_or_table(uri: str, **options: Any) -> Spec:
     """Return the spec in a YAML file, or that of an audit of a file of predictions; writes nothing.
 
-    ``options`` are those of :func:`spec_of_predictions`, or None. Raises SpecError if one is given for a YAML file, or
-    there is no budget for a file of predictions.
+    ``options`` are those of :func:`spec_of_predictions`, or None; the budget of a file of predictions that has a run is
+    the one of that run. Raises SpecError if an option is given for a YAML file, or there is no budget.
     """
     given = {name: value for name, value in options.items() if value is not None}
     if is_table(uri):
         if "budget" not in given:
+            given["budget"] = kept_budget(uri, given.get("output"), given.get("name"))
+        if given["budget"] is None:
             raise SpecError(
                 f"--budget is missing: the number of labels; `opacc budget {uri} --until ±0.03` shows how many are "
                 "needed"
@@ -44,7 +49,7 @@ def spec_of_predictions(
     *,
     budget: int,
     method: str = "neyman",
-    output: str = "audits",
+    output: str = OUTPUT,
     name: str | None = None,
     slices: str | None = None,
     show: str | None = None,
@@ -63,9 +68,8 @@ def spec_of_predictions(
     table = read_predictions(uri, needs, graded=answer is not None, judges=judges, columns=columns)
     if judges is None and not parameters.learns_from_history:
         table.columns.pop("judges", None)
-    stem = split(uri)[1].rpartition(".")[0]
     content: dict[str, Any] = {
-        "name": name or re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("._-")[:100] or "answers",
+        "name": name or _name_of(uri),
         "pool": {"uri": absolute(uri), "format": "features", "columns": table.columns},
         "sample": {"method": method, "budget": budget},
         "output": absolute(output),
@@ -98,8 +102,24 @@ def spec_of_predictions(
     return parse_spec(content, uri)
 
 
+def _name_of(uri: str) -> str:
+    """Return the name of the audit of a file: that of the file, in plain characters."""
+    stem = split(uri)[1].rpartition(".")[0]
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("._-")[:100] or "answers"
+
+
 def _slices(text: str) -> list[Any]:
     return [item.split(CROSSING) if CROSSING in item else item for item in names_in(text)]
+
+
+def kept_budget(uri: str, output: str | None, name: str | None) -> int | None:
+    """Return the budget in the spec that was written for a file of predictions, if it has a run."""
+    store, name = open_store(output or OUTPUT), name or _name_of(uri)
+    there = store.read_if_there(f"{name}.yaml")
+    if there is None or not _runs(store, name):
+        return None
+    place = store.uri_of(f"{name}.yaml")
+    return parse_spec(parse_yaml(there.decode(), place), place).sample.budget
 
 
 def kept_spec(spec: Spec) -> Spec:

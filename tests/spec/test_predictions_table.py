@@ -373,6 +373,25 @@ def test_options_of_a_file_of_predictions_are_refused_for_a_spec(
     code, _, log = asked(capsys, "run", "audits", "--budget", "40")
     assert code == 2
     assert "audits is a folder, not a spec; to audit what is in it, name it as pool.uri in a spec" in log
-    code, _, log = asked(capsys, "run", "answers.csv")
+
+
+def test_a_budget_is_that_of_the_run_of_a_file_unless_it_is_given(
+    answers: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, log = asked(capsys, "run", answers)
     assert code == 2
-    assert "--budget is missing: the number of labels; `opacc budget answers.csv --until ±0.03` shows how many" in log
+    assert f"--budget is missing: the number of labels; `opacc budget {answers} --until ±0.03` shows how many" in log
+    assert asked(capsys, "run", answers, "--budget", "40")[0] == 0
+    code, out, log = asked(capsys, "run", answers)
+    assert (code, "selected   40 of 300 examples" in out, "nothing new is drawn" in log) == (0, True, True)
+    assert asked(capsys, "run", answers, "--name", "other")[0] == 2
+
+
+def test_the_first_round_of_an_audit_towards_a_goal_is_the_one_that_budget_predicts(
+    answers: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = json.loads(asked(capsys, "budget", answers, "--until", "0.08", "--json")[1])["sizes"]
+    for _ in range(2):
+        code, _, log = asked(capsys, "audit", answers, "--until", "0.08", "--no-browser")
+        assert (code, f"waits for {sizes[0]} labels" in log) == (7, True)
+    assert "first round" not in log  # it is drawn: the second time, the budget is the run's
