@@ -17,6 +17,7 @@ from opacc_ray.cli import (
     fleet_commands,
     label_commands,
     other_commands,
+    output_commands,
     result_commands,
     run_commands,
     suite_commands,
@@ -65,8 +66,8 @@ application = Group(
             run_commands.select,
             run_commands.verify,
             run_commands.list_log,
-            run_commands.runs,
-            run_commands.features,
+            output_commands.runs,
+            output_commands.features,
         ],
         "Results": [
             result_commands.budget,

@@ -1,4 +1,4 @@
-"""Commands that make runs and list them, from check and run to verify, log and runs."""
+"""Commands on one audit or run: run, audit, check, plan, status, select, next, verify, log, submit."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -294,55 +294,6 @@ def list_log(run: "Run") -> cli.Answer:
     return cli.Answer(found, run_answers.logged(found))
 
 
-@cli.command("list")
-@click.argument("output", metavar="OUTPUT")
-def list_runs(output: str) -> cli.Answer:
-    """List the runs of an output: state, accuracy, labels and age."""
-    from opacc_ray.audit.status import list_runs as listed
-    from opacc_ray.cli import run_answers
-
-    found = listed(output)
-    return cli.Answer(found, run_answers.listed(found))
-
-
-@cli.command("remove")
-@cli.run_argument
-@click.option("--force", is_flag=True, help="Delete the run even if it has labels.")
-def remove_run(uri: str, force: bool) -> cli.Answer:
-    """Delete a run, but not its features; runs with labels need --force."""
-    from opacc_ray.audit.status import remove_run as remove
-    from opacc_ray.cli import run_answers
-
-    done = remove(uri, force=force)
-    return cli.Answer(done, run_answers.removed_run(done))
-
-
-@cli.command("expire")
-@click.argument("output", metavar="OUTPUT")
-@click.option(
-    "--days", type=click.FloatRange(min=0), required=True, help="Days without a change after which runs expire."
-)
-@click.option("--force", is_flag=True, help="Delete them; without it they are only listed.")
-def expire_runs(output: str, days: float, force: bool) -> cli.Answer:
-    """List or delete old runs with their labels, and features that only they used.
-
-    The newest run of each audit is kept.
-    """
-    from opacc_ray.audit.retention import expire
-    from opacc_ray.cli import run_answers
-
-    found = expire(output, days, force=force)
-    return cli.Answer(found, run_answers.expired(found))
-
-
-runs = cli.Group(
-    "runs",
-    {"Commands": [list_runs, remove_run, expire_runs]},
-    "list",
-    help="List, remove or expire the runs of an output; opacc runs OUTPUT lists them.",
-)
-
-
 @cli.command("submit")
 @click.argument("spec", metavar="SPEC.yaml")
 @click.option("--address", metavar="URL", help="Dashboard of the cluster, http://HEAD:8265 (default: RAY_ADDRESS).")
@@ -376,32 +327,3 @@ def _relay(text: str) -> None:
             log.info("%s", line)
         else:
             say(line)
-
-
-@cli.command("list")
-@click.argument("output", metavar="OUTPUT")
-def list_features(output: str) -> cli.Answer:
-    """List the features of an output: size, model and the runs that use them."""
-    from opacc_ray.cli import run_answers
-    from opacc_ray.runs.feature_sets import list_sets
-
-    found = list_sets(output)
-    return cli.Answer(found, run_answers.feature_sets(found))
-
-
-@cli.command("remove")
-@click.argument("output", metavar="OUTPUT")
-@click.argument("digest", metavar="DIGEST")
-@click.option("--force", is_flag=True, help="Delete features that runs use; rerunning them extracts again.")
-def remove_features(output: str, digest: str, force: bool) -> cli.Answer:
-    """Delete features that no run uses, by their digest or its beginning."""
-    from opacc_ray.cli import run_answers
-    from opacc_ray.runs.feature_sets import remove_set
-
-    done = remove_set(output, digest, force=force)
-    return cli.Answer(done, run_answers.removed_set(done))
-
-
-features = cli.Group(
-    "features", {"Commands": [list_features, remove_features]}, help="List or remove features that runs share."
-)

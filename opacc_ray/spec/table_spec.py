@@ -13,7 +13,14 @@ from opacc_ray.lake.store_uris import Store, absolute, open_store, split
 from opacc_ray.samplers import find_method, parse_parameters
 from opacc_ray.slices import CROSSING
 from opacc_ray.spec.audit_spec import Spec, load_spec, parse_spec
-from opacc_ray.spec.predictions_table import is_table, listed_names, names_in, read_predictions, warn_without_confidence
+from opacc_ray.spec.predictions_table import (
+    PredictionsTable,
+    is_table,
+    listed_names,
+    names_in,
+    read_predictions,
+    warn_without_confidence,
+)
 from opacc_ray.spec.validation import parse_yaml
 
 log = logging.getLogger(__name__)
@@ -82,24 +89,31 @@ def spec_of_predictions(
         content["model"] = {"task": "grade"} | ({"grades": "preference"} if len(answers) > 1 else {})
     if show is not None:
         content["manifest"] = {"show": names_in(show)}
+    if table.classes is not None:
+        content["model"] = {"classes": table.classes}
+    if "output" in table.columns:
+        content.setdefault("model", {})["output"] = "probability"
     named = {name for text in (show, answer, judges, (slices or "").replace(CROSSING, ",")) for name in names_in(text)}
-    table = table._replace(unused=[name for name in table.unused if name not in named])
-    own = content["pool"]["columns"] | ({"shown": content["manifest"]["show"]} if show is not None else {})
+    _tell(uri, table._replace(unused=[name for name in table.unused if name not in named]), content)
+    return parse_spec(content, uri)
+
+
+def _tell(uri: str, table: PredictionsTable, content: Mapping[str, Any]) -> None:
+    """Log how the columns of a file were read."""
+    shown_columns = {"shown": content["manifest"]["show"]} if "manifest" in content else {}
+    own = content["pool"]["columns"] | shown_columns
     read = (f"{key} = {name if isinstance(name, str) else ' and '.join(name)}" for key, name in own.items())
     log.info("columns: %s", ", ".join(read))
     if table.classes is not None:
-        content["model"] = {"classes": table.classes}
         log.info("classes: %s (the predictions, sorted)", listed_names(sorted(table.classes)))
     if "output" in table.columns:
-        content.setdefault("model", {})["output"] = "probability"
         positive = table.classes[1] if table.classes else "1"
         log.info("%s is the probability of %s, whatever is predicted", table.columns["output"], shown(positive))
-    if "confidence" in parameters.optional_features:
+    if "confidence" in parse_parameters(content["sample"]["method"], {}).optional_features:
         warn_without_confidence(table)
     if "id" not in table.columns:
         remedy = f"; for those of {table.distinct[0]}, give --columns id={table.distinct[0]}" if table.distinct else ""
         log.info("ids: the file has no column of ids, so they are %s#0, %s#1, ...%s", *[split(uri)[1]] * 2, remedy)
-    return parse_spec(content, uri)
 
 
 def _name_of(uri: str) -> str:
