@@ -1,7 +1,7 @@
 """Judges on LLMBar: width and coverage of intervals by neyman and by the methods of others, from the same judges.
 
     git clone https://github.com/princeton-nlp/LLMBar
-    python benchmarks/judges.py LLMBar/Dataset/LLMBar [--repetitions 500]
+    python benchmarks/judges.py LLMBar/Dataset/LLMBar [--repetitions 300]
 
 LLMBar (Z. Zeng et al., "Evaluating Large Language Models at Evaluating Instruction Following", ICLR 2024) has 419
 instructions with two outputs. People say which one follows the instruction, and 65 ways to ask a language model say
@@ -51,7 +51,7 @@ WEAK = "LLaMA2/Vanilla"
 def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     found.add_argument("folder", type=Path, metavar="LLMBar/Dataset/LLMBar")
-    found.add_argument("--repetitions", type=int, default=500)
+    found.add_argument("--repetitions", type=int, default=300)
     found.add_argument("--labels", type=int, nargs="+", default=[50, 100, 200])
     return found
 

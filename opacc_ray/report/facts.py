@@ -9,8 +9,7 @@ from typing import Literal, NamedTuple
 
 from opacc_ray.errors import counted
 from opacc_ray.estimators.intervals import Value, clipped
-from opacc_ray.estimators.metrics import AVERAGES
-from opacc_ray.estimators.scores import BRIER, RANKINGS, SCORES
+from opacc_ray.estimators.scores import BRIER, RANKINGS
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, ChangedObjects, RoundCounts
 
 Cell = str | tuple[str, str]
@@ -204,19 +203,12 @@ def in_percent(measure: str) -> bool:
 
 def is_share(measure: str) -> bool:
     """Return whether a result is a share of the examples; the others are means of a score."""
-    return not measure.startswith("mean")
+    return not measure.startswith("mean ")
 
 
 def noun(measure: str) -> str:
-    """Return what a result is called: a metric by its name, and the score of a regression is no accuracy."""
-    if (
-        measure == "accuracy"
-        or "@" in measure
-        or (" / " in measure and not measure.startswith("mean"))
-        or measure in (*AVERAGES, *SCORES)
-    ):
-        return measure
-    return "score"
+    """Return what a result is called: a metric by its name, and a mean of scores is no accuracy."""
+    return "score" if measure.startswith(("mean ", "share ")) else measure
 
 
 def thousands(value: float) -> str:
