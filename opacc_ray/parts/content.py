@@ -22,6 +22,8 @@ Content = dict[str, tuple[str, str]]
 _NEURONS = 16
 """Neurons of a layer that are used."""
 
+_BLOCK = 1 << 12
+
 
 def content_of(view: View) -> Content:
     """Return the content of a pool; empty if it has ids of its own, or no floating numbers."""
@@ -52,15 +54,20 @@ def part_content(part: Pool, name: str, start: int) -> NDArray[np.uint64]:
     values = getattr(part, name)
     if values.dtype.kind != "f":
         return np.zeros(2, np.uint64)
-    columns = np.ascontiguousarray(values.reshape(len(values), -1)[:, :_NEURONS].T, dtype=np.float64)
-    bits = columns.view(np.uint64) + _mixed(np.arange(len(columns), dtype=np.uint64))[:, None]  # (neurons, n)
-    places = _mixed(np.arange(start, start + len(values), dtype=np.uint64))  # (n,)
-    return np.array([_mixed(bits).sum(dtype=np.uint64), _mixed(bits ^ places).sum(dtype=np.uint64)])
+    columns, sums = values.reshape(len(values), -1)[:, :_NEURONS].T, np.zeros(2, np.uint64)
+    salt = _mixed(np.arange(len(columns), dtype=np.uint64))[:, None]  # (neurons, 1)
+    for first in range(0, len(values), _BLOCK):
+        own = np.ascontiguousarray(columns[:, first : first + _BLOCK], dtype=np.float64)
+        bits = own.view(np.uint64) + salt  # (neurons, b)
+        places = _mixed(np.arange(start + first, start + first + own.shape[1], dtype=np.uint64))
+        sums += [_mixed(mixed).sum(dtype=np.uint64) for mixed in (bits, bits ^ places)]
+    return sums
 
 
 def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return h, the output function of SplitMix64."""
     numbers = numbers + np.uint64(0x9E3779B97F4A7C15)
-    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        numbers ^= numbers >> np.uint64(shift)
+        numbers *= np.uint64(factor)
     return numbers ^ (numbers >> np.uint64(31))

@@ -52,12 +52,12 @@ class Variable(NamedTuple):
     values: NDArray[np.float64]  # (N,) raw
 
     def score(self) -> NDArray[np.float64]:
-        """Return P >= 0 of every example, (N,)."""
+        """Return P >= 0 of every example, (N,), in the memory of the raw values, which are gone."""
         if self.name == "dsa":
             return _share_of_largest(self.values)
         if self.name == "lsa":
-            return self.values - min(float(self.values.min()), 0.0)
-        return 1 - self.values
+            return np.subtract(self.values, min(float(self.values.min()), 0.0), out=self.values)
+        return np.subtract(1, self.values, out=self.values)
 
     def active(self, threshold: float | None = None) -> NDArray[np.bool_]:
         """Return which raw values pass the threshold, by default that of the table above: (N,)."""
@@ -78,6 +78,6 @@ def read(view: View, name: str) -> Variable:
 
 
 def _share_of_largest(surprise: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return surprise in [0, 1]; a pool without surprise stays at 0."""
+    """Return surprise in [0, 1], in the same memory; a pool without surprise stays at 0."""
     largest = surprise.max()
-    return surprise / largest if largest > 0 else surprise
+    return np.divide(surprise, largest, out=surprise) if largest > 0 else surprise

@@ -90,10 +90,11 @@ def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """Draw the whole sample (Algorithm 1)."""
     parameters, labelled = task.parameters, task.previous.chosen
     variable, r = auxiliary.read(view, parameters.auxiliary), parameters.weight_probability
-    weight, trigger = variable.score(), variable.active(parameters.threshold)
+    trigger = variable.active(parameters.threshold)
+    weight = variable.score()
     if parameters.rule == "released":
         weight *= trigger
-        trigger = np.ones_like(trigger)
+        trigger[:] = True
     weight[labelled] = 0  # (N,) W up to a factor
     at_random = draw_uniform(rng, view.size, labelled, task.budget)
     by_weight = _race(rng, weight, task.budget)
@@ -142,10 +143,10 @@ def _interleave(
 def _draw_probabilities(
     weight: NDArray[np.float64], num_free: int, chosen: NDArray[np.int64], weighted: NDArray[np.bool_], r: float
 ) -> tuple[NDArray[np.float64], float]:
-    """Return q of each draw (n,) by Eq. 5, and the least q of any example at any draw."""
-    own, others = weight[chosen], weight.copy()
-    others[chosen] = 0
-    total = others.sum() + np.cumsum(own[::-1])[::-1]  # (n,) Σ W before each draw, summed from the end: nothing cancels
+    """Return q of each draw (n,) by Eq. 5, and the least q of any example at any draw; ``weight`` is overwritten."""
+    own = weight[chosen]
+    weight[chosen] = 0
+    total = weight.sum() + np.cumsum(own[::-1])[::-1]  # (n,) Σ W before each draw, summed from the end: nothing cancels
     weighted = weighted & (total > 0)
     at_random = 1 / (num_free - np.arange(len(chosen)))
     by_weight = own / np.where(weighted, total, 1.0)
