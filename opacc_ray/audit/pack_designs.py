@@ -144,12 +144,12 @@ def adjusted(share, size_at, half, events, labels, level, expects_none):
     return low, max(high, 1 - ((1 - level) / 2) ** (1 / int(labels))) if not events and expects_none else high
 
 
-def wilson_ends(value, variance, labels, events, half, square, expected):
+def wilson_ends(value, variance, labels, events, half, expected):
     """The ends at any level, of a share with a known variance."""
 
     def size_at(share):
         inside = min(max(share, min(half, 0.5)), 1 - min(half, 0.5))
-        return max(inside * (1 - inside) / max(variance + square, 1e-300), 1e-3)
+        return max(inside * (1 - inside) / max(variance, 1e-300), 1e-3)
 
     return lambda level: adjusted(value, size_at, half, events, labels, level, expected < 1)
 

@@ -107,11 +107,14 @@ class Share:
     def __init__(self, value, variance, size, labelled, events, ends, alone=None):
         self.value, self.variance, self.size, self.labelled, self.events = value, variance, size, labelled, events
         self.error, self.ends, self.alone = (0.0 if labelled >= size else math.sqrt(variance)), ends, alone
-        self.point, shown = min(max(value, 0.0), 1.0), value
-        if alone is not None:  # composite with what predictions alone state
-            apart, own = alone.value - value, self.error**2
-            shown += own / max(own + alone.error**2, apart**2, 1e-300) * apart
-        self.shown = min(max(shown, 0.0), 1.0)
+        self.point, self.shown = min(max(value, 0.0), 1.0), self.moved_to(alone and alone.value)
+        self.median = self.moved_to(alone and alone.median)
+
+    def moved_to(self, goal):
+        """Composite with what predictions alone state; None: the value by labels."""
+        apart, own = 0.0 if goal is None else goal - self.value, self.error**2
+        weight = own / max(own + self.alone.error**2, apart**2, 1e-300) if apart else 0.0
+        return min(max(self.value + weight * apart, 0.0), 1.0)
 
     def interval(self, level):
         if self.labelled >= self.size:
@@ -139,13 +142,14 @@ class Alone:
         self.size, self.labelled, self.events, self.met, self.near = size, labelled, events, met + 0.5, near + 0.5
         self.unseen, more = unseen, unseen * self.met / self.near
         self.value = (events + more) / max(size, 1)
+        self.median = (events + unseen * special.gammaincinv(self.met, 0.5) / self.near) / max(size, 1)
         self.error = math.sqrt(more * (1 + unseen / self.near)) / max(size, 1)
         self.point = min(max(self.value, 0.0), 1.0)
 
     def at(self, chances):
         if self.labelled >= self.size or self.unseen <= 0:
             return np.full(len(chances), self.events / max(self.size, 1))
-        found = stats.nbinom.ppf(chances, self.met, self.near / (self.near + self.unseen))
+        found = stats.nbinom.ppf(chances, self.met - 0.5 + chances, self.near / (self.near + self.unseen))
         return np.minimum((self.events + found) / self.size, 1.0)
 
     def interval(self, level):
@@ -223,7 +227,7 @@ class Parts:
         own = weight**2 @ foreseen
         variance = max((labelled * measured + 20 * own) / (labelled + 20), 0.5 * own)
         half, near = 0.5 / max(expected, 1e-300), first / max(second, 1e-300)
-        ends = wilson_ends(value, variance, labelled, events, half * first, half * second, expected)
+        ends = wilson_ends(value, variance, labelled, events, half * first, expected)
         alone = Alone(size, labelled, events, near * met, near * first, unseen)
         return Share(value, variance, size, labelled, events, ends, alone)
 
@@ -317,7 +321,7 @@ def of_two(name, pair, level):
         return np.quantile(grid, [(1 - level) / 2, (1 + level) / 2])
 
     num = pair[0].labelled + missed.labelled
-    found = of_ends(float(of(pair[0].shown, missed.shown)), *ends(pair), level, lowest) | {
+    found = of_ends(float(of(pair[0].shown, missed.median)), *ends(pair), level, lowest) | {
         "n": num,
         "if_predicted": None,
     }

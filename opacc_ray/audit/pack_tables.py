@@ -68,7 +68,7 @@ def of_slices(own, parts, table, level):
         if by == "truth":
             c = part.classes.index(name)
             pair, inside = part.pair(c, part.everything), None
-            size = round(pair[0].size * (1 - pair[0].shown) + pair[1].size * pair[1].shown)
+            size = round(pair[0].size * (1 - pair[0].shown) + pair[1].size * pair[1].median)
         else:
             inside = (
                 part.slice == part.names.index(name)
@@ -95,9 +95,11 @@ def of_classes(whole, level):
     other = np.clip(1 - whole.rivals[seen].sum(axis=0), 0, 1)[whole.of_class]
     cells = [[whole.missed(k, whole.of_class == c) for c in seen] for k in seen]
     lost = [whole.share(rest * 1.0, other, other, whole.of_class == c) for c in seen]
-    share = np.array([[max(own.value, 0.0) for own in row] for row in (*cells, lost)]) * size
+    failed = [whole.failures(whole.of_class == c) for c in seen]
+    share = np.array([[own.shown for own in row] for row in (*cells, lost)])
+    share *= size * np.array([own.shown for own in failed]) / np.maximum(share.sum(axis=0), 1e-300)
     error = np.array([[own.error for own in row] for row in cells]) * size
-    right = np.array([whole.failures(whole.of_class == c).error for c in seen]) * size
+    right = np.array([own.error for own in failed]) * size
     num = np.zeros((len(names), len(names)), int)
     np.add.at(num, (whole.truth, whole.said), 1)
     confusion = {
@@ -197,7 +199,7 @@ def ratio_of(design, a, b, level):
 
     def ends(part):
         own, events = design.mean(part) / whole, (part > 0).sum()
-        given = wilson_ends(own, wide, 1 / unit, events, unit / 2, unit**2 / 2, 0.0)
+        given = wilson_ends(own, wide + unit**2 / 2, 1 / unit, events, unit / 2, 0.0)
         return Share(own, wide, math.inf, 1 / unit, events, given).interval(level)
 
     few, many = ends(b - a / most)

@@ -109,8 +109,8 @@ class ClassTotals:
 
         Of some ``classes`` only, their predicted ones sum to their sizes, less what is predicted of other true classes.
         The errors of a predicted class are those that its stated accuracy leaves, in proportion to the estimates of the
-        cells. So columns agree with precisions, and with two classes rows agree with recalls. With more, the recall of a
-        class, which is combined with predictions for itself, differs within its error.
+        cells. So columns agree with the stated precisions. The recall of a class, which is combined with predictions
+        for itself, may differ from what its row says, within its error.
         """
         wanted = np.arange(self.num_classes) if classes is None else np.array(classes, dtype=np.int64)
         domain = np.full(self.num_classes, -1)
@@ -124,8 +124,8 @@ class ClassTotals:
         )
         cells.append(self.evidence.shares(rest, places, len(wanted)))
         failed = self.failures(places, len(wanted))
-        share = np.array([[max(stated(own), 0.0) for own in row] for row in cells])
-        share *= size * [min(max(stated(own), 0.0), 1.0) for own in failed] / np.maximum(share.sum(axis=0), 1e-300)
+        *share, column = np.clip([[stated(own) for own in row] for row in (*cells, failed)], 0, 1)
+        share *= size * column / np.maximum(np.sum(share, axis=0), 1e-300)
         error = np.array([[own.error for own in row] for row in cells[:-1]]) * size
         known = np.diag(np.maximum(size - share.sum(axis=0), 0)), np.diag([own.error for own in failed] * size)
         return share[:-1] + known[0], error + known[1]

@@ -69,13 +69,7 @@ class ForeseenEvidence:
         half, ratio = 0.5 / np.maximum(expected, _LEAST), first / np.maximum(second, _LEAST)
         columns = (
             *(over(sums.predicted * mean) / size, self.variance(variable, domain, num_domains), over(self.sizes)),
-            *(
-                np.rint(over(sums.labelled)),
-                np.where(expected < 1, 0.0, expected),
-                half * first,
-                half * second,
-                expected,
-            ),
+            *(np.rint(over(sums.labelled)), np.where(expected < 1, 0.0, expected), half * first, expected),
             *(over(sums.unseen * mean), ratio * first, ratio * first),
         )
         return [DomainShare(*row) for row in np.column_stack(columns).tolist()]

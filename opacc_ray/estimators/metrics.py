@@ -19,7 +19,10 @@ that form at levels beyond the outermost quantiles, such as those of many joint 
 Where a class is rare, no design can know how many of its examples hide among very many others: if fewer than one is
 predicted among 950 labels of these, 3/950 of them may still be of the class, and only the confidence says otherwise. So
 a second interval is stated beside the first, which holds if the confidence is right, up to a factor that the labels
-calibrate (:class:`opacc_ray.estimators.totals.PredictedShare`), about the examples that no label reached.
+calibrate (:class:`opacc_ray.estimators.totals.PredictedShare`), about the examples that no label reached. What is
+stated of one class uses the median of that factor. Where few events are predicted among the labels, its mean is about
+twice as much, and scores tend to predict too many events where none was seen. Averages use the mean: medians do not add
+up.
 
 Averages over all classes (``macro_f1``, …) are functions of 2C totals that share their labels. They are linearised: a
 misprediction of true class y as ŷ moves the average by
@@ -251,9 +254,9 @@ class Totals(NamedTuple):
     def _sizes(self) -> Parts:
         return Parts(self.failures.size, self.missed.size)
 
-    def point(self) -> tuple[float, float]:
-        """Return the estimates of TP and FN."""
-        failures, missed = (min(max(stated(own), 0.0), 1.0) for own in self)
+    def point(self, by_median: bool = True) -> tuple[float, float]:
+        """Return the estimates of TP and FN; FN is a median, as far as it is predicted, unless it is to be added up."""
+        failures, missed = (min(max(own, 0.0), 1.0) for own in (stated(self[0]), stated(self[1], by_median)))
         return self.failures.size * (1 - failures), self.missed.size * missed
 
 
@@ -271,7 +274,7 @@ def tells(low: float, high: float, num: int) -> bool:
 
 def average(totals: Sequence[Totals], metric: Metric) -> tuple[float, Array]:
     """Return the mean of a metric over C classes, and W (C true, C predicted): how a misprediction moves it."""
-    points = np.array([own.point() for own in totals])
+    points = np.array([own.point(by_median=False) for own in totals])
     size = Parts(*(np.array([getattr(own, name).size for own in totals]) for name in ("failures", "missed")))
     value, by_tp, by_fn = slopes(metric, points[:, 0], points[:, 1], size)
     return value, misprediction_weights(by_tp, by_fn)

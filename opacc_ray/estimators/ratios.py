@@ -204,8 +204,8 @@ def _interval(design: LinearEstimator, top: Array, bottom: Array, variance: floa
 
     def ends(part: Array) -> Interval:
         own = float(design.mean(part)) / whole
-        found = DomainShare(own, wide, math.inf, 1 / unit, float(np.sum(part > 0)), unit / 2, unit**2 / 2, *[0.0] * 4)
-        return found.interval(level)
+        events, variance = float(np.sum(part > 0)), wide + unit**2 / 2
+        return DomainShare(own, variance, math.inf, 1 / unit, events, unit / 2, *[0.0] * 4).interval(level)
 
     low, high = ends(top)
     few, many = ends(bottom - top)

@@ -33,7 +33,7 @@ the few labels of D, so it is shrunk towards the predicted one, and it is never 
 
     max( (m·M + k·V)/(m + k), V/2 ),   k = 20,   V = Σ w_t² V_t,   M = Σ w_t² Σ_batch (v - v̂)²(1 - π)/π²/(1 - h)/N_D²
 
-Half an event is added at the upper end, at the weight of labels where events are predicted. The lower end is at most
+Half an event is added to the upper end, at the weight of labels where events are predicted. The lower end is at most
 that of the mid-P interval, because a single event proves little. Without an event, and with fewer than one predicted
 among the labels, the upper end is at least the exact one. Finally the interval is cut to what the labels prove.
 
@@ -283,7 +283,7 @@ class PredictedEvidence:
         own = np.arange(last.places.start, last.places.stop)[where[last.places] >= 0]
         drawn = added(where[own], factor[own] * last.expected[own - last.places.start] * mean[own], num)
         unseen = np.maximum(over(self.sums[-1].predicted * variable.mean) - drawn, 0)
-        columns = value, variance, sizes, labelled, events, half * first, half * second, expected
+        columns = value, variance, sizes, labelled, events, half * first, expected
         met_near, near = first * met / np.maximum(second, _LEAST), first**2 / np.maximum(second, _LEAST)
         return [column.tolist() for column in (*columns, unseen, met_near, near)]
 
@@ -333,7 +333,6 @@ class DomainShare(DomainMean):
     """The mean over one domain from predictions and labels."""
 
     half_event: float  # what half an event adds to the value
-    half_variance: float  # and to the variance
     expected: float  # events predicted among the labels
     unseen: float  # S: predicted among the other examples
     met_near: float  # O and E: events, and events predicted, among the labels by how far they stand for others
@@ -365,7 +364,7 @@ class DomainShare(DomainMean):
         """Return the size of the simple random sample with the same variance at a share of events."""
         nearest = min(self.half_event, 0.5)
         inside = min(max(share, nearest), 1 - nearest)
-        return max(inside * (1 - inside) / max(self.variance + self.half_variance, _LEAST), 1e-3)
+        return max(inside * (1 - inside) / max(self.variance, _LEAST), 1e-3)
 
 
 class PredictedShare(NamedTuple):
@@ -373,7 +372,8 @@ class PredictedShare(NamedTuple):
 
     Labels that stand for many others show O events where E are predicted, each label weighted by its effect a, so E is
     (Σa v̂)²/Σa²v̂. The factor κ then has the distribution Gamma(O + ½)/(E + ½), and the events among the unlabelled, of
-    which S are predicted, are Poisson of mean κS: together negative binomial.
+    which S are predicted, are Poisson of mean κS: together negative binomial. As exact intervals of a count do, the
+    quantile of chance α takes α for ½: no event more at the lower end, and nearly one at the upper.
     """
 
     size: float  # N_D
@@ -387,6 +387,14 @@ class PredictedShare(NamedTuple):
     def value(self) -> float:
         """The estimate."""
         return (self.events + self.unseen * (self.met + 0.5) / (self.expected + 0.5)) / max(self.size, 1)
+
+    @property
+    def median(self) -> float:
+        """The estimate at the median of κ."""
+        from scipy.special import gammaincinv
+
+        factor = float(gammaincinv(self.met + 0.5, 0.5)) / (self.expected + 0.5)
+        return (self.events + self.unseen * factor) / max(self.size, 1)
 
     @property
     def error(self) -> float:
@@ -406,16 +414,19 @@ class PredictedShare(NamedTuple):
         if self.num >= self.size or self.unseen <= 0:
             return np.full(len(chances), self.events / max(self.size, 1))
         share = (self.expected + 0.5) / (self.expected + 0.5 + self.unseen)
-        found: Array = nbinom.ppf(chances, self.met + 0.5, share)
+        found: Array = nbinom.ppf(chances, self.met + chances, share)
         return np.minimum((self.events + found) / self.size, 1.0)
 
 
-def stated(share: Share) -> float:
-    """Return the estimate of a mean: with predictions, θ̂ combined with what they alone state (see above)."""
+def stated(share: Share, by_median: bool = False) -> float:
+    """Return the estimate of a mean: with predictions, θ̂ combined with what they alone state (see above).
+
+    That is a mean, or a median: of few events where many examples have no label, the distribution is skewed.
+    """
     if not isinstance(share, DomainShare):
         return share.value
     predicted, variance = share.as_predicted(), share.error**2
-    apart = predicted.value - share.value
+    apart = (predicted.median if by_median else predicted.value) - share.value
     return share.value + variance / max(variance + predicted.error**2, apart**2, _LEAST) * apart
 
 

@@ -204,7 +204,7 @@ class TestSlices:
 def share_of(value: float, variance: float, **more: float) -> DomainShare:
     """Ten labels of a thousand examples, of which one is an event; 4 more are predicted, as the labels showed."""
     rest = {"unseen": 4.0, "met_near": 2.0, "expected_near": 2.0} | more
-    return DomainShare(value, variance, 1000.0, 10.0, 1.0, 0.0, 0.0, 1.0, **rest)
+    return DomainShare(value, variance, 1000.0, 10.0, 1.0, 0.0, 1.0, **rest)
 
 
 class TestComposite:
@@ -227,6 +227,14 @@ class TestComposite:
         share = share_of(value, deviation**2)
         assert abs(stated(share) - value) <= deviation * (1 + 1e-9)
 
+    def test_its_median_is_that_of_the_factor(self) -> None:
+        """With no label near and one example predicted, the factor has a median of .455 of its mean of 1."""
+        alone = share_of(0.0, 1.0, unseen=1.0, met_near=0.0, expected_near=0.0)
+        draws = np.random.default_rng(0).gamma(0.5, 1 / 0.5, 100_001)
+        assert alone.as_predicted().value == pytest.approx((1 + 1) / 1000)
+        assert alone.as_predicted().median == pytest.approx((1 + np.median(draws)) / 1000, rel=0.01)
+        assert 0 < stated(alone, by_median=True) < stated(alone)
+
     def test_what_is_labelled_wholly_is_known(self) -> None:
-        share = DomainShare(0.1, 0.0, 10.0, 10.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
+        share = DomainShare(0.1, 0.0, 10.0, 10.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0)
         assert stated(share) == 0.1
