@@ -134,7 +134,7 @@ def test_a_goal_that_was_another_number_before_is_reported(run: Run, capsys: pyt
 
 def test_python_draws_until_a_goal_like_the_command(run: Run) -> None:
     audit = Audit(run)
-    drawn = audit.next(until="accuracy ±0.15", by="camera=south", budget=9)
+    drawn = audit.next(until="accuracy ±0.1", by="camera=south", budget=9)
     assert drawn is not None
     assert len(drawn) == 9
     label(run)
