@@ -124,8 +124,8 @@ class ClassTotals:
         )
         cells.append(self.evidence.shares(rest, places, len(wanted)))
         failed = self.failures(places, len(wanted))
-        *share, column = np.clip([[stated(own) for own in row] for row in (*cells, failed)], 0, 1)
-        share *= size * column / np.maximum(np.sum(share, axis=0), 1e-300)
+        found = np.clip([[stated(own) for own in row] for row in (*cells, failed)], 0, 1)
+        share = found[:-1] * (size * found[-1] / np.maximum(found[:-1].sum(axis=0), 1e-300))
         error = np.array([[own.error for own in row] for row in cells[:-1]]) * size
         known = np.diag(np.maximum(size - share.sum(axis=0), 0)), np.diag([own.error for own in failed] * size)
         return share[:-1] + known[0], error + known[1]
