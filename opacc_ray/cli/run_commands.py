@@ -27,7 +27,7 @@ table_options = cli.with_options(
     ),
     click.option("--show", metavar="A,B", help="CSV: columns that annotators see, such as subject,text."),
     click.option("--slices", metavar="A,B", help="CSV: columns that make slices, such as camera,region,camera*region."),
-    click.option("--budget", type=int, metavar="N", help="CSV: number of labels."),
+    click.option("--budget", type=int, metavar="N", help="CSV: number of labels (default: that of its run, if any)."),
 )
 """Options of an audit of a file of predictions, which has no spec."""
 
