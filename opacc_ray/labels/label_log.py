@@ -321,7 +321,7 @@ def log_action(
 
 def refuse_lost(run: Run, estimate: AccuracyEstimate | None = None) -> None:
     """Raise DataError if a file of labels is missing, or one that an estimate used is not in the log any more."""
-    named = set(label_files(run))
+    named = set(label_files(run.at(run.log.read())))  # of today, also where the run is seen as it was
     for key in estimate.label_files if estimate else ():
         if "/labels/" in key and key not in named:
             raise DataError(

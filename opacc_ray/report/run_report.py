@@ -64,8 +64,9 @@ def gather(
     conflict: str | None = None,
     score: Score | None = None,
     goal: float | Mapping[str, float] | None = None,
+    keep: bool = False,
 ) -> tuple[RunReport, Pictures]:
-    """Return the numbers of a report and the pictures of its gallery; nothing is written.
+    """Return the numbers of a report and the pictures of its gallery.
 
     Labels may be missing: the report then states which. The same run gives the same report.
 
@@ -74,6 +75,7 @@ def gather(
     level : confidence level of the intervals
     conflict, score : rule for labels that differ; score of a regression; None: those of the run
     goal : least accuracy, or mean score, that the model must have, or ``{metric: least value}``; None: that of the spec
+    keep : log the estimate, unless an earlier one has stated it; else nothing is written
 
     Raises
     ------
@@ -86,6 +88,8 @@ def gather(
     rounds = read_rounds(run, conflict=conflict, score=score)
     missing, known = sum(len(item.missing) for item in rounds), having_labels(rounds)
     stated = _stated(run, least, level=level, conflict=conflict, score=score) if known else None
+    if keep and stated is not None and not any(_states(before, stated) for before in _readable(run)):
+        run.write_estimate(stated)
     predictions, shares = read_predictions(run), is_share(rounds[0].measure)  # else a confidence is no forecast of it
     tables, edges = list[SliceTable](), np.empty(0)
     if known and run.spec.model.task == "classification":
@@ -129,9 +133,7 @@ def _stated(run: Run, goal: Least | None, **options: Any) -> AccuracyEstimate:
 
     Slices are those of estimates from the same labels at the same level. Estimates that cannot be read add nothing.
     """
-    before: list[AccuracyEstimate] = []
-    with suppress(DataError):
-        before = [estimate for _, estimate in run.estimates()]
+    before = _readable(run)
     asked = (name for estimate in before for name in estimate.metrics)
     wanted = list(dict.fromkeys([*run.spec.numbers, *([goal.metric] if goal else []), *asked]))
     stated = accuracy.estimate(run, keep=False, partial=True, metrics=wanted, **options)
@@ -140,6 +142,20 @@ def _stated(run: Run, goal: Least | None, **options: Any) -> AccuracyEstimate:
         if (kept.labels_digest, kept.level) == (stated.labels_digest, stated.level):
             tables = {(table.metric, table.by): table for table in kept.by_slice} | tables
     return stated.model_copy(update={"by_slice": list(tables.values())})
+
+
+def _readable(run: Run) -> list[AccuracyEstimate]:
+    """Return the estimates stated so far; none if one cannot be read."""
+    with suppress(DataError):
+        return [estimate for _, estimate in run.estimates()]
+    return []
+
+
+def _states(before: AccuracyEstimate, stated: AccuracyEstimate) -> bool:
+    """Return whether an earlier estimate has all numbers of another one from the same labels."""
+    same = ("labels_digest", "level", "value", "low", "high")
+    has_metrics = before.metrics.keys() >= stated.metrics.keys()
+    return has_metrics and all(getattr(before, name) == getattr(stated, name) for name in same)
 
 
 def _drawn_by(selection: Selection) -> DrawnBy:
@@ -267,8 +283,9 @@ def make_report(
     """Write the page, the document and the summary of a run; return their URIs, and the report.
 
     ``out`` is the URI of a folder; None: the prefix of the run, or of its track. The others are as for :func:`gather`.
+    The estimate is logged, unless an earlier one has stated it.
     """
-    report, pictures = gather(run, level=level, conflict=conflict, score=score, goal=goal)
+    report, pictures = gather(run, level=level, conflict=conflict, score=score, goal=goal, keep=True)
     files = {PAGE: page(report, pictures).encode(), DOCUMENT: report.to_bytes(), SUMMARY: summary(report).encode()}
     uris = write_files(run.results(out), files)
     written = WrittenReport(

@@ -121,8 +121,14 @@ class Run:
         return Run(self.store, self.header, self.track, self._reader, self.log, commits)
 
     def as_of(self, time: datetime) -> "Run":
-        """Return the run as it was at a time."""
-        return self.at(tuple(commit for commit in self.commits if datetime.fromisoformat(commit.at) <= time))
+        """Return the run as it was at a time; raises SpecError if its log was empty then."""
+        seen = tuple(commit for commit in self.commits if datetime.fromisoformat(commit.at) <= time)
+        if self.commits and not seen:
+            raise SpecError(
+                f"nothing had been drawn in {self.uri} at {time:%Y-%m-%d %H:%M:%S} UTC; its log begins at "
+                f"{self.commits[0].at[:19]}"
+            )
+        return self.at(seen)
 
     @property
     def commits(self) -> tuple[Commit, ...]:

@@ -1,5 +1,6 @@
 """What a report says: the numbers of the estimate, round by round, by confidence and class; honest where they lack."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import jsonschema
@@ -9,12 +10,12 @@ from reported_run import CLASSES, CONFIDENCE, KEYS, PREDICTION, TRUTH, N, label,
 
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.status import status
-from opacc_ray.errors import LabelError
+from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.report.facts import digits_for, percent
 from opacc_ray.report.page import page, summary
 from opacc_ray.report.report_documents import RunReport
-from opacc_ray.report.run_report import gather
+from opacc_ray.report.run_report import gather, make_report
 from opacc_ray.report.sentences import answer, worth
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.estimate import estimate
@@ -51,6 +52,34 @@ def test_it_states_the_estimate_and_writes_nothing(run: Run, report: RunReport) 
     assert report.state == "complete"
     assert [entry.key for entry in run.store.list()] == before
     assert run.read_estimate() is None
+
+
+def test_a_report_that_is_written_logs_its_estimate_once(tmp_path: Path) -> None:
+    run = labelled_run(tmp_path, (40,))
+    _, report = make_report(run)
+    kept = run.read_estimate()
+    assert kept is not None
+    assert report.estimate == kept.model_copy(update={"confusion": None})
+    assert status(run).estimate_is_current
+    make_report(run)
+    accuracy.estimate(run)
+    make_report(run)
+    assert len(run.estimates()) == 1
+    make_report(run, level=0.9)
+    assert [estimate.level for _, estimate in run.estimates()] == [0.95, 0.9]
+
+
+def test_what_was_known_at_a_time_is_stated_whatever_came_later(tmp_path: Path) -> None:
+    run = labelled_run(tmp_path, (40,))
+    first = accuracy.estimate(run)
+    then = datetime.now(UTC)
+    label(run, verbs.next_round(run, 20).ids)
+    accuracy.estimate(run)
+    assert accuracy.estimate(run.as_of(then), keep=False) == first
+    with pytest.raises(
+        SpecError, match=r"nothing had been drawn in .* at 2020-01-01 00:00:00 UTC; its log begins at 20"
+    ):
+        run.as_of(datetime(2020, 1, 1, tzinfo=UTC))
 
 
 def test_metrics_that_were_asked_for_are_reported_and_slices_as_long_as_the_labels_are_the_same(tmp_path: Path) -> None:
