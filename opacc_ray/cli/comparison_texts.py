@@ -9,15 +9,35 @@ from opacc_ray.errors import counted
 from opacc_ray.report.facts import Fact, Line, change, facts, in_a_line, level_text, noun, thousands
 from opacc_ray.runs.estimate_documents import StatedEstimate
 
+ROUNDED = 0.0005
+"""Amount by which a difference may be another one than that of the numbers."""
+
 
 def comparison(document: ModelComparison) -> list[Line]:
     """State the accuracy of models, their differences, and what these rest on."""
     listed = "the pools were listed differently; examples are matched by their ids alone"
     allowed = " and ".join(document.estimate_allows_for)
     wider = f"the interval of opacc estimate also allows for {allowed}, and these do not" if allowed else None
-    note = facts(("note", None if document.same_listing else listed), ("note", _taught(document)), ("note", wider))
+    note = facts(
+        ("note", _by_design(document)),
+        ("note", None if document.same_listing else listed),
+        ("note", _taught(document)),
+        ("note", wider),
+    )
     lines = _several(document) if len(document.models) > 2 else _two(document)
     return [*lines, *note, *basis_facts(document, document.difference.reason, document.difference.n)]
+
+
+def _by_design(document: ModelComparison) -> str | None:
+    """Return why the difference is not what subtracting the numbers gives; None if it is."""
+    value = {own.run: own.accuracy.value for own in document.models}
+    apart = (abs(value[item.first] - value[item.second] - item.difference.value) for item in document.differences)
+    if max(apart, default=0.0) < ROUNDED:
+        return None
+    return (
+        "the difference is by the sampling design alone, and the numbers of the models also use predictions for what "
+        "is not labelled: it is not what subtracting them gives"
+    )
 
 
 def _taught(document: ModelComparison) -> str | None:

@@ -130,7 +130,10 @@ def test_another_metric_is_compared_as_from_python(
     stated = comparison.compare(run, others[0], metric="macro_f1")
     assert main(["compare", run.uri, others[0].uri, "--metric", "macro_f1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == stated.to_dict()
-    assert re.search(r"^macro_f1 +\d", terminal_text(comparison_texts.comparison(stated)), re.MULTILINE)
+    told = terminal_text(comparison_texts.comparison(stated))
+    assert re.search(r"^macro_f1 +\d", told, re.MULTILINE)
+    apart = abs(stated.first.value - stated.second.value - stated.difference.value)
+    assert ("it is not what subtracting them gives" in told) == (apart >= comparison_texts.ROUNDED)
     with pytest.raises(SpecError, match="brier is not compared between models; estimate it for each, or compare the"):
         comparison.compare(run, others[0], metric="brier")
     with pytest.raises(SpecError, match="brier is not compared between models; estimate it for each, or compare the"):
