@@ -22,7 +22,7 @@ from opacc_ray.cli import (
     run_commands,
     suite_commands,
 )
-from opacc_ray.cli.command import Group, end_on_sigterm
+from opacc_ray.cli.command import RUN, Group, end_on_sigterm, known_outputs
 from opacc_ray.cli.terminal import CLOSED_PIPE, escape_unprintable, fail, leave_closed_pipe, log_to_stderr
 
 COMPLETION = "_OPACC_COMPLETE"
@@ -103,6 +103,9 @@ application = Group(
 click.version_option(opacc_ray.__version__, message="opacc %(version)s")(application)
 
 
+_SHOWN = 3  # runs in an error about a missing one
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -134,4 +137,7 @@ def _wrong_usage(error: click.ClickException, *, as_json: bool) -> int:
         click.echo(error.format_message(), err=True)
         return error.exit_code
     hint = f"; see {context.command_path} --help" if context else ""
+    if isinstance(error, click.MissingParameter) and error.param is not None and error.param.type is RUN:
+        newest = [name for names in known_outputs().values() for name in names][:_SHOWN]
+        hint = (f", such as {', '.join(newest)}" if newest else "") + hint
     return fail(f"{error.format_message().rstrip('.')}{hint}", 2, as_json=as_json)

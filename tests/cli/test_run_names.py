@@ -76,6 +76,14 @@ def test_the_name_of_an_audit_is_answered_with_its_runs(tmp_path: Path) -> None:
         uri_of("digits")
 
 
+def test_a_missing_run_is_answered_with_the_newest_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(5):
+        remember(make_run(tmp_path / "a", f"digits-0000000{number}"))
+    assert main(["status"]) == 2
+    newest = "digits-00000004, digits-00000003, digits-00000002"
+    assert f"Missing argument 'RUN', such as {newest}; see opacc status --help\n" in capsys.readouterr().err
+
+
 def test_a_state_that_cannot_be_read_or_written_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "opacc").write_text("a file")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
