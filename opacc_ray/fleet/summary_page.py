@@ -32,7 +32,7 @@ from opacc_ray.report.facts import (
     thousands,
 )
 from opacc_ray.report.rendering import escaped, markdown_table, style, template
-from opacc_ray.report.stated_numbers import measure_of, metric_name, parts_name
+from opacc_ray.report.stated_numbers import measure_of, metric_name, parts_name, stated_together
 from opacc_ray.svg import shortened_to
 
 TEMPLATES = files("opacc_ray.fleet") / "templates"
@@ -120,11 +120,10 @@ def worst_table(summary: FleetSummary) -> Table:
     for item in summary.audits:
         for row in item.worst:
             measure = measure_of(row.metric, item.last.measure if item.last else row.metric)
-            joint = row.model_copy(update={"low": row.low_together, "high": row.high_together})
             of = f"{noun(measure) if row.metric == ACCURACY else metric_name(row.metric)} by {parts_name(row.by or '')}"
             size = "–" if row.size is None else thousands(row.size)
             cells = (row.slice or "", of, label_of(item), stated(row, measure).value, thousands(row.n), size)
-            rows.append((*cells, stated(joint, measure).interval))
+            rows.append((*cells, stated_together(row, measure).interval))
     return Table(columns, rows)
 
 

@@ -50,7 +50,8 @@ def tables_of(
     """Return the accuracy by predicted class, by true class and by bins of confidence, and the edges of the bins."""
     slicings, by, edges = {}, [BY_PREDICTION, BY_TRUTH], np.array([0.0, 1.0])
     if predictions:
-        edges = _edges(predictions.confidence[_places(known)], predictions.confidence)
+        labelled = np.concatenate([item.known.index for item in known])
+        edges = _edges(predictions.confidence[labelled], predictions.confidence)
         slicings[CONFIDENCE] = Slicing(_bin_names(edges), _codes(predictions.confidence, edges))
         by.append(CONFIDENCE)
     with open_for_estimates(run, [item.known for item in known]) as view:
@@ -149,8 +150,3 @@ def _classes(run: Run, predictions: PoolPredictions, by_prediction: Mapping[str,
             )
         )
     return found
-
-
-def _places(known: Sequence[LabelledRound]) -> NDArray[np.int64]:
-    """Return the rows of the labelled examples in the pool, (n,) over all rounds."""
-    return np.concatenate([item.known.index for item in known])

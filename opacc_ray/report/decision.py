@@ -12,7 +12,7 @@ from opacc_ray.estimators.intervals import clipped, level_of_each
 from opacc_ray.estimators.metrics import ACCURACY, FEWEST
 from opacc_ray.estimators.statement import BY_CHANCE
 from opacc_ray.report import sentences
-from opacc_ray.report.facts import digits_for, ends, noun, number, percent, sentence, stated, thousands
+from opacc_ray.report.facts import digits_for, ends, noun, number, percent, sentence, thousands
 from opacc_ray.report.report_documents import (
     Check,
     CheckState,
@@ -23,8 +23,8 @@ from opacc_ray.report.report_documents import (
     RunReport,
     Verdict,
 )
-from opacc_ray.report.stated_numbers import CONFIDENCE, number_of_parts, parts_name, stated_number
-from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceEstimate, SliceTable, StatedEstimate
+from opacc_ray.report.stated_numbers import CONFIDENCE, number_of_parts, parts_name, stated_number, stated_together
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceTable, StatedEstimate
 from opacc_ray.runs.identity import Population
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.series import runs_of
@@ -245,17 +245,13 @@ def findings(report: RunReport) -> list[Finding]:
 def _weak_parts(estimate: AccuracyEstimate, table: SliceTable, measure: str) -> Iterator[Finding]:
     for name, part in table.slices.items():
         if part.tells and part.high_together < estimate.low:
-            found, size = stated(_together(part), measure), part.size / estimate.pool_size
+            found, size = stated_together(part, measure), part.size / estimate.pool_size
             digits = digits_for(estimate.low, estimate.high)
             whole = number(clipped(estimate), measure, digits)
             what = f"{_part_text(table.by, name)}: {number_of_parts(table.by, ACCURACY, measure)}"
             text = f"{what} {found.value} ({found.interval}); whole pool {whole}. "
             text += f"Covers {percent(size, 0)} of the pool, by {counted(part.n, 'label')}."
             yield Finding(text=text, impact=size * (clipped(estimate) - clipped(part)))
-
-
-def _together(part: SliceEstimate) -> SliceEstimate:
-    return part.model_copy(update={"low": part.low_together, "high": part.high_together})
 
 
 def _part_text(by: str, name: str) -> str:

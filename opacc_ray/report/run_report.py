@@ -47,6 +47,9 @@ from opacc_ray.spec.steps import Least
 
 PAGE, DOCUMENT, SUMMARY = "report.html", "report.json", "report.md"
 
+SAID = "run", "answer", "state", "verdict", "checks", "findings", "next"
+"""Fields of a report that the answer of `opacc report` repeats."""
+
 LISTED = 20
 """Most excluded examples that a report names."""
 
@@ -288,14 +291,4 @@ def make_report(
     report, pictures = gather(run, level=level, conflict=conflict, score=score, goal=goal, keep=True)
     files = {PAGE: page(report, pictures).encode(), DOCUMENT: report.to_bytes(), SUMMARY: summary(report).encode()}
     uris = write_files(run.results(out), files)
-    written = WrittenReport(
-        run=run.uri,
-        answer=report.answer,
-        state=report.state,
-        verdict=report.verdict,
-        checks=report.checks,
-        findings=report.findings,
-        next=report.next,
-        files=uris,
-    )
-    return written, report
+    return WrittenReport(files=uris, **{name: getattr(report, name) for name in SAID}), report

@@ -12,6 +12,7 @@ from opacc_ray.report.facts import (
     Column,
     Fact,
     Line,
+    Stated,
     Table,
     digits_for,
     facts,
@@ -37,6 +38,7 @@ from opacc_ray.slices import BY_TRUTH, CROSSING
 
 if TYPE_CHECKING:
     from opacc_ray.audit.label_budget import LabelBudget
+    from opacc_ray.audit.number_rows import NumberRow
 
 TOO_FEW = "too few labels to tell"
 
@@ -233,14 +235,15 @@ def judge_table(judges: Mapping[str, StatedJudge]) -> Table:
         Column("kappa", "n", title="agreement with the labels beyond chance: 1 is perfect, 0 is none"),
     )
     rows = [
-        (name, thousands(own.judged), thousands(own.labels), *(_judge_cell(own, key) for key in _OF_JUDGES))
+        (
+            name,
+            thousands(own.judged),
+            thousands(own.labels),
+            *(_number_cell(getattr(own, key), key) for key in _OF_JUDGES),
+        )
         for name, own in judges.items()
     ]
     return Table(columns, rows)
-
-
-def _judge_cell(judge: StatedJudge, key: str) -> Cell:
-    return _number_cell(getattr(judge, key), key)
 
 
 def slice_table(table: SliceTable, measure: str, most: int) -> tuple[Table, int]:
@@ -256,16 +259,22 @@ def slice_table(table: SliceTable, measure: str, most: int) -> tuple[Table, int]
     ordered = lowest_first(table)
     about = "about " if table.by == BY_TRUTH else ""  # sizes of true classes are estimates
     rows = [
-        (name, f"{about}{thousands(part.size)}", _labels_cell(part), _number_cell(part, own), _together(part, own))
+        (
+            name,
+            f"{about}{thousands(part.size)}",
+            _labels_cell(part),
+            _number_cell(part, own),
+            stated_together(part, own).interval,
+        )
         for name, part in ordered[:most]
     ]
     greyed = [not part.tells for _, part in ordered[:most]]
     return Table(columns, rows, greyed), max(len(ordered) - most, 0)
 
 
-def _together(part: SliceEstimate, measure: str) -> str:
-    joint = part.model_copy(update={"low": part.low_together, "high": part.high_together})
-    return stated(joint, measure).interval
+def stated_together(part: "SliceEstimate | NumberRow", measure: str) -> Stated:
+    """Format a number with the interval that holds for all slices of its table together."""
+    return stated(part.model_copy(update={"low": part.low_together, "high": part.high_together}), measure)
 
 
 def _number_cell(part: StatedEstimate, measure: str) -> Cell:
