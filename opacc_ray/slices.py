@@ -1,6 +1,7 @@
 """Slices: parts of the pool that columns, tags or folders name, such as a camera, a region or an age group."""
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -149,16 +150,17 @@ def refuse_many(name: str, values: Sequence[str]) -> None:
 
 def _ordered(names: Iterable[str]) -> tuple[str, ...]:
     """Return names in an order that no cut of a pool changes: numbers by value, text, and NOT_GIVEN."""
-    return tuple(sorted(set(names), key=_rank))
+    return tuple(sorted(set(names), key=rank))
 
 
-def _rank(name: str) -> tuple[int, float, str]:
+def rank(name: str) -> tuple[int, float, list[tuple[str, int]], str]:
+    """Return the key that orders names of slices: numbers by value, text by the numbers in it (W9, W10), NOT_GIVEN."""
     if name == NOT_GIVEN:
-        return 2, 0, name
+        return 2, 0, [], name
     with suppress(ValueError):
         if math.isfinite(number := float(name)):
-            return 0, number, name
-    return 1, 0, name
+            return 0, number, [], name
+    return 1, 0, [(text, int(digits or 0)) for text, digits in re.findall(r"([^0-9]*)([0-9]*)", name)], name
 
 
 def _text(value: Any) -> str:

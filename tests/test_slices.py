@@ -19,6 +19,10 @@ def test_numbers_are_ordered_by_value_and_gaps_come_last() -> None:
     assert names_of(found) == ["10", NOT_GIVEN, "9", "front", "2.5", "nan", NOT_GIVEN]
 
 
+def test_numbers_in_text_are_ordered_by_value() -> None:
+    assert Slicing.of("week", ["W10", "W9", "W2", "2026-W11", "W9b"]).names == ("2026-W11", "W2", "W9", "W9b", "W10")
+
+
 @pytest.mark.parametrize("cuts", [None, [3, 5]])
 @pytest.mark.parametrize("stops", [(1, 4), (2, 3), (5, 6)])
 def test_joined_parts_are_the_slices_of_the_whole(cuts: list[float] | None, stops: tuple[int, int]) -> None:

@@ -189,12 +189,13 @@ def watch_text(found: "WatchedAudit") -> "list[Line]":
     for item in found.windows:
         cells = ["", "", "", "", ""]
         if item.value is not None:
-            ends = (item.low, item.high), (item.change_low, item.change_high)
-            first, second = (" to ".join(percent(end or 0.0) for end in pair) for pair in ends)
-            cells = [percent(item.value), first, percent(item.change or 0.0), second, f"{item.evidence:.3g}"]
+            own = f"{percent(item.low or 0.0)} to {percent(item.high or 0.0)}"
+            low, change, high = (100 * (end or 0.0) for end in (item.change_low, item.change, item.change_high))
+            cells = [percent(item.value), own, f"{change:+.1f} points", f"{low:+.1f} to {high:+.1f}"]
+            cells.append(f"{item.evidence:.3g}")
         rows.append((item.run, str(item.examples), str(item.labels), *cells))
     lines: list[Line] = [*facts(("reference", f"{found.reference}: {percent(found.accuracy)}"))]
-    lines.append(Table(columns, rows))
+    lines += [*facts(("order", found.order)), Table(columns, rows)]
     for item in found.windows[-1:]:
         guesses = ", ".join(f"{percent(value)} ({name})" for name, value in item.without_labels.items())
         lines += facts(("if", guesses and f"confidence means in {item.run} what it meant in the reference: {guesses}"))

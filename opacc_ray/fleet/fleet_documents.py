@@ -156,7 +156,8 @@ class WatchState(Part):
     exact: bool = Field(description="whether every window was drawn label by label, so that the rate holds exactly")
     false_alarms: float = Field(description="probability of a false alarm in the whole life of the audit, at most")
     without_labels: dict[str, float] = Field(
-        description="accuracy of the newest window if confidence means there what it meant in the reference, by method"
+        description="accuracy of the newest window if confidence means there what it meant in the reference, by "
+        "method; empty once it has labels"
     )
 
 

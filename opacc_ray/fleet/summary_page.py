@@ -152,7 +152,8 @@ def watch_table(summary: FleetSummary) -> Table:
     rows = []
     for item in summary.audits:
         if own := item.watch:
-            guesses = ", ".join(f"{number(value, ACCURACY, 3)} ({name})" for name, value in own.without_labels.items())
+            guesses = ", ".join(f"{number(value, ACCURACY, 1)} ({name})" for name, value in own.without_labels.items())
+            guesses = guesses and f"{guesses}, if confidence means what it meant in the reference"
             counts = thousands(own.windows), thousands(own.labelled)
             evidence = "–" if own.evidence is None else f"{own.evidence:.3g}"
             rows.append((label_of(item), own.reference, *counts, evidence, f"{own.needed:.3g}", guesses))

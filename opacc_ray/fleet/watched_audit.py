@@ -31,8 +31,9 @@ from opacc_ray.estimators.watching import (
 from opacc_ray.fleet.fleet_documents import AlertCheck, WatchState
 from opacc_ray.fleet.fleet_spec import WatchSpec
 from opacc_ray.fleet.watched_windows import LEVEL, Window, WindowLabels, rounds_of, watched_runs, windows_by, windows_of
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs import feature_store
-from opacc_ray.runs.run import Run
+from opacc_ray.runs.run import Run, names_of_runs
 
 Array = NDArray[np.float64]
 
@@ -75,6 +76,7 @@ class WatchedAudit(Document):
     tolerance: float = Field(description="drop of the accuracy that is no reason for an alarm")
     false_alarms: float = Field(description="probability of a false alarm in the whole life of the audit, at most")
     windows: list[WatchedWindow] = Field(description="windows, the oldest first")
+    order: str = Field(default="", description="the first and the last window, and what orders them")
     alarm: str | None = Field(description="run or slice of the window in which the alarm was raised; null: none")
     delay: int | None = Field(
         description="windows like the last after which a further drop by 5 points is noticed; null: more than 520"
@@ -99,7 +101,7 @@ def watch_audit(
     """
     runs, labelled = _labelled_runs(name, output, since)
     if not labelled:
-        raise DataError(f"no run of {name!r} in {output} has complete labels; label one, which is the reference")
+        raise DataError(_no_reference(name, output, since))
     with contextlib.ExitStack() as until:
         if by is not None:
             known, later = windows_by(runs[labelled[-1]], by, until)
@@ -118,11 +120,29 @@ def watch_audit(
         tolerance=tolerance,
         false_alarms=false_alarms,
         windows=windows,
+        order=_order(by, known.name, windows),
         alarm=life.alarm,
         delay=life.delay(windows),
         exact=life.exact,
         answer=_answer(windows, life.alarm, life.state, false_alarms),
     )
+
+
+def _order(by: str | None, reference: str, windows: Sequence[WatchedWindow]) -> str:
+    """Return what orders the windows, with the first and the last one, so that a reader sees a wrong order."""
+    last = windows[-1].run if windows else reference
+    return f"{reference} first, {last} last, in the order of their {'names' if by else 'creation'}"
+
+
+def _no_reference(name: str, output: str, since: str | None) -> str:
+    """Return why an audit has no labelled run, and what to do."""
+    if since is not None and _labelled_runs(name, output, None)[1]:
+        return f"no run of {name!r} in {output} since {since} has complete labels; give an earlier day, or label one"
+    names = sorted({run.rpartition("-")[0] for run in names_of_runs(open_store(output))})
+    if name not in names:
+        known = f"; the audits there are {', '.join(names[:10])}{', …' * (len(names) > 10)}" if names else ""
+        return f"there is no run of {name!r} in {output}{known}; give the name of an audit, and --output of its runs"
+    return f"no run of {name!r} in {output} has complete labels; label one, which is the reference"
 
 
 def _labelled_runs(name: str, output: str, since: str | None) -> tuple[list[Run], list[int]]:
@@ -146,7 +166,7 @@ def watch_state(name: str, output: str, asked: WatchSpec, rate: float) -> tuple[
         last=found.windows[-1].run if found.windows else None,
         evidence=labelled[-1].evidence if labelled else None,
         needed=1 / rate,
-        without_labels=found.windows[-1].without_labels if found.windows else {},
+        without_labels=found.windows[-1].without_labels if found.windows and not found.windows[-1].labels else {},
     )
     return state, watch_check(asked, labelled[-1] if labelled else None, is_raised=found.alarm is not None)
 

@@ -1,7 +1,9 @@
 """The windows of a watched audit, and what their labels say of each: runs as they arrive, or slices of one pool."""
 
 import contextlib
+import re
 from collections.abc import Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 import numpy as np
@@ -27,10 +29,20 @@ from opacc_ray.runs.identity import Population
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.series import output_of, run_beside, runs_of
 from opacc_ray.selection import Selection
+from opacc_ray.slices import NOT_GIVEN, rank
 
 Array = NDArray[np.float64]
 
 LEVEL = 0.95
+
+_YEAR_LAST = r"\D*(\d{1,2}\D+)+(19|20)\d\d\b.*"
+_DAY_AND_MONTH = r"\d{1,2}(/\d{1,2}|-\d{1,2}-\d\d|/\d{1,2}/\d\d)\b.*"
+_MONTH = (
+    r".*\b(jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sept?(ember)?|oct(ober)?|nov(ember)?|"
+    r"dec(ember)?)\b.*"
+)
+_UNCLEAR = re.compile(f"{_YEAR_LAST}|{_DAY_AND_MONTH}|{_MONTH}", re.IGNORECASE)
+"""Names of days, weeks and months that do not sort by time."""
 
 
 class WindowLabels(NamedTuple):
@@ -139,20 +151,35 @@ def windows_of(runs: Sequence[Run]) -> tuple[Window, list[Window]]:
 def windows_by(run: Run, by: str, until: contextlib.ExitStack) -> tuple[Window, list[Window]]:
     """Return the slices of a run's pool as windows in their order: the first labelled one, and those after it.
 
-    Their intervals can be computed ``until`` the end of a block. Raises SpecError if the pool has no such slices, and
-    DataError if none of them has a label.
+    Examples without a value are in no window. Intervals can be computed ``until`` the end of a block. Raises SpecError
+    if the pool has no such slices, and DataError if none of them has a label, or their order is not clear.
     """
     rounds = rounds_of(run)
     numbers = until.enter_context(Evidence(run, rounds).numbers(by))
     slicing, labels = numbers.slicings[by], _SliceLabels(numbers, by, rounds)
     windows = [
         Window(f"{by}={name}", run, slicing.codes == code, labels.of(code, name))
-        for code, name in enumerate(slicing.names)
+        for code, name in _in_time(by, slicing.names)
     ]
     first = next((place for place, window in enumerate(windows) if window.labels is not None), None)
     if first is None:
         raise DataError(f"no slice of {by!r} has a label in {run.title}; label an example, for a reference")
     return windows[first], windows[first + 1 :]
+
+
+def _in_time(by: str, names: Sequence[str]) -> list[tuple[int, str]]:
+    """Return the places and names of slices as time goes on; raises DataError for dates whose order is not clear."""
+    given = [(place, name) for place, name in enumerate(names) if name != NOT_GIVEN]
+    if unclear := next((name for _, name in given if _UNCLEAR.fullmatch(name)), None):
+        raise DataError(
+            f"the windows of {by!r} have names like {unclear!r}, whose order in time is not clear; write the year "
+            "first, as in 2026-11-02 or 2026-W45"
+        )
+    if any(name.startswith(("< ", ">= ")) for _, name in given):
+        return given  # intervals between cuts
+    with contextlib.suppress(ValueError, TypeError):
+        return sorted(given, key=lambda own: datetime.fromisoformat(own[1]))
+    return sorted(given, key=lambda own: rank(own[1]))
 
 
 class _SliceLabels:

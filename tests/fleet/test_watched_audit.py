@@ -96,7 +96,10 @@ def test_drop_raises_one_alarm(method: str, pool: Store, capsys: pytest.CaptureF
     assert found.answer.startswith("ALARM: the accuracy has dropped")
     capsys.readouterr()
     assert main(["watch", "weekly", "--output", f"{pool.uri}-audits"]) == 8
-    assert "at most 5.0 % in the life of the audit" in " ".join(capsys.readouterr().out.split())
+    told = " ".join(capsys.readouterr().out.split())
+    assert "at most 5.0 % in the life of the audit" in told
+    assert f"{first.name} first, {found.windows[-1].run} last, in the order of their creation" in told
+    assert f"{100 * found.windows[-1].change:+.1f} points" in told
     assert main(["watch", "weekly", "--output", f"{pool.uri}-audits", "--json"]) == 8
     assert json.loads(capsys.readouterr().out)["alarm"] == found.alarm
 
@@ -121,6 +124,11 @@ def test_audit_without_labels_is_refused(pool: Store) -> None:
     audit(pool, "srs", None)
     with pytest.raises(DataError, match=r"no run of 'weekly' in .* has complete labels"):
         watch_audit("weekly", f"{pool.uri}-audits")
+    with pytest.raises(DataError, match=r"no run of 'week' in .*; the audits there are weekly; give the name"):
+        watch_audit("week", f"{pool.uri}-audits")
+    audit(pool, "srs", 0.9)
+    with pytest.raises(DataError, match=r"no run of 'weekly' in .* since 2999-01-01 has .*; give an earlier day"):
+        watch_audit("weekly", f"{pool.uri}-audits", since="2999-01-01")
 
 
 @pytest.mark.slow
@@ -182,6 +190,7 @@ def test_slices_of_one_table_are_windows(method: str, pool: Store) -> None:
     assert [window.run for window in found.windows] == [f"week=2026-W{number}" for number in range(11, 16)]
     assert {window.examples for window in found.windows} == {200}
     assert sum(window.labels for window in found.windows) == sum(int(name[4:]) >= 200 for name, _ in rows)
+    assert found.order == "week=2026-W10 first, week=2026-W15 last, in the order of their names"
     assert found.exact == (method == "srs")
     assert found.alarm in {f"week=2026-W{number}" for number in (13, 14, 15)}
     own = [right for name, right in rows if 400 <= int(name[4:]) < 600]
@@ -190,6 +199,28 @@ def test_slices_of_one_table_are_windows(method: str, pool: Store) -> None:
     assert found.windows[1].low < 0.95 < found.windows[1].high
     with pytest.raises(SpecError, match=r'watch\.by: "day" is not in pool\.slices; add it there'):
         fleet_of(pool, by="day")
+
+
+@pytest.mark.parametrize(
+    ("names", "first", "last"),
+    [
+        (["W10", "W9", "W11"], "W9", "W11"),
+        (["2027-01-04", "2026-12-28", "(none)"], "2026-12-28", "2027-01-04"),
+        (["2026-11-02T10:00+02:00", "2026-11-02T09:00+00:00"], "2026-11-02T10:00+02:00", "2026-11-02T09:00+00:00"),
+        (["< 5", "5 to 10", ">= 10"], "< 5", ">= 10"),
+    ],
+)
+def test_slices_are_windows_in_the_order_of_time(names: list[str], first: str, last: str) -> None:
+    found = watched_windows._in_time("week", names)
+    assert (found[0][1], found[-1][1]) == (first, last)
+    assert all(names[place] == name for place, name in found)
+
+
+@pytest.mark.parametrize("name", ["01/31/2027", "31.1.2027", "1/31", "31-01-27", "07/2026", "W45 2026", "Oct 2026"])
+def test_windows_whose_order_in_time_is_not_clear_are_refused(name: str) -> None:
+    with pytest.raises(DataError, match=r"windows of 'day' have names like '.*', whose order .* as in 2026-11-02"):
+        watched_windows._in_time("day", ["W1", name])
+    assert watched_windows._in_time("day", ["market 12", "2026-W10", "1.10.2", "batch 2026"])
 
 
 def test_slices_without_a_label_are_refused(pool: Store, monkeypatch: pytest.MonkeyPatch) -> None:
