@@ -98,10 +98,23 @@ def find_carried(run: Run) -> Carried | None:
         if not asked or not before.rounds() or before.read_features() is None:
             continue
         rounds = read_rounds(before)
-        if any(item.missing for item in rounds):
+        if missing := sum(len(item.missing) for item in rounds):
+            _tell_unused(run, before, sum(int(item.labelled.sum()) for item in rounds), missing)
             continue
         return _carried(run, before, having_labels(rounds))
     return None
+
+
+def _tell_unused(run: Run, before: Run, labels: int, missing: int) -> None:
+    """Warn that the labels of a run that waits for more do not count, and how they can, if it has any of its own."""
+    facts = before.read_selection(1).facts.get(CARRIED, {})
+    if labels > facts.get("labels", 0):
+        missed = f"{missing} {'is' if missing == 1 else 'are'} missing"
+        log.warning(
+            "the %s of %s are not used, because %s: import %s (? for can't tell), then `opacc runs remove %s --force` "
+            "and run again",
+            *(counted(labels, "label"), before.name, missed, "it" if missing == 1 else "them", run.uri),
+        )
 
 
 def _carried(run: Run, before: Run, rounds: list[LabelledRound]) -> Carried | None:
@@ -128,6 +141,11 @@ def _carried(run: Run, before: Run, rounds: list[LabelledRound]) -> Carried | No
     places = new.places(ids)
     kept = [row for row, name in enumerate(ids) if name in places and common[places[name]]]
     if not kept:
+        log.warning(
+            "the %s of %s do not count here, because the files that held their examples changed or are gone; a file "
+            "counts as a whole, so add rows as a new file to a folder and leave its other files as they are",
+            *(counted(len(ids), "label"), before.name),
+        )
         return None
     weights = linear_estimator(known).weights[kept]
     probability = np.minimum(1 / (known[0].pool_size * weights), 1.0)
@@ -262,10 +280,7 @@ def _labels_of(run: Run) -> dict[str, str]:
 def describe(facts: dict[str, Any], drawn: int) -> str:
     """Describe what is carried: how many labels, for which share of the pool, and how many are to come."""
     labels = counted(facts["labels"], "label")
-    left = (
-        f"; {counted(facts['of'] - facts['labels'], 'other')} went with their examples"
-        if facts["of"] > facts["labels"]
-        else ""
-    )
+    lost = facts["of"] - facts["labels"]
+    left = f"; {counted(lost, 'other')} do not, whose files changed or are gone" if lost else ""
     more = f"{counted(drawn, 'example')} drawn from the {counted(facts['new'], 'new or changed one')}"
     return f"{labels} of {facts['run']} still count, for {100 * facts['share']:.1f} % of the pool{left}; {more}"

@@ -7,6 +7,7 @@ from itertools import groupby
 from shlex import quote
 from typing import Literal
 
+from opacc_ray.audit.carried_labels import CARRIED
 from opacc_ray.audit.checks import RunPlan
 from opacc_ray.audit.exported_case import ExportedCase
 from opacc_ray.audit.exported_tables import ExportedTables
@@ -44,6 +45,7 @@ def drawn(run: Run, goal: Goal | None = None) -> Answer:
         round=selection.round,
         n=len(selection),
         labelled=len(run.read_chosen(selection.round).labelled_ids),
+        carried_from=selection.facts.get(CARRIED, {}).get("run"),
         pool_size=selection.pool_size,
         manifests=run.manifests(selection.round),
         notice=selection.facts.get("notice"),

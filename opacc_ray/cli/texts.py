@@ -45,16 +45,25 @@ def next_step(command: str, run: str, *rest: str, track: str | None = None) -> F
 
 def drawn(document: DrawnRound, step: Sequence[str]) -> list[Line]:
     """Describe a round, and the command to run next; where it imports labels, also how to make their file."""
+    chosen = f"{thousands(document.n)} of {counted(document.pool_size or 0, 'example')} by {document.method}"
+    if document.carried_from:
+        chosen += f", {thousands(document.n - document.labelled)} of them to be labelled"
     lines = facts(
         ("run", document.run),
         ("track", document.track),
         ("predicted", str(document.predicted or "") if document.round == 1 else None),
-        ("selected", f"{thousands(document.n)} of {counted(document.pool_size or 0, 'example')} by {document.method}"),
+        (
+            "selected",
+            f"{thousands(document.n)} of {counted(document.pool_size or 0, 'example')} by {document.method}{to_label}",
+        ),
         *(("manifest", uri) for uri in document.manifests),
     )
     if document.labelled:
-        known = f"{counted(document.labelled, 'example')} already labelled, on another track; not in the manifests"
-        lines += [*facts(("labelled", known)), _detail("", "the draw did not use these labels")]
+        where = f"in {document.carried_from}" if document.carried_from else "on another track"
+        known = f"{counted(document.labelled, 'example')} already labelled, {where}; not in the manifests"
+        lines += facts(("labelled", known))
+        if document.carried_from is None:
+            lines.append(_detail("", "the draw did not use these labels"))
     lines += [*facts(("note", document.notice)), *changed(document.objects), *warned(document.warnings)]
     if goal := document.goal:
         asked, reached = points_apart(goal.half_width, goal.looks[-1].half_width)

@@ -263,6 +263,7 @@ class DrawnRound(Document):
     labelled: int = Field(
         default=0, ge=0, description="examples that already had a label, which the manifests leave out"
     )
+    carried_from: str | None = Field(default=None, description="earlier run that labelled these; null: another track")
     pool_size: int | None = Field(default=None, ge=0, description="examples in the pool; null if nothing was drawn")
     manifests: list[str] = Field(default=[], description="URIs of the manifests for annotators")
     notice: str | None = Field(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pydantic import Field
 
 from opacc_ray.documents import Part
-from opacc_ray.errors import DataError
+from opacc_ray.errors import DataError, counted
 from opacc_ray.lake.store import Entry, Store
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.feature_store import read_listing
@@ -55,7 +55,8 @@ class PoolChanges(Part):
     gone: int = Field(ge=0, description="objects that are no longer there")
 
     def __str__(self) -> str:
-        return f"{self.new} new, {self.changed} changed, {self.gone} gone since {self.run} ({self.created[:10]})"
+        files = f"{counted(self.new, 'new file')}, {self.changed} changed, {self.gone} gone"
+        return f"{files} since {self.run} ({self.created[:10]})"
 
 
 def changes_since(before: Run, entries: Sequence[Entry]) -> PoolChanges | None:

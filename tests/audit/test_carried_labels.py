@@ -10,8 +10,9 @@ import pytest
 from tables import parquet
 
 from opacc_ray.audit import accuracy, verbs
-from opacc_ray.audit.status import status
+from opacc_ray.audit.status import remove_run, status
 from opacc_ray.audit.verify import verify
+from opacc_ray.cli import run_answers, terminal
 from opacc_ray.designs.grown import Grown
 from opacc_ray.errors import LabelError
 from opacc_ray.labels import label_actions
@@ -166,6 +167,47 @@ def test_fresh_draws_and_unlabelled_runs_carry_nothing(pool: Store) -> None:
     later = audit(pool)
     carried = later.read_selection(1).facts["carried"]["run"]
     assert carried not in (fresh.name, unlabelled.name)
+
+
+def test_labels_of_a_run_that_waits_for_more_are_named(pool: Store, caplog: pytest.LogCaptureFixture) -> None:
+    first = audit(pool)
+    label(first)
+    grow(pool)
+    second = audit(pool)
+    kept, left = second.read_selection(1).facts["carried"]["labels"], read_left(second)
+    label(second, left[1:])
+    pool.write("98.parquet", parquet(rows(range(4000, 4010))))
+    third = audit(pool)
+    assert third.read_selection(1).facts["carried"]["run"] == first.name
+    said = (
+        f"the {kept + len(left) - 1} labels of {second.name} are not used, because 1 is missing: import it "
+        f"(? for can't tell), then `opacc runs remove {third.uri} --force` and run again"
+    )
+    assert caplog.messages.count(said) == 1
+    told = " ".join(terminal.terminal_text(run_answers.drawn(third).lines).split())
+    assert f"already labelled, in {first.name}; not in the manifests" in told
+    assert f"by neyman, {len(read_left(third))} of them to be labelled" in told
+    assert "another track" not in told
+    label(second, left[:1])
+    remove_run(third.uri, force=True)
+    assert audit(pool).read_selection(1).facts["carried"]["run"] == second.name
+
+
+def test_a_changed_file_ends_the_labels_of_all_its_rows(pool: Store, caplog: pytest.LogCaptureFixture) -> None:
+    for key in [entry.key for entry in pool.list()]:
+        pool.delete(key)
+    pool.write("all.parquet", parquet(rows(range(200))))
+    first = audit(pool)
+    label(first)
+    pool.write("all.parquet", parquet(rows(range(201))))
+    assert "carried" not in audit(pool).read_selection(1).facts
+    [said] = [text for text in caplog.messages if text.startswith(f"the 60 labels of {first.name} do not count here")]
+    assert "add rows as a new file to a folder" in said
+
+
+def read_left(run: Run) -> list[str]:
+    chosen = run.read_chosen(1)
+    return [name for name, known in zip(chosen.ids, chosen.labelled, strict=True) if not known]
 
 
 def test_samples_without_probabilities_are_not_carried(pool: Store, caplog: pytest.LogCaptureFixture) -> None:

@@ -106,7 +106,7 @@ def test_only_new_and_changed_pictures_are_extracted(
         alone = audit(scans, str(tmp_path / "others"))
     same(second, alone)
     assert second.complete_features().index.num_examples == 61
-    said = f"3 new, 1 changed, 2 gone since {first.name} ({first.header.created[:10]})"
+    said = f"3 new files, 1 changed, 2 gone since {first.name} ({first.header.created[:10]})"
     assert f"the pool: {said}" in caplog.messages
     assert str(status(second).pool_changes) == said
     assert any(said in str(line) for line in texts.status(status(second)))
@@ -130,7 +130,7 @@ def test_pool_that_only_lost_objects_needs_no_model(scans: Store, tmp_path: Path
         alone = audit(scans, str(tmp_path / "others"))
     assert made == made[:6]  # those of the audit on its own
     same(second, alone)
-    assert "0 new, 0 changed, 1 gone" in str(status(second).pool_changes)
+    assert "0 new files, 0 changed, 1 gone" in str(status(second).pool_changes)
 
 
 def test_surprise_and_coverage_grow_as_well(scans: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +181,7 @@ def test_plan_counts_what_is_left_to_read(scans: Store, tmp_path: Path) -> None:
     grow(scans)
     after = plan_run(spec, "spec.yaml", 1, 1)
     assert (before.pool_changes, before.requests.read) == (None, 60)
-    assert str(after.pool_changes).startswith("3 new, 1 changed, 2 gone since small-")
+    assert str(after.pool_changes).startswith("3 new files, 1 changed, 2 gone since small-")
     assert after.requests.read == 4
     assert 0 < after.bytes_read < before.bytes_read / 10
 
