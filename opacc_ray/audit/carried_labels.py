@@ -107,13 +107,12 @@ def find_carried(run: Run) -> Carried | None:
 
 def _tell_unused(run: Run, before: Run, labels: int, missing: int) -> None:
     """Warn that the labels of a run that waits for more do not count, and how they can, if it has any of its own."""
-    facts = before.read_selection(1).facts.get(CARRIED, {})
-    if labels > facts.get("labels", 0):
+    if own := labels - before.read_selection(1).facts.get(CARRIED, {}).get("labels", 0):
         missed = f"{missing} {'is' if missing == 1 else 'are'} missing"
         log.warning(
-            "the %s of %s are not used, because %s: import %s (? for can't tell), then `opacc runs remove %s --force` "
+            "%s of %s are not used, because %s: import %s (? for can't tell), then `opacc runs remove %s --force` "
             "and run again",
-            *(counted(labels, "label"), before.name, missed, "it" if missing == 1 else "them", run.uri),
+            *(counted(own, "label"), before.name, missed, "it" if missing == 1 else "them", run.uri),
         )
 
 

@@ -7,7 +7,6 @@ from itertools import groupby
 from shlex import quote
 from typing import Literal
 
-from opacc_ray.audit.carried_labels import CARRIED
 from opacc_ray.audit.checks import RunPlan
 from opacc_ray.audit.exported_case import ExportedCase
 from opacc_ray.audit.exported_tables import ExportedTables
@@ -37,6 +36,8 @@ log = logging.getLogger(__name__)
 
 def drawn(run: Run, goal: Goal | None = None) -> Answer:
     """Return the newest round of a run, and the progress towards its goal, if it has one."""
+    from opacc_ray.audit.carried_labels import CARRIED  # which estimate does not go through
+
     selection = run.read_selection(run.rounds()[-1])
     document = DrawnRound(
         run=run.uri,

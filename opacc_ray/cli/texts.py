@@ -52,10 +52,7 @@ def drawn(document: DrawnRound, step: Sequence[str]) -> list[Line]:
         ("run", document.run),
         ("track", document.track),
         ("predicted", str(document.predicted or "") if document.round == 1 else None),
-        (
-            "selected",
-            f"{thousands(document.n)} of {counted(document.pool_size or 0, 'example')} by {document.method}{to_label}",
-        ),
+        ("selected", chosen),
         *(("manifest", uri) for uri in document.manifests),
     )
     if document.labelled:
