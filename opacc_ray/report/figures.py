@@ -20,6 +20,7 @@ from opacc_ray.estimators.intervals import Value, clipped
 from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.lake.store_uris import open_store, split
 from opacc_ray.report.facts import digits_for, ends, in_percent, intervals_of, percent, stated, thousands
+from opacc_ray.report.facts import points as points_text
 from opacc_ray.report.rendering import style
 from opacc_ray.report.report_documents import RunReport
 from opacc_ray.svg import (
@@ -326,18 +327,18 @@ def widths(found: WidthCourse, width: float, goal: float | None = None) -> Marku
     points = found.points
     marks = ticks(0, max(max(p.half_width, p.srs_half_width) for p in points), 6)
     digits = decimals([100 * mark for mark in marks])
-    labels = [f"±{100 * mark:.{digits}f} %" for mark in marks]
+    labels = [f"±{100 * mark:.{digits}f}" for mark in marks]
     x, y, parts = label_axes(width, points[-1].labels, marks, labels, "labels")
     if len(points) > 1:
         parts.append(path([(x(p.labels), y(p.srs_half_width)) for p in points], "edge"))
         parts.append(path([(x(p.labels), y(p.half_width)) for p in points], "trend"))
     if goal is not None and goal <= marks[-1]:
         parts.append(line(x.start, y(goal), x.stop, y(goal), "bar srs"))
-        parts.append(text(x.stop, y(goal) - 6, f"goal ±{100 * goal:g} %", "value", "end"))
+        parts.append(text(x.stop, y(goal) - 6, f"goal ±{100 * goal:g} points", "value", "end"))
     parts += [dot(x(p.labels), y(p.half_width), 5, "mark own") for p in points if p.seen]
     description = "; ".join(
-        f"{'with' if p.seen else 'forecast with'} {counted(p.labels, 'label')}: ±{100 * p.half_width:.2g} %, "
-        f"at random ±{100 * p.srs_half_width:.2g} %"
+        f"{'with' if p.seen else 'forecast with'} {counted(p.labels, 'label')}: {points_text(p.half_width, 2)}, "
+        f"at random {points_text(p.srs_half_width, 2)}"
         for p in points
     )
     title = "Half the width of the interval against labels"
@@ -347,7 +348,7 @@ def widths(found: WidthCourse, width: float, goal: float | None = None) -> Marku
 def with_picture(document: LabelBudget, uri: str) -> LabelBudget:
     """Draw a budget to a file or object; return it with that URI."""
     assert document.course is not None
-    key = text(WIDE - 20, 24, "half the width of the interval; dashed: a simple random sample", "tick", "end")
+    key = text(WIDE - 20, 24, "half the width, in points; dashed: a simple random sample", "tick", "end")
     drawn = str(widths(document.course, WIDE, document.half_width)).replace("</svg>", f"{key}</svg>")
     return document.model_copy(update={"picture": write_alone(drawn, uri)})
 

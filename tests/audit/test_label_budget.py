@@ -111,8 +111,8 @@ def test_the_picture_stands_alone(run: Run, tmp_path: Path, capsys: pytest.Captu
     root = ElementTree.parse(target).getroot()
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     texts = ["".join(item.itertext()) for item in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert "goal ±5 %" in texts
-    assert "half the width of the interval; dashed: a simple random sample" in texts
+    assert "goal ±5 points" in texts
+    assert "half the width, in points; dashed: a simple random sample" in texts
     assert "http" not in target.read_text().replace("http://www.w3.org/2000/svg", "")
 
 
