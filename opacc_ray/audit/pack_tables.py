@@ -62,28 +62,28 @@ def calibration(part, level):
 
 def of_slices(own, parts, table, level):
     """A table of slices or classes, with the ends that hold for all of them together."""
-    by, text, found = table["by"], table["metric"], {}
+    by, found, levels = table["by"], {}, (level, 1 - (1 - level) / len(table["slices"]))
     part = parts.get(by) or parts[""]
     for name in table["slices"]:
         if by == "truth":
             c = part.classes.index(name)
-            pair, inside = part.pair(c, part.everything), None
-            size = round(pair[0].size * (1 - pair[0].shown) + pair[1].size * pair[1].median)
+            wanted, pair, inside = f"recall@{name}", part.pair(c, part.everything), None
+            size, more = round(sum(totals(pair))), {"n": int((part.truth == c).sum())}
         else:
-            inside = (
-                part.slice == part.names.index(name)
-                if by != "prediction"
-                else part.of_class == part.classes.index(name)
-            )
-            size = part.sizes[inside].sum()
-        wanted = f"recall@{name}" if by == "truth" else text
-        levels = level, 1 - (1 - level) / len(table["slices"])
-        one, all_ = (metric(own, parts, wanted, inside, at, part) for at in levels)
-        one |= {"n": int((part.truth == c).sum())} if by == "truth" else {}
+            of_class = by == "prediction"
+            inside = part.of_class == part.classes.index(name) if of_class else part.slice == part.names.index(name)
+            wanted, size, more = table["metric"], part.sizes[inside].sum(), {}
+        one, all_ = (metric(own, parts, wanted, inside, at, part) | more for at in levels)
         ends = {"low_together": min(one["low"], all_["low"]), "high_together": max(one["high"], all_["high"])}
         tells = one["low"] == one["high"] or (one["n"] >= FEWEST and one["high"] - one["low"] <= 2 * WIDEST)
         found[name] = {"if_predicted": None} | one | ends | {"size": size, "tells": tells}
     return found
+
+
+def totals(pair):
+    """TP and FN."""
+    failed, missed = pair
+    return failed.size * (1 - failed.shown), missed.size * missed.median
 
 
 def of_classes(whole, level):
@@ -124,14 +124,8 @@ def mean_cost(own, whole, costs, said, level):
                 table[names.index(true), names.index(predicted)] = value
     errors = table[~np.eye(len(names), dtype=bool)]
     if own["classes_known"] and len(set(errors)) == 1:
-        return (
-            {key: said[key] * errors[0] for key in ("standard_error",)}
-            | {"n": said["n"]}
-            | {
-                key: (1 - said[other]) * errors[0]
-                for key, other in (("value", "value"), ("low", "high"), ("high", "low"))
-            }
-        )
+        failed = stated(1 - said["value"], 1 - said["high"], 1 - said["low"], said["standard_error"])
+        return {key: errors[0] * value for key, value in failed.items()} | {"n": said["n"]}
     most = (table * (1 - np.eye(len(names)))).max()
     table = table * (1 - np.eye(len(names))) / most
     mean, square = ((whole.rivals * part).sum(axis=0)[whole.of_class] for part in (table, table**2))

@@ -103,12 +103,11 @@ def _seconds(time: str) -> float:
 
 
 class _Found(NamedTuple):
-    """A run and its header; None if that cannot be read."""
+    """A run, with what its header says."""
 
     name: str
     audit: str
-    created: str
-    is_readable: bool
+    created: str  # empty if the header cannot be read
 
 
 def _of_runs(store: Store) -> Iterator[MetricSample]:
@@ -126,9 +125,9 @@ def _found(store: Store, name: str) -> _Found:
     try:
         key = f"{name}/{HEADER}"
         header = RunHeader.from_bytes(store.read(key), store.uri_of(key))
-        return _Found(name, header.spec.name, header.created, is_readable=True)
+        return _Found(name, header.spec.name, header.created)
     except OpaccError:
-        return _Found(name, name.rpartition("-")[0], "", is_readable=False)
+        return _Found(name, name.rpartition("-")[0], "")
 
 
 def _of_run(store: Store, found: _Found) -> Iterator[MetricSample]:
