@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 from opacc_ray.audit.next_step import step_of
+from opacc_ray.audit.sanity import predicted_by
 from opacc_ray.audit.status import status
 from opacc_ray.cli.command import short_name
 from opacc_ray.cli.texts import changed, next_step
@@ -47,8 +48,9 @@ def imported(document: ImportedLabels, run: Run) -> list[Line]:
         _taken(document),
         round_table(rounds, method=False),
         *facts(("left out", f"{counted(document.left_out, 'row')} of other examples" if document.left_out else None)),
+        *facts(("not in pool", f"{counted(document.unknown, 'row')}, left out" if document.unknown else None)),
         *facts(*given_up),
-        *_numbers(document),
+        *_numbers(document, run),
         *facts(*renamed),
         *warned(_times(document)),
         Fact("answers", _for(document.answers).lstrip(",: "), detail=True),
@@ -85,7 +87,10 @@ def _taken(document: ImportedLabels) -> Fact:
     blank = document.rows - document.labels - document.cant_tell
     rows = f", {counted(document.rows, 'row')}" if blank else ""
     again = f"; withdrawn on {minute(document.withdrawn)}, they count again" if document.withdrawn else ""
-    return Fact(name, f"{labels} taken{who}{unsure}{rows}{_places(document.answers)}{again}", "result")
+    new = (
+        f", {document.labels - document.as_before} new and {document.as_before} as before" if document.as_before else ""
+    )
+    return Fact(name, f"{labels} taken{new}{who}{unsure}{rows}{_places(document.answers)}{again}", "result")
 
 
 def _places(answers: Sequence[AnsweredRound]) -> str:
@@ -101,7 +106,7 @@ def _for(answers: Sequence[AnsweredRound]) -> str:
     return f": {few(texts, most=10)}" if texts else ""
 
 
-def _numbers(document: ImportedLabels) -> list[Fact]:
+def _numbers(document: ImportedLabels, run: Run) -> list[Fact]:
     """Describe how numbers were read as classes, and whether they seem to be counted from 1."""
     found, num = document.class_numbers, sum(item.labels for item in document.class_numbers)
     lines = []
@@ -109,10 +114,16 @@ def _numbers(document: ImportedLabels) -> list[Fact]:
         read = few([f"{item.number} = {quoted(item.name or '')} ({item.labels})" for item in found], most=10)
         mixed = f"; {counted(document.class_names, 'other label')} are names" if document.class_names else ""
         lines += facts(("numbers", f"{counted(num, 'label')} are class numbers, counted from 0: {read}{mixed}"))
-    if len(found) > 1 and found[0].number:
+    if len(found) > 1 and found[0].number and not _never_says_0(run):
         what = "If this file counts classes from 1, withdraw it, and count from 0"
         lines += warned([f"none of {num} labels is 0, the first class. {what}"])
     return lines
+
+
+def _never_says_0(run: Run) -> bool:
+    """Return whether predictions are numbers too, and none of them is 0: then labels count as they do."""
+    said = predicted_by(run)
+    return run.spec.model.classes is None and said is not None and bool(said.classes) and "0" not in said.classes
 
 
 def withdrawn(document: WithdrawnLabels) -> list[Line]:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import datetime, timedelta
+from operator import eq, ne
 from typing import Any
 
 from opacc_ray.errors import LabelError
@@ -168,6 +169,18 @@ def votes(joined: Joined, names: Mapping[int, str]) -> list[Votes]:
         files = [names[row.returned] if row.returned else row.place.rpartition(" line ")[0] for row in labelled]
         counts.update({(row.annotator or "", file) for row, file in zip(labelled, files, strict=True)})
     return [Votes(annotator=who or None, file=file, labels=num) for (who, file), num in sorted(counts.items())]
+
+
+def as_before(joined: Joined, order: int) -> int:
+    """Count the examples of a file that an earlier file has with the same label, by the same annotator."""
+    num = 0
+    for given in joined.answers.values():
+        said = [
+            {(row.label, row.annotator) for row in given if row.label and is_in(row.returned, order)}
+            for is_in in (eq, ne)
+        ]
+        num += not said[0].isdisjoint(said[1])
+    return num
 
 
 def overruled(joined: Joined, order: int) -> list[Overruling]:

@@ -160,7 +160,7 @@ def _not_selected(
     unknown: Sequence[str], selected: Sequence[str], in_pool: Callable[[Sequence[str]], Collection[str]]
 ) -> str:
     """Return what is wrong with ids that were not selected, in order, and what to do about them."""
-    what, remedy = f"{len(unknown)} id(s) not selected for labelling", _rewritten(unknown, selected)
+    what, remedy = f"{len(unknown)} id(s) not selected for labelling", rewritten(unknown, selected)
     if remedy is None:
         there = set(in_pool(unknown))
         strange = [id for id in unknown if id not in there]
@@ -172,7 +172,7 @@ def _not_selected(
     return f"{what}: {few([quoted(id) for id in unknown])}: {remedy}"
 
 
-def _rewritten(unknown: Sequence[str], selected: Sequence[str]) -> str | None:
+def rewritten(unknown: Sequence[str], selected: Sequence[str]) -> str | None:
     """Return what to do about ids that a program wrote in another form than the manifest; None if none did."""
     shortened = {*selected, *(id.lstrip("0") for id in selected)}
     if any(re.sub(r"\.0+$", "", id) in shortened or re.fullmatch(r"\d(\.\d+)?[eE]\+\d+", id) for id in unknown):

@@ -36,12 +36,10 @@ from opacc_ray.labels.labelled_rounds import (
     read_tracks,
     reading_by,
 )
+from opacc_ray.labels.selected_rows import of_selected
 from opacc_ray.runs.commit_log import name_of_labels
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import ConflictRule, ModelSpec
-
-KEPT = ("id", "label", "status", "annotator", "labelled_at", "run", "round")
-"""Fields of a label that stay if a file is reduced to selected examples."""
 
 
 def import_labels(
@@ -71,10 +69,10 @@ def import_labels(
     """
     name = name.encode(errors="backslashreplace").decode()  # a file name need not be valid Unicode
     annotator = None if annotator is None else checked_annotator(annotator)
-    left_out = 0
+    title, left_out = name, {}
     if only_selected:
-        name, data, left_out = _of_selected(run, name, data)
-    given = _Given(name, data, annotator, conflict, numbers_are_classes)
+        name, data, left_out = of_selected(run, name, data, _chosen_ids(run))
+    given = _Given(name, title, data, annotator, conflict, numbers_are_classes)
     imported: list[ImportedLabels] = []
 
     def decide(now: Run) -> LabelAction | None:
@@ -89,27 +87,14 @@ def import_labels(
         log_action(run, decide, (name, data))
     except LabelError as error:
         raise type(error)(f"{error}; nothing of the file was taken") from None
-    return imported[0].model_copy(update={"left_out": left_out})
-
-
-def _of_selected(run: Run, name: str, data: bytes) -> tuple[str, bytes, int]:
-    """Return the answers of a file to selected examples as another file, and how many rows that leaves out."""
-    chosen, kept, left_out = _chosen_ids(run), list[dict[str, Any]](), 0
-    for row in parse(data, name, run.spec.model.counts or ()):
-        if row.id not in chosen:
-            left_out += 1
-        elif row.status != "blank":
-            fields = {key: getattr(row, key) for key in KEPT}
-            kept.append({key: value for key, value in fields.items() if value is not None})
-    if not kept:
-        raise LabelError(f"{name} has no label of a selected example, but {left_out} rows of others")
-    return f"{name}.selected.jsonl", as_jsonl(kept), left_out
+    return imported[0].model_copy(update={"file": title, **left_out})
 
 
 class _Given(NamedTuple):
     """Arguments of an import."""
 
     name: str
+    title: str  # name of the file that it is a part of, or its own
     data: bytes
     annotator: str | None
     conflict: ConflictRule | None
@@ -124,7 +109,7 @@ def _file_of(run: Run, log: LabelLog, given: _Given) -> Returned:
     counts = tuple(run.spec.model.counts or ())
     form, order = format_of(LabelFile(given.name, given.data, counts)), len(log.actions) + 1
     new = Returned(
-        order, key, given.name, given.data, form, given.annotator, given.name, classes=classes, counts=counts
+        order, key, given.name, given.data, form, given.annotator, given.title, classes=classes, counts=counts
     )
     return known or new
 
@@ -135,7 +120,7 @@ def _imported(run: Run, log: LabelLog, tracks: Sequence[Track], file: Returned, 
     counted = RowCounts(replace(file, place=given.name, annotator=given.annotator), now_after(log), run.spec.model)
     rows = chain(_other_labels(log, file), counted.count(read_again=again))
     joined = join_labels(tracks, rows, rule, source=given.name)
-    titles = {part.order: part.title for part in log.returned} | {file.order: given.name}
+    titles = {part.order: part.title for part in log.returned} | {file.order: given.title}
     return ImportedLabels(
         **counted.fields(),
         **_state_after(log, tracks, file, joined, counted.answered.keys()),
@@ -145,6 +130,7 @@ def _imported(run: Run, log: LabelLog, tracks: Sequence[Track], file: Returned, 
         stay_withdrawn=len(file.withdrawn_ids & counted.answered.keys()),
         conflict=rule,
         votes=import_summary.votes(joined, titles),
+        as_before=import_summary.as_before(joined, file.order),
     )
 
 

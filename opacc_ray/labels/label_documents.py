@@ -113,6 +113,7 @@ class ImportedLabels(Document, RoundCounts):
     rows: int = Field(ge=0, description="rows in the file, unanswered ones included")
     labels: int = Field(default=0, ge=0, description="examples with a label in the file")
     cant_tell: int = Field(default=0, ge=0, description="examples that are answered by can't tell alone")
+    as_before: int = Field(default=0, ge=0, description="labels that earlier files have too, by the same annotator")
     annotators: list[str] = Field(default=[], description="annotators in the file, the first hundred names")
     answers: list[AnsweredRound] = Field(default=[], description="rounds that the file answers")
     rounds: list[TrackRound] = Field(
@@ -126,6 +127,7 @@ class ImportedLabels(Document, RoundCounts):
         default=None, description="time at which the same file was withdrawn, which counts again now; null: never"
     )
     left_out: int = Field(default=0, ge=0, description="rows of examples that were not selected, which were left out")
+    unknown: int = Field(default=0, ge=0, description="rows of ids that the pool lacks, which were left out too")
     stay_withdrawn: int = Field(
         default=0, ge=0, description="examples of the file whose labels were withdrawn one by one, and remain so"
     )

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import combinations, compress
 from typing import Any, NamedTuple
 
@@ -244,13 +245,14 @@ def join_labels(
     """Join labels to the examples of all rounds of all tracks."""
     run = tracks[0].run
     ids = dict.fromkeys(id for track in tracks for selection in track.selections for id in selection.ids)
-
-    def in_pool(wanted: Sequence[str]) -> Collection[str]:
-        features = run.read_features()
-        return wanted if features is None else features.features.places(wanted)
-
-    read = canonical_form(run)
+    read, in_pool = canonical_form(run), partial(ids_in_pool, run)
     return join(labels, list(ids), run=run.name, conflict=conflict, source=source, read=read, in_pool=in_pool)
+
+
+def ids_in_pool(run: Run, wanted: Sequence[str]) -> Collection[str]:
+    """Return which of some ids the pool has; all of them if its features are gone."""
+    features = run.read_features() if wanted else None
+    return wanted if features is None else features.features.places(wanted)
 
 
 def canonical_form(run: Run) -> Callable[[str, str], str]:

@@ -11,6 +11,7 @@ from written_run import CLASSES, IDS, PREDICTION, TRUTH, N, write_run
 
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.prior_knowledge import check_history
+from opacc_ray.audit.sanity import note_predictions
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels import label_actions
@@ -120,6 +121,18 @@ def test_classes_without_names_are_counted_and_a_missing_0_is_reported(
     (tmp_path / "more.csv").write_bytes(csv_of([id for id in ids if not index_of(id)]))
     assert main(["labels", "import", run.uri, str(tmp_path / "more.csv")]) == 0
     assert "numbers" not in capsys.readouterr().out
+
+
+def test_no_question_about_a_missing_0_if_predictions_have_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path, "nameless", PREDICTION % 2 + 1)
+    note_predictions(run)
+    ids = verbs.select(run, "srs", 20, {}).ids
+    (tmp_path / "back.csv").write_text("id,label\n" + "".join(f"{id},{1 + k % 2}\n" for k, id in enumerate(ids)))
+    assert main(["labels", "import", run.uri, str(tmp_path / "back.csv")]) == 0
+    assert "20 labels taken" in (said := capsys.readouterr().out)
+    assert "first class" not in said
 
 
 def test_a_later_estimate_reads_each_file_as_it_was_imported(run: Run) -> None:

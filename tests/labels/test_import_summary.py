@@ -68,7 +68,9 @@ def test_a_file_of_an_older_round_is_what_is_reported(run: Run, capsys: pytest.C
         opened.write(f"{ids_of(run, 3)[5]},?,\n")
     found = lines(capsys, "labels", "import", run.uri, both)
     rounds = "2 for round 1, 5 for round 2, 1 for round 3"
-    assert " ".join(found[0].split()) == f"both.csv 7 labels taken, 1 can't tell, 12 rows: {rounds}"
+    assert (
+        " ".join(found[0].split()) == f"both.csv 7 labels taken, 5 new and 2 as before, 1 can't tell, 12 rows: {rounds}"
+    )
     assert found[1:5] == [
         "round     asked  labelled  missing  can't tell  given up",
         "1            30        27        -           -         3",

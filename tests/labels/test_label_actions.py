@@ -505,11 +505,39 @@ def test_a_file_of_all_labels_answers_the_selected_examples_alone(run: Run) -> N
         label_actions.import_labels(run, "truth.csv", data.encode())
     assert not read_rounds(run)[0].labelled.any()
     done = label_actions.import_labels(run, "truth.csv", data.encode(), only_selected=True)
-    assert (done.left_out, done.labels, done.annotators) == (1, 3, ["ann"])
+    assert (done.file, done.left_out, done.unknown, done.labels, done.annotators) == ("truth.csv", 0, 1, 3, ["ann"])
+    assert read_log(run).returned[-1].source == "truth.csv"
     assert read_rounds(run)[0].labelled.sum() == 3
     assert label_actions.import_labels(run, "truth.csv", data.encode(), only_selected=True).again
     with pytest.raises(LabelError, match=r"truth.csv has no label of a selected example, but 1 rows of others"):
         label_actions.import_labels(run, "truth.csv", b"id,label\nother,cat\n", only_selected=True)
+
+
+def test_a_file_of_all_labels_with_rewritten_ids_is_refused(tmp_path: Path) -> None:
+    ids = [f"{k:03}" for k in range(len(IDS))]
+    run = write_run(tmp_path, "zeros", PREDICTION, ids, classes=CLASSES)
+    chosen = verbs.select(run, "srs", 20, {}).ids
+    written, short = [id for id in chosen if id[0] != "0"], [id for id in chosen if id[0] == "0"]
+    other = next(id for id in ids if id[0] != "0" and id not in chosen)
+    known = "".join(f"{id},cat\n" for id in [*written, other])
+    for rewrite, why in (
+        (lambda id: str(int(id)), "rewrote ids as numbers"),
+        (" {} ".format, "write ids as the man"),
+    ):
+        data = f"id,label\n{known}" + "".join(f"{rewrite(id)},cat\n" for id in short)
+        with pytest.raises(LabelError, match=rf"{len(short)} id\(s\) not in the pool: .*{why}.*; nothing of the file"):
+            label_actions.import_labels(run, "truth.csv", data.encode(), only_selected=True)
+    data = f"id,label\n{known}" + "".join(f"{id},cat\n" for id in [*short, "zzz"])
+    done = label_actions.import_labels(run, "truth.csv", data.encode(), only_selected=True)
+    assert (done.left_out, done.unknown, done.labels) == (1, 1, 20)
+
+
+def test_labels_that_an_earlier_file_has_are_told_from_new_ones(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [f"{id},cat,ann\n" for id in run.read_selection(1).ids]
+    for num in (3, 5):
+        Path(run.uri, "truth.csv").write_text("id,label,annotator\n" + "".join(rows[:num]))
+        said = told(capsys, "labels", "import", run.uri, str(Path(run.uri, "truth.csv")))
+    assert "truth.csv  5 labels taken, 2 new and 3 as before (ann)\n" in said
 
 
 def test_two_labels_in_one_file_are_corrected_in_the_file(run: Run) -> None:
