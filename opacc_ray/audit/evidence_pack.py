@@ -54,13 +54,15 @@ Numbers = dict[str, Any]
 
 
 def pack(run: Run, to: str) -> EvidencePack:
-    """Write an archive; raises DataError if a track has labels that its newest estimate does not count."""
+    """Write an archive; raises DataError if there is no estimate, or a track has labels after its newest one."""
     files, numbers = dict(_files(run)), list[PackedNumber]()
     for track in run.tracks():
         if track.logged(Stated):
             content = _numbers(track)
             files[f"numbers/{track.track or 'main'}.json"] = json.dumps(content, indent=1).encode()
             numbers.append(PackedNumber(track=track.track, estimate=content["estimate"]))
+    if not numbers:
+        raise DataError(f"{run.title} has no estimate, so a pack would state no number; run `opacc estimate` first")
     seals = [own for track in run.tracks() if (own := read_seal(track))]
     files["SHEET.md"] = sheet(run, seals).encode()
     for name, module in VERIFIER.items():

@@ -1,7 +1,7 @@
 """Check a pack with Python, NumPy and SciPy alone: python verify.py PACK.zip [PUBLIC_KEY.pem].
 
 It compares every file with the log and the log with the signatures, and recomputes every number that the estimates
-state, by pack_statement.py. What is stated and not recomputed is listed.
+state, by pack_statement.py. What is stated and not recomputed is listed, and so are files that nothing covers.
 """
 
 import base64
@@ -11,6 +11,7 @@ import math
 import re
 import sys
 import zipfile
+import zlib
 from numbers import Number
 from pathlib import Path
 from types import EllipsisType
@@ -22,6 +23,7 @@ except ImportError as error:
     sys.exit(f"{error}; install numpy and scipy, and keep verify.py in one folder with the other files of its archive")
 
 wrong: list[str] = []
+covered: set[str] = set()
 
 
 def sha(data):
@@ -84,6 +86,7 @@ def read_log(files):
         digests.append(sha(files[name])), entries.append(entry)
         for key, digest in entry["files"].items():
             check(key in files and sha(files[key]).startswith(digest), f"{key} is not the file of {name}")
+        covered.update((name, *entry["files"]))
     return entries, digests
 
 
@@ -101,6 +104,7 @@ def read_signatures(files, digests, key):
             entries = statement["predicate"]["entries"]
             check(digests[entries - 1 : entries] == [subjects["log"]], f"{name} signs another log")
             for own in subjects.keys() & files.keys():
+                covered.add(own)
                 check(sha(files[own]) == subjects[own], f"{own} is not the one of {name}")
     check(num, "no signature by this key")
     return num
@@ -172,21 +176,71 @@ def recompute(files, entries, name):
     print("".join(f"  stated, not recomputed: {what}\n" for what in rest), end="")
 
 
-def main(arguments):
-    pack = next((name for name in arguments if name.endswith(".zip")), "evidence.zip")
-    if not zipfile.is_zipfile(pack):
-        print(f"{pack} is no pack that can be read; give its path: python verify.py PACK.zip [PUBLIC_KEY.pem]")
-        return 2
-    with zipfile.ZipFile(pack) as archive:
-        files = {name: archive.read(name) for name in archive.namelist()}
-    entries, digests = read_log(files)
-    print(f"log: {len(digests)} entries, head {digests[-1]}")
-    for path in (name for name in arguments if name.endswith(".pem")):
-        body = re.sub(r"-----.*?-----|\s", "", Path(path).read_text())
-        print(f"{read_signatures(files, digests, base64.b64decode(body)[-32:])} signatures by {path}")
-    for name in sorted(name for name in files if name.startswith("numbers/")):
+# -- the pack -------------------------------------------------------------------------------------------------
+def give_up(text):
+    print(text)
+    sys.exit(2)
+
+
+def read_pack(path):
+    """Return the files of a pack by name."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {name: archive.read(name) for name in archive.namelist()}
+    except (OSError, zipfile.BadZipFile, zlib.error) as error:
+        usage = "give the path of a whole one: python verify.py PACK.zip [PUBLIC_KEY.pem]"
+        give_up(f"{path} is no pack that can be read ({error}); {usage}")
+
+
+def read_key(path):
+    """Return a public key: 32 bytes."""
+    try:
+        text = Path(path).read_text()
+        body = base64.b64decode(re.sub(r"-----.*?-----|\s", "", text))
+    except (OSError, ValueError) as error:
+        give_up(f"the key {path} cannot be read: {error}")
+    if "PRIVATE" in text or len(body) < 32:
+        give_up(f"{path} is no public key: give what `openssl pkey -in KEY.pem -pubout` prints")
+    return body[-32:]
+
+
+def recompute_all(files, entries):
+    """Recompute what each track states; returns whether any does."""
+    names = sorted(name for name in files if name.startswith("numbers/"))
+    for name in names:
         recompute(files, entries, name)
-    print("\n".join(wrong) or "everything agrees")
+    covered.update(names)
+    stated = {entry["track"] for entry in entries if "opacc-stated/1" in [item["format"] for item in entry["content"]]}
+    for track in stated - {json.loads(files[name])["track"] for name in names}:
+        check(False, f"numbers/{track or 'main'}.json is missing: the log has an estimate")
+    return bool(stated)
+
+
+def uncovered(files):
+    """Return the files that neither the log nor a checked signature has, and that are not this verifier itself."""
+    here = {"verify.py": Path(__file__)} | {own.name: own for own in Path(__file__).parent.glob("pack_*.py")}
+    mine = (name for name in files if name in here and files[name] == here[name].read_bytes())
+    return sorted(files.keys() - covered - set(mine))
+
+
+def main(arguments):
+    files = read_pack(next((name for name in arguments if name.endswith(".zip")), "evidence.zip"))
+    entries, digests = read_log(files)
+    print(f"log: {len(digests)} entries, head {(digests or ['none'])[-1]}")
+    keys, num = [name for name in arguments if name.endswith(".pem")], 0
+    for path in keys:
+        held = read_signatures(files, digests, read_key(path))
+        num += held
+        print(f"{held} signatures by {path}")
+    unchecked = sum(name.startswith("signatures/") for name in files) - num
+    if unchecked > 0:
+        print(f"{unchecked} of the signatures not checked: {'they are by other keys' if keys else 'no key is given'}")
+    if not recompute_all(files, entries):
+        print("no number is stated: the log has no estimate")
+    rest = uncovered(files)
+    if rest:
+        print(f"covered by neither the log nor a signature that was checked: {', '.join(rest)}")
+    print("\n".join(wrong) or ("everything else agrees" if rest else "everything agrees"))
     return 1 if wrong else 0
 
 

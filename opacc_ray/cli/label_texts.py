@@ -123,7 +123,8 @@ def _numbers(document: ImportedLabels, run: Run) -> list[Fact]:
 def _never_says_0(run: Run) -> bool:
     """Return whether predictions are numbers too, and none of them is 0: then labels count as they do."""
     said = predicted_by(run)
-    return run.spec.model.classes is None and said is not None and bool(said.classes) and "0" not in said.classes
+    classes = said.classes if said and run.spec.model.classes is None else {}
+    return "0" not in (classes or ["0"])
 
 
 def withdrawn(document: WithdrawnLabels) -> list[Line]:

@@ -69,7 +69,7 @@ def import_labels(
     """
     name = name.encode(errors="backslashreplace").decode()  # a file name need not be valid Unicode
     annotator = None if annotator is None else checked_annotator(annotator)
-    title, left_out = name, {}
+    title, left_out = name, dict[str, int]()
     if only_selected:
         name, data, left_out = of_selected(run, name, data, _chosen_ids(run))
     given = _Given(name, title, data, annotator, conflict, numbers_are_classes)

@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from consistent_edits import make_keys
 from recomputed_pack import recomputed, verify_pack
 from tables import parquet
 
 from opacc_ray.audit import accuracy, goals, pack_verifier, verbs
+from opacc_ray.audit.evidence import sign
 from opacc_ray.audit.evidence_pack import pack
+from opacc_ray.errors import DataError
 from opacc_ray.labels.label_actions import correct, import_labels
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
@@ -242,8 +245,61 @@ def test_what_differs_is_named(tmp_path: Path) -> None:
     assert verify_pack(tmp_path / "evidence.zip")[1].count("not recomputed: 1 earlier estimates of the log\n") == 1
     code, text = verified(numbers=numbers)
     assert (code, "numbers/main.json is not about the newest estimate of its track" in text) == (1, True)
-    assert verify_pack(tmp_path / "nothing.zip") == (
-        2,
-        f"{tmp_path}/nothing.zip is no pack that can be read; give its path: python verify.py PACK.zip "
-        "[PUBLIC_KEY.pem]\n",
-    )
+
+
+def test_what_nothing_covers_is_named(tmp_path: Path) -> None:
+    run, file = audit(tmp_path, "css", (40,)), tmp_path / "evidence.zip"
+    with pytest.raises(DataError, match="has no estimate, so a pack would state no number; run `opacc estimate` first"):
+        pack(run, str(file))
+    accuracy.estimate(run)
+    private, public = make_keys(tmp_path, "ann")
+    _, other = make_keys(tmp_path, "mallory")
+    sign(run, "ann", "auditor", private)
+    pack(run, str(file))
+    files = opened(file)[0]
+    [signature] = [name for name in files if name.startswith("signatures/")]
+    of_numbers = [name for name in files if name.startswith("numbers/")]
+
+    def verified(*keys: str, without: Sequence[str] = (), **more: bytes) -> tuple[int, list[str]]:
+        with zipfile.ZipFile(tmp_path / "edited.zip", "w") as archive:
+            for item, data in (files | {f"{name}.json": data for name, data in more.items()}).items():
+                if item not in without:
+                    archive.writestr(item, data)
+        code, text = verify_pack(tmp_path / "edited.zip", *keys)
+        return code, text.splitlines()
+
+    start, end = "covered by neither the log nor a signature that was checked: ", "everything else agrees"
+    code, lines = verified()
+    small = "SHEET.md, listing.parquet, sanity.json"
+    assert (code, lines[-2:]) == (0, [f"{start}{small}, spec.json", end])
+    assert "1 of the signatures not checked: no key is given" in lines
+    code, lines = verified(public)
+    assert (code, lines[-2:]) == (0, [f"{start}SHEET.md", end])
+    assert not any("not checked" in line for line in lines)
+    assert verified(public, extra=b"{}")[1][-2] == f"{start}SHEET.md, extra.json"
+    code, lines = verified(public, spec=files["spec.json"] + b" ")
+    assert (code, lines[-1]) == (1, f"spec.json is not the one of {signature}")
+    code, lines = verified(other)
+    assert (code, lines[-1]) == (1, "no signature by this key")
+    assert "1 of the signatures not checked: they are by other keys" in lines
+    code, lines = verified(public, without=of_numbers)
+    assert (code, lines[-1]) == (1, "numbers/main.json is missing: the log has an estimate")
+    log = sorted(name for name in files if name.startswith("log/"))
+    first = next(k for k, name in enumerate(log) if "opacc-stated/1" in files[name].decode())
+    code, lines = verified(without=[*of_numbers, *log[first:]])
+    assert (code, "no number is stated: the log has no estimate" in lines) == (0, True)
+
+
+def test_a_pack_or_a_key_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
+    run, file = audit(tmp_path, "srs", (40,)), tmp_path / "evidence.zip"
+    accuracy.estimate(run)
+    pack(run, str(file))
+    private, _ = make_keys(tmp_path, "ann")
+    (tmp_path / "flipped.zip").write_bytes(bytes(b ^ 255 * (k == 3000) for k, b in enumerate(file.read_bytes())))
+    for name in ("nothing.zip", "flipped.zip"):
+        code, text = verify_pack(tmp_path / name)
+        assert (code, text.count("\n")) == (2, 1)
+        assert text.startswith(f"{tmp_path}/{name} is no pack that can be read (")
+    for key, why in (("nothing.pem", "cannot be read: "), (private, "is no public key: give what `openssl pkey")):
+        code, text = verify_pack(file, str(tmp_path / key))
+        assert (code, why in text.splitlines()[-1]) == (2, True)
