@@ -27,13 +27,13 @@ from opacc_ray.labels.formats.jsonl_file import as_jsonl
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.labels.label_documents import LabelAction
 from opacc_ray.labels.label_log import outcome_of, read_log
-from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
+from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_labelled, read_rounds
 from opacc_ray.parts.subset import subset
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
-from opacc_ray.runs.series import output_of, run_beside, runs_before
+from opacc_ray.runs.series import output_of, run_beside, runs_before, runs_of
 from opacc_ray.samplers import find_method, parse_parameters
 from opacc_ray.samplers.base import Report
 from opacc_ray.samplers.neyman.failure_model import predict_failure
@@ -114,6 +114,21 @@ def _tell_unused(run: Run, before: Run, labels: int, missing: int) -> None:
             "and run again",
             *(counted(own, "label"), before.name, missed, "it" if missing == 1 else "them", run.uri),
         )
+
+
+def tell_other_labels(run: Run) -> None:
+    """Warn of the labels of another run of the same audit, pool and model, with another budget, method or seed."""
+    for before in reversed(runs_of(run.spec.output, run.spec.name)[0]):
+        same = before.header.pool.digest == run.header.pool.digest and before.spec.model == run.spec.model
+        if same and before.uri != run.uri and (labels := read_labelled(before)):
+            log.warning(
+                "%s has %s of the same pool, which this run does not use: its spec has another budget, method or seed. "
+                "To go on with them: opacc next %s",
+                before.name,
+                counted(len(labels), "label"),
+                before.uri,
+            )
+            return
 
 
 def _carried(run: Run, before: Run, rounds: list[LabelledRound]) -> Carried | None:

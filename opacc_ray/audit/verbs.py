@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.audit.carried_labels import choose_first, import_carried
+from opacc_ray.audit.carried_labels import choose_first, import_carried, tell_other_labels
 from opacc_ray.audit.growth import known_features, pool_changes
 from opacc_ray.audit.prior_knowledge import check_history, read_history
 from opacc_ray.audit.resolution import settle
@@ -138,6 +138,7 @@ def run(
         elif first is not None:
             _write_round(audit, *first)
         else:
+            tell_other_labels(audit)
             own = spec.sample
             select(audit, own.method, own.budget, own.parameters, replicates=own.replicates, progress=selecting)
         import_carried(audit)

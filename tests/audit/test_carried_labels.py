@@ -169,6 +169,17 @@ def test_fresh_draws_and_unlabelled_runs_carry_nothing(pool: Store) -> None:
     assert carried not in (fresh.name, unlabelled.name)
 
 
+def test_labels_of_a_run_with_another_budget_are_named(pool: Store, caplog: pytest.LogCaptureFixture) -> None:
+    before = audit(pool)
+    label(before)
+    assert not caplog.messages
+    later = audit(pool, sample={"method": "neyman", "budget": 80})
+    assert later.uri != before.uri
+    [said] = caplog.messages
+    assert said.startswith(f"{before.name} has 60 labels of the same pool, which this run does not use")
+    assert said.endswith(f"To go on with them: opacc next {before.uri}")
+
+
 def test_labels_of_a_run_that_waits_for_more_are_named(pool: Store, caplog: pytest.LogCaptureFixture) -> None:
     first = audit(pool)
     label(first)
