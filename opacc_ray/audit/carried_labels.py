@@ -24,7 +24,7 @@ from opacc_ray.errors import OpaccError, counted
 from opacc_ray.estimators.rounds import late_labels, linear_estimator
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.labels.formats.jsonl_file import as_jsonl
-from opacc_ray.labels.label_actions import import_labels
+from opacc_ray.labels.label_actions import import_labels, list_answers
 from opacc_ray.labels.label_documents import LabelAction
 from opacc_ray.labels.label_log import outcome_of, read_log
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_labelled, read_rounds
@@ -283,6 +283,23 @@ def import_carried(run: Run) -> None:
         return
     import_labels(run, source, as_jsonl({"id": name, "label": label[name]} for name in ids))
     log.info("%s", describe(facts, len(selection) - facts["labels"]))
+
+
+def carried_to(run: Run, id: str) -> list[Run]:
+    """Return the later runs of an audit in which a run's label of an example counts, the oldest first."""
+    found = [run]
+    for later in runs_of(output_of(run).uri, run.spec.name)[0]:
+        selection = later.read_selection(1) if 1 in later.rounds() else None
+        source = selection.facts.get(CARRIED, {}).get("run") if selection else None
+        if selection and any(source == own.name for own in found) and isinstance(selection.design, Grown):
+            part = dict(zip(selection.ids, selection.design.part.tolist(), strict=True))
+            found += [later] if part.get(id) == OLD else []
+    return [own for own in found[1:] if _counts(own, id)]
+
+
+def _counts(run: Run, id: str) -> bool:
+    """Return whether a carried label counts: it is neither corrected nor withdrawn."""
+    return any(item.state == "counts" and not item.correction for item in list_answers(run, id).answers)
 
 
 def _labels_of(run: Run) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Delete old runs with their labels, and the features that only they used: the retention of an output."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -11,6 +12,7 @@ from opacc_ray.errors import OpaccError
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs.feature_sets import list_sets, remove_set
 from opacc_ray.runs.run import Run, names_of_runs
+from opacc_ray.runs.series import first_labelled
 
 
 class ExpiredRun(Part):
@@ -31,6 +33,7 @@ class Retention(Document):
     features: list[str] = Field(description="digests of features that no other run uses")
     bytes: int = Field(ge=0, description="size of these features")
     unread: list[str] = Field(description="URIs of runs that cannot be read, which are kept with all features")
+    notes: list[str] = Field(default=[], description="what is lost for the audits whose newest run is kept")
     deleted: bool = Field(description="whether all of that is deleted; otherwise it is only listed")
 
 
@@ -55,6 +58,7 @@ def expire(output: str, days: float, *, force: bool = False, now: datetime | Non
         features=[item.digest for item in unused],
         bytes=sum(item.bytes for item in unused),
         unread=unread,
+        notes=[note for name in newest for note in _lost(name, runs, names)],
         deleted=force,
     )
     if force:
@@ -63,6 +67,17 @@ def expire(output: str, days: float, *, force: bool = False, now: datetime | Non
         for digest in found.features:
             remove_set(home.uri, digest)
     return found
+
+
+def _lost(name: str, runs: list[Run], expired: set[str]) -> Iterator[str]:
+    """Yield what an audit loses with its expired runs: the reference of its watch, and its last estimate."""
+    own = sorted((run for run in runs if run.spec.name == name), key=lambda run: (run.header.created, run.name))
+    known = first_labelled(own)
+    if known is not None and known.name in expired:
+        yield f"{known.name} is the first labelled run of {name}, with which `opacc watch` compares the later ones"
+    stated = {run.name for run in own if run.store.exists(run.estimate_key)}
+    if stated and stated <= expired:
+        yield f"no run of {name} with an estimate is left: {own[-1].name}, the newest, has none"
 
 
 def _runs_of(home: Store) -> tuple[list[Run], list[str]]:

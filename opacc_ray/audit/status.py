@@ -23,7 +23,7 @@ from opacc_ray.runs.estimate_documents import AccuracyEstimate, RoundCounts, Sta
 from opacc_ray.runs.feature_sets import list_sets
 from opacc_ray.runs.run import HEADER, Run, names_of_runs
 from opacc_ray.runs.run_documents import Predicted
-from opacc_ray.runs.series import PoolChanges
+from opacc_ray.runs.series import PoolChanges, first_labelled, runs_of
 
 log = logging.getLogger(__name__)
 
@@ -252,6 +252,9 @@ class RemovedRun(Document):
         description="digest of its shared features, which were kept; null if they were in its prefix"
     )
     used_by: list[str] = Field(description="names of other runs that use these features")
+    reference_of: str | None = Field(
+        default=None, description="audit with later runs of which it was the first labelled run; null: none"
+    )
 
 
 def list_runs(output: str, now: datetime | None = None) -> RunList:
@@ -317,6 +320,7 @@ def remove_run(uri: str, *, force: bool = False) -> RemovedRun:
         )
     output, _, name = store.uri.rpartition("/")
     shared = next((item for item in list_sets(output).sets if name in item.runs), None)
+    watched = _watched_with(output, name) if labels else None
     _delete(store, [entry.key for entry in own])
     return RemovedRun(
         run=store.uri,
@@ -326,7 +330,16 @@ def remove_run(uri: str, *, force: bool = False) -> RemovedRun:
         kept=[store.uri_of(entry.key) for entry in entries if not OWN.fullmatch(entry.key)],
         features=shared.digest if shared else None,
         used_by=[other for other in shared.runs if other != name] if shared else [],
+        reference_of=watched,
     )
+
+
+def _watched_with(output: str, run: str) -> str | None:
+    """Return the audit of which a run is the first labelled one, if it has others."""
+    audit = run.rpartition("-")[0]
+    runs = runs_of(output, audit)[0]
+    first = first_labelled(runs) if len(runs) > 1 else None
+    return audit if first is not None and first.name == run else None
 
 
 def _delete(store: Store, keys: list[str]) -> None:

@@ -93,7 +93,10 @@ def alerts_text(found: "OpenAlerts") -> "list[Line]":
     from opacc_ray.report.facts import Fact, facts, minute
 
     if not found.alerts:
-        return [f"Nothing is wrong in {counted(len(found.fleets), 'fleet')}: {', '.join(found.fleets)}."]
+        told = f"Nothing is wrong in {counted(len(found.fleets), 'fleet')}: {', '.join(found.fleets)}"
+        if found.unknown:
+            told += f", as far as is known; no accuracy is known of {', '.join(found.unknown)}"
+        return [f"{told}."]
     lines: list[Line] = []
     for item in found.alerts:
         lines.append(Fact(item.state.upper(), item.text, "warning" if item.acknowledged else "error"))
@@ -206,7 +209,8 @@ def watch_text(found: "WatchedAudit") -> "list[Line]":
         noticed = f"a further drop by 5 points would be noticed after {counted(found.delay, 'window')}"
     kind = "exactly" if found.exact else "as far as the intervals of its windows hold"
     promise = f"at most {percent(found.false_alarms)} in the life of the audit, {kind}"
-    return [*lines, *facts(("false alarms", promise), ("delay", noticed)), found.answer]
+    lines += facts(("false alarms", promise), ("delay", noticed), *(("note", text) for text in found.notes))
+    return [*lines, found.answer]
 
 
 def _refuse_path(name: str) -> None:

@@ -202,7 +202,8 @@ def correct(run: "Run", example: str, label: str, annotator: str) -> Answer:
     from opacc_ray.labels import label_actions
 
     action = label_actions.correct(run, example, label, annotator)
-    return Answer(action, label_texts.action(action))
+    later = label_texts.carried_to(run, example, "correct", example, label, "--annotator", annotator)
+    return Answer(action, [*label_texts.action(action), *later])
 
 
 @command("withdraw")
@@ -214,7 +215,8 @@ def withdraw(run: "Run", what: str) -> Answer:
     from opacc_ray.labels import label_actions
 
     found = label_actions.withdraw(run, what)
-    return Answer(found, label_texts.withdrawn(found))
+    later = [] if found.id is None else label_texts.carried_to(run, found.id, "withdraw", found.id)
+    return Answer(found, [*label_texts.withdrawn(found), *later])
 
 
 @command("rule")

@@ -1,14 +1,16 @@
 """The facts that commands print about labels: files, answers, annotators, tasks."""
 
 import re
+import shlex
 from collections.abc import Sequence
 
 from opacc_ray.audit.next_step import step_of
 from opacc_ray.audit.sanity import predicted_by
 from opacc_ray.audit.status import status
 from opacc_ray.cli.command import short_name
+from opacc_ray.cli.terminal import NEXT
 from opacc_ray.cli.texts import changed, next_step
-from opacc_ray.errors import counted
+from opacc_ray.errors import OpaccError, counted
 from opacc_ray.labels.label_documents import (
     AnsweredRound,
     AnswerList,
@@ -224,6 +226,21 @@ def action(document: LabelAction) -> list[Line]:
     else:
         done = facts(("corrected", f"{quoted(document.ids[0])} by {_who(document.annotator)}"))
     return [*done, *_overruled(document.overruled, document.num_overruled)]
+
+
+def carried_to(run: Run, id: str, verb: str, *rest: str) -> Sequence[Line]:
+    """Name the later runs that carry a label, and the commands that change it there as well."""
+    from opacc_ray.audit.carried_labels import carried_to  # which labels list does not go through
+
+    try:
+        later = carried_to(run, id)
+    except OpaccError as error:
+        return warned([f"which later runs carry the label is not known: {error}"])
+    if not later:
+        return []
+    told = f"{counted(len(later), 'later run')} {'carries' if len(later) == 1 else 'carry'} the label as it was"
+    words = [f"opacc labels {verb} {short_name(own.uri)} {shlex.join(rest)}" for own in later]
+    return [Fact("note", f"{told}; {verb} it there as well"), *(Fact(NEXT, own) for own in words)]
 
 
 def _overruled(listed: Sequence[Overruling], num: int) -> list[Fact]:

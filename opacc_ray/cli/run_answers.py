@@ -23,7 +23,20 @@ from opacc_ray.cli.command import Answer, ending
 from opacc_ray.cli.texts import changed
 from opacc_ray.errors import OpaccError, SpecError, counted
 from opacc_ray.lake.store_uris import open_store, split
-from opacc_ray.report.facts import Column, Fact, Line, Table, count_text, duration, facts, noun, number, percent, stated
+from opacc_ray.report.facts import (
+    Column,
+    Fact,
+    Line,
+    Table,
+    count_text,
+    duration,
+    facts,
+    noun,
+    number,
+    percent,
+    stated,
+    warned,
+)
 from opacc_ray.runs.feature_sets import FeatureSets, RemovedSet, StoredSet
 from opacc_ray.runs.feature_store import find_changed
 from opacc_ray.runs.run import Run
@@ -165,6 +178,7 @@ def _row(item: ListedRun) -> tuple[str, ...]:
 def removed_run(done: RemovedRun) -> list[Line]:
     """Describe what of a run was removed, and what was kept."""
     labels = f", {counted(done.label_files, 'file')} of labels among them" if done.label_files else ""
+    watched = f"it was the first labelled run of {done.reference_of}: `opacc watch` compares with the next one now"
     kept = None
     if done.features and done.used_by:
         kept = f"features {done.features}, which {', '.join(done.used_by)} use"
@@ -176,7 +190,8 @@ def removed_run(done: RemovedRun) -> list[Line]:
             ("removed", f"{done.run}: {counted(done.files, 'file')}, {_megabytes(done.bytes)}{labels}"),
             *(("kept", f"{uri}, which is no file of a run") for uri in done.kept),
             ("kept", kept),
-        )
+        ),
+        *warned([watched] if done.reference_of else []),
     ]
 
 
@@ -189,6 +204,7 @@ def expired(found: Retention) -> list[Line]:
     ]
     lines += facts(*((verb, f"features {digest}") for digest in found.features))
     lines += [Fact("kept", f"{uri} cannot be read, so all features are kept", "warning") for uri in found.unread]
+    lines += warned(found.notes)
     if not found.runs and not found.features:
         return [*lines, f"nothing in {found.output} is older than {found.days:g} days and replaced by a newer run"]
     if not found.deleted:

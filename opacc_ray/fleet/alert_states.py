@@ -12,6 +12,7 @@ from opacc_ray.fleet.fleet_documents import (
     Acknowledgement,
     AlertNotice,
     FailedAudit,
+    FleetSummary,
     OpenAlert,
     OpenAlerts,
     RaisedAlert,
@@ -19,7 +20,7 @@ from opacc_ray.fleet.fleet_documents import (
 from opacc_ray.lake.store import Store
 from opacc_ray.lake.store_uris import open_store
 
-FLEETS, NOTICE, ACKNOWLEDGED = "fleets/", "alerts.json", "acknowledged/"
+FLEETS, NOTICE, SUMMARY, ACKNOWLEDGED = "fleets/", "alerts.json", "summary.json", "acknowledged/"
 
 
 def with_states(folder: Store, found: AlertNotice) -> AlertNotice:
@@ -46,7 +47,7 @@ def read_notice(folder: Store) -> AlertNotice | None:
 
 def open_alerts(output: str) -> OpenAlerts:
     """Return the alerts and failures of all fleets of an output; raises DataError if there is no fleet."""
-    store, found = open_store(output), list[OpenAlert]()
+    store, found, unknown = open_store(output), list[OpenAlert](), list[str]()
     names = sorted({entry.key.split("/")[1] for entry in store.list(FLEETS)})
     if not names:
         raise DataError(f"{store.uri} has no fleet; give the `output` of a fleet")
@@ -55,7 +56,10 @@ def open_alerts(output: str) -> OpenAlerts:
         if notice := read_notice(folder):
             known = {ack.alert: ack for ack in _read_acknowledged(folder)}
             found += [_open(name, item, known.get(item.key)) for item in notice.items]
-    return OpenAlerts(output=store.uri, fleets=names, alerts=found)
+        if data := folder.read_if_there(SUMMARY):
+            audits = FleetSummary.from_bytes(data, folder.uri_of(SUMMARY)).audits
+            unknown += [item.name for item in audits if item.last is None and item.failure is None]
+    return OpenAlerts(output=store.uri, fleets=names, alerts=found, unknown=unknown)
 
 
 def _open(fleet: str, item: RaisedAlert | FailedAudit, ack: Acknowledgement | None) -> OpenAlert:

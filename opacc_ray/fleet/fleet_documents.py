@@ -159,6 +159,7 @@ class WatchState(Part):
         description="accuracy of the newest window if confidence means there what it meant in the reference, by "
         "method; empty once it has labels"
     )
+    notes: list[str] = Field(default=[], description="what else limits the result, such as a removed reference")
 
 
 class MetricGoal(Part):
@@ -367,6 +368,7 @@ class OpenAlerts(Document):
     output: str = Field(description="URI of the output")
     fleets: list[str] = Field(description="names of its fleets")
     alerts: list[OpenAlert] = Field(description="alerts and failures that are not over")
+    unknown: list[str] = Field(default=[], description="audits without an accuracy, of which no alert can be raised")
 
 
 class AccuracyHistory(Document):

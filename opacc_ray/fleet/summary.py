@@ -78,7 +78,8 @@ def _watched(fleet: Fleet, audit: FleetAudit, found: AuditSummary) -> AuditSumma
     rate = asked.false_alarms / len(fleet.audits)
     state, check = watch_state(audit.name, fleet.spec.output, asked, rate) or (None, None)
     check = check or watch_check(asked, None, is_raised=False)
-    return found.model_copy(update={"watch": state, "alerts": [*found.alerts, check]})
+    notes = [*found.notes, *(state.notes if state else [])]
+    return found.model_copy(update={"watch": state, "alerts": [*found.alerts, check], "notes": notes})
 
 
 def _audit(output: str, done: Ended, rule: AlertRule | None, now: datetime) -> AuditSummary:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from opacc_ray.documents import Document, Part, format_field
-from opacc_ray.errors import DataError
+from opacc_ray.errors import DataError, counted
 from opacc_ray.estimators.watching import (
     Reference,
     Watch,
@@ -30,7 +30,16 @@ from opacc_ray.estimators.watching import (
 )
 from opacc_ray.fleet.fleet_documents import AlertCheck, WatchState
 from opacc_ray.fleet.fleet_spec import WatchSpec
-from opacc_ray.fleet.watched_windows import LEVEL, Window, WindowLabels, rounds_of, watched_runs, windows_by, windows_of
+from opacc_ray.fleet.watched_windows import (
+    LEVEL,
+    Window,
+    WindowLabels,
+    lost_before,
+    rounds_of,
+    watched_runs,
+    windows_by,
+    windows_of,
+)
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run, names_of_runs
@@ -82,7 +91,8 @@ class WatchedAudit(Document):
         description="windows like the last after which a further drop by 5 points is noticed; null: more than 520"
     )
     exact: bool = Field(description="whether every window was drawn label by label, so that the rate holds exactly")
-    answer: str = Field(description="the state in one sentence")
+    answer: str = Field(description="the state in one sentence, and which windows alone are lower")
+    notes: list[str] = Field(default=[], description="what else limits the result, such as a removed reference")
 
 
 def watch_audit(
@@ -124,8 +134,17 @@ def watch_audit(
         alarm=life.alarm,
         delay=life.delay(windows),
         exact=life.exact,
-        answer=_answer(windows, life.alarm, life.state, false_alarms),
+        answer=_answer(windows, life.alarm, life.state, false_alarms) + _alone(windows, life.alarm, tolerance),
+        notes=_notes(known, is_whole=by is None and since is None),
     )
+
+
+def _notes(known: Window, *, is_whole: bool) -> list[str]:
+    """Return a note if the run before the reference is gone, unless the user chose where the life begins."""
+    before = lost_before(known.run) if is_whole else None
+    if before is None:
+        return []
+    return [f"the reference, {known.name}, is not the first run of this life: {before}, before it, was removed"]
 
 
 def _order(by: str | None, reference: str, windows: Sequence[WatchedWindow]) -> str:
@@ -160,7 +179,7 @@ def watch_state(name: str, output: str, asked: WatchSpec, rate: float) -> tuple[
         return None
     labelled = [window for window in found.windows if window.labels]
     state = WatchState(
-        **found.model_dump(include={"reference", "accuracy", "alarm", "delay", "exact", "false_alarms"}),
+        **found.model_dump(include={"reference", "accuracy", "alarm", "delay", "exact", "false_alarms", "notes"}),
         windows=len(found.windows),
         labelled=len(labelled),
         last=found.windows[-1].run if found.windows else None,
@@ -272,6 +291,21 @@ def _answer(windows: Sequence[WatchedWindow], alarm: str | None, state: Watch, r
     times = 1 / rate / max(float(state.evidence), 1e-9)
     return (
         f"No alarm after {state.windows} of {len(windows)} windows; the evidence would have to grow {times:.3g} times."
+    )
+
+
+def _alone(windows: Sequence[WatchedWindow], alarm: str | None, tolerance: float) -> str:
+    """Return a sentence on the windows whose own interval shows a drop by more than the tolerance, without an alarm."""
+    lower = [own for own in windows if own.change_high is not None and own.change_high < -tolerance]
+    if alarm is not None or not lower:
+        return ""
+    worst = min(lower, key=lambda own: own.change_high or 0.0)
+    assert worst.change_low is not None and worst.change_high is not None  # noqa: PT018
+    others = f" So {'is' if len(lower) == 2 else 'are'} {counted(len(lower) - 1, 'other')}." if len(lower) > 1 else ""
+    return (
+        f" But {worst.run} alone is {-100 * worst.change_high:.1f} to {-100 * worst.change_low:.1f} points lower than "
+        f"the reference (95 % interval), more than the tolerance.{others} Without a drop, about one window in 40 shows "
+        "that by chance; more labels of it decide, or an alert `max_drop`."
     )
 
 

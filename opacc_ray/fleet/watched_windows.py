@@ -79,6 +79,13 @@ def watched_runs(name: str, output: str, since: str | None) -> list[Run]:
     return [run for run in own if since is None or run.header.created >= since]
 
 
+def lost_before(run: Run) -> str | None:
+    """Return the name of the run that a run has its labels or features from, if that is no longer there."""
+    facts = run.read_selection(1).facts.get(CARRIED, {}) if run.rounds() else {}
+    before = facts.get("run") or run.header.grown_from
+    return before if before and run_beside(output_of(run), before) is None else None
+
+
 def rounds_of(run: Run) -> list[LabelledRound]:
     """Return the rounds of a run that have labels; none if they cannot be read or are not complete."""
     try:

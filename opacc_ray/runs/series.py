@@ -1,7 +1,7 @@
 """The runs of one audit over time: find them, and say how the pool of one differs from that of the run before."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pydantic import Field
 
@@ -75,6 +75,11 @@ def changes_since(before: Run, entries: Sequence[Entry]) -> PoolChanges | None:
         changed=sum(now[key] != old[key] for key in now.keys() & old.keys()),
         gone=len(old.keys() - now.keys()),
     )
+
+
+def first_labelled(runs: Iterable[Run]) -> Run | None:
+    """Return the first of the runs of an audit that has a file of labels, with which a watch compares the others."""
+    return next((run for run in runs if any("/labels/" in entry.key for entry in run.store.list("rounds/"))), None)
 
 
 def output_of(run: Run) -> Store:

@@ -13,6 +13,7 @@ from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.status import remove_run, status
 from opacc_ray.audit.verify import verify
 from opacc_ray.cli import run_answers, terminal
+from opacc_ray.cli.main import main
 from opacc_ray.designs.grown import Grown
 from opacc_ray.errors import LabelError
 from opacc_ray.labels import label_actions
@@ -202,6 +203,36 @@ def test_labels_of_a_run_that_waits_for_more_are_named(pool: Store, caplog: pyte
     label(second, left[:1])
     remove_run(third.uri, force=True)
     assert audit(pool).read_selection(1).facts["carried"]["run"] == second.name
+
+
+def test_a_correction_names_the_later_runs_that_carry_the_label(
+    pool: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = audit(pool)
+    label(first)
+    later = []
+    for week in (1, 2):
+        pool.write(f"9{week}.parquet", parquet(rows(range(3000 + 30 * week, 3030 + 30 * week))))
+        later.append(audit(pool))
+        label(later[-1])
+    own, new = first.read_selection(1).ids[0], later[1].read_selection(1).ids[-1]
+
+    def told(verb: str, run: Run, *rest: str) -> list[str]:
+        capsys.readouterr()
+        assert main(["labels", verb, run.uri, *rest]) == 0
+        return [line for line in capsys.readouterr().out.splitlines() if line.startswith(("note", "next"))]
+
+    rest = [own, "wrong", "--annotator", "ann"]
+    assert told("correct", first, *rest) == [
+        "note       2 later runs carry the label as it was; correct it there as well",
+        *(f"next: opacc labels correct {run.uri} {own} wrong --annotator ann" for run in later),
+    ]
+    assert told("correct", later[0], *rest)[1:] == [
+        f"next: opacc labels correct {later[1].uri} {own} wrong --annotator ann"
+    ]
+    assert told("withdraw", later[1], own) == []
+    assert told("correct", first, *rest) == []
+    assert told("correct", later[1], new, "wrong", "--annotator", "ann") == []
 
 
 def test_a_changed_file_ends_the_labels_of_all_its_rows(pool: Store, caplog: pytest.LogCaptureFixture) -> None:

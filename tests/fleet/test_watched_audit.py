@@ -119,6 +119,39 @@ def test_window_without_labels_shows_what_confidence_says(pool: Store, capsys: p
     assert "what it meant in the reference" in " ".join(capsys.readouterr().out.split())
 
 
+def test_a_window_alone_that_is_lower_and_a_lost_reference_are_stated(
+    pool: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    week(pool, 0)
+    first = audit(pool, "srs", 0.8)
+    week(pool, 1)
+    second = audit(pool, "srs", 0.8)
+    week(pool, 2)
+    third = audit(pool, "srs", 0.5)
+    found = watch_audit("weekly", f"{pool.uri}-audits")
+    low, high = (-100 * end for end in (found.windows[1].change_high, found.windows[1].change_low))
+    assert (found.alarm, found.notes) == (None, [])
+    assert f"But {third.name} alone is {low:.1f} to {high:.1f} points lower than the reference" in found.answer
+    assert "about one window in 40 shows that by chance" in found.answer
+    assert "alone" not in watch_audit("weekly", f"{pool.uri}-audits", tolerance=0.3).answer
+    capsys.readouterr()
+    assert main(["runs", "expire", f"{pool.uri}-audits", "--days", "0"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"{first.name} is the first labelled run of weekly, with which `opacc watch` compares" in told
+    assert "no run of weekly with an estimate is left" not in told
+    assert main(["estimate", second.uri]) == 0
+    capsys.readouterr()
+    assert main(["runs", "expire", f"{pool.uri}-audits", "--days", "0"]) == 0
+    assert f"no run of weekly with an estimate is left: {third.name}" in " ".join(capsys.readouterr().out.split())
+    assert main(["runs", "remove", first.uri, "--force"]) == 0
+    assert "it was the first labelled run of weekly" in " ".join(capsys.readouterr().out.split())
+    assert main(["watch", "weekly", "--output", f"{pool.uri}-audits"]) == 0
+    said = f"the reference, {second.name}, is not the first run of this life: {first.name}, before it, was removed"
+    assert said in " ".join(capsys.readouterr().out.split())
+    assert main(["runs", "remove", third.uri, "--force"]) == 0
+    assert "first labelled" not in capsys.readouterr().out
+
+
 def test_audit_without_labels_is_refused(pool: Store) -> None:
     week(pool, 0)
     audit(pool, "srs", None)
@@ -166,6 +199,15 @@ def test_a_new_life_has_a_reference_of_its_own(pool: Store) -> None:
     audit(pool, "srs", 0.95)
     tomorrow = (datetime.now(UTC) + timedelta(days=1)).date().isoformat()
     assert run_fleet(fleet_of(pool, since=tomorrow)).summary.audits[0].watch is None
+
+
+def test_an_audit_without_an_accuracy_is_not_called_sound(pool: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    week(pool, 0)
+    run_fleet(fleet_of(pool))
+    capsys.readouterr()
+    assert main(["alerts", f"{pool.uri}-audits"]) == 0
+    said = "Nothing is wrong in 1 fleet: all, as far as is known; no accuracy is known of weekly."
+    assert said in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("method", ["srs", "neyman"])
