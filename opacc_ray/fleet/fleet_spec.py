@@ -14,9 +14,10 @@ overrides:
 alerts: {min_accuracy: 0.92, max_drop: 0.02}                 # of all that have none of their own
 """
 
+import logging
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
 from itertools import islice
 from pathlib import Path
@@ -31,6 +32,8 @@ from opacc_ray.estimators.scores import SCORES
 from opacc_ray.fleet.fleet_documents import Limit
 from opacc_ray.spec import Spec, parse_spec, read_yaml, validated
 from opacc_ray.spec.model_spec import check_metrics, metric_texts
+
+log = logging.getLogger(__name__)
 
 MOST_AUDITS = 10_000
 """Audits of a fleet: a small file may ask for very many pairs."""
@@ -266,6 +269,7 @@ def parse_fleet(content: Any, source: str) -> Fleet:
             f"{source}: alerts: give min_accuracy, max_drop, min_metrics, max_drops or min_slices, for the fleet or "
             "for some of its audits, or `to`"
         )
+    _warn_of_same_predictions(audits, source)
     for item in audits:
         _check_limits(fleet, item, source)
         by = spec.watch.by if spec.watch else None
@@ -274,6 +278,21 @@ def parse_fleet(content: Any, source: str) -> Fleet:
                 f"{source}, audit {shown(item.name)}: watch.by: {shown(by)} is not in pool.slices; add it there"
             )
     return fleet
+
+
+def _warn_of_same_predictions(audits: Iterable[FleetAudit], source: str) -> None:
+    """Warn of models that read one table of predictions: their audits would ask people for the same labels."""
+    readers = defaultdict[tuple[str | None, str], list[str]](list)
+    for item in audits:
+        if item.model is not None and item.spec.pool.holds_features:
+            readers[item.pool, item.spec.pool.model_dump_json()].append(item.model)
+    same = [f"{' and '.join(models)} on {pool}" for (pool, _), models in readers.items() if len(models) > 1]
+    if same:
+        log.warning(
+            "%s: these models read the same predictions, so people would label the same examples for each: %s; give "
+            "each model its own: overrides: [{models: [MODEL], pools: [POOL], spec: {pool: {uri: URI}}}]",
+            *(source, "; ".join(same[:10]) + f" and {len(same) - 10} more" * (len(same) > 10)),
+        )
 
 
 def _check_limits(fleet: Fleet, audit: FleetAudit, source: str) -> None:

@@ -48,6 +48,28 @@ def test_overrides_change_single_keys_of_the_pairs_they_name() -> None:
     assert {item.spec.sample.method for item in audits} == {"srs"}
 
 
+def test_models_that_read_the_same_predictions_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    tables = {name: {"uri": f"s3://lake/{name}", "format": "features"} for name in ("web", "app")}
+    columns = {"id": "id", "prediction": "old"}
+    given = {
+        "name": "desk",
+        "output": "s3://audits/",
+        "spec": {"sample": {"budget": 60}, "pool": {"columns": columns}},
+        "models": {name: {"classes": ["a", "b"]} for name in ("old", "new")},
+        "pools": tables,
+        "overrides": [{"models": ["new"], "pools": ["app"], "spec": {"pool": {"columns": {"prediction": "new"}}}}],
+    }
+    parse_fleet(given, "fleet.yaml")
+    [said] = caplog.messages
+    assert said.startswith("fleet.yaml: these models read the same predictions")
+    assert "for each: old and new on web; give each model its own" in said
+    given["overrides"].append({"models": ["new"], "pools": ["web"], "spec": {"pool": {"uri": "s3://lake/new"}}})
+    caplog.clear()
+    parse_fleet(given, "fleet.yaml")
+    parse_fleet(content(), "fleet.yaml")
+    assert caplog.messages == []
+
+
 def test_limits_of_alerts_may_be_a_models_a_pools_or_a_pairs_own() -> None:
     overrides = [
         {"models": ["large"], "alerts": {"min_accuracy": 0.98}},
