@@ -77,17 +77,20 @@ least of a slice. `sawade` to `two-phase` are published methods, each for the nu
 
 What more repetitions say, and what falls short of its aim:
 
-- Tweets, F1 with 1,000 labels in four rounds: the interval covers in 94.7 % of 1,000 repetitions (95.7 % in one round).
+- Tweets, F1 with 1,000 labels in four rounds: the interval covers in 94.7 % of 1,000 repetitions (95.7 % in one
+  round).
 - Restaurant, abt buy and dblp acm, F1 with 200, 500, 1,000 and 2,000 labels: the error of `neyman` in four rounds is
-  below that of OASIS in each of twelve cells (150 and 180 repetitions). Both were looked at while the estimate was chosen.
-- The interval there allows for all matches that may hide, whatever the confidence is worth, so it is 1.3 to 29 times as
-  wide as its error. The aim was 1.3. The one that trusts the confidence is 6 matches wide on restaurant and 1 on dblp
-  acm, with 1,000 labels, and the errors are .4 and .02 of a match. The aim was 1.5 times the error: less than a match.
+  below that of OASIS in each of twelve cells (150 and 180 repetitions). Both were looked at while the estimate was
+  chosen.
+- The interval there allows for all matches that may hide, whatever the confidence is worth, so it is 1.3 to 29 times
+  as wide as its error. The aim was 1.3. The one that trusts the confidence is 6 matches wide on restaurant and 1 on
+  dblp acm, with 1,000 labels, and the errors are .4 and .02 of a match. The aim was 1.5 times the error: less than a
+  match.
 - With shuffled confidence and 1,000 labels, the squared error of F1 is .59 (restaurant, abt buy) and .28 times (dblp
-  acm) that of a simple random sample; .90 times on tweets with 200. The aim was 1.21. Without the median it would be 2.0 on
-  restaurant and .37 on abt buy.
-- CIFAR-10, 400 labels: intervals of classes by prediction are .173 wide on average, and .165 was the aim.
-  A normal interval with the error of the estimates would be .159. By truth it is .165.
+  acm) that of a simple random sample; .90 times on tweets with 200. The aim was 1.21. Without the median it would be
+  2.0 on restaurant and .37 on abt buy.
+- CIFAR-10, 400 labels: intervals of classes by prediction are .173 wide on average, and .165 was the aim. A normal
+  interval with the error of the estimates would be .159. By truth it is .165.
 - Slices of the employment data by sex, 400 labels: .84 times the width of random labels (40 repetitions), and .75 was
   the aim. The bound of Godambe and Joshi is .82.
 - Of planted slices (5 % of the pool, 20 points worse), 60 % are found with 400 labels, and 80 % was the aim.""",
@@ -325,12 +328,12 @@ be the same, byte for byte.""",
         ("driver_memory.py",),
         """\
 Drawing 200 examples from pools whose features are held by two actors on the same machine: the peak memory of the
-driver in megabytes, seconds until the actors hold what the method reads (once), and seconds of the draw. Libraries and
-Ray take the memory held before, and more where a method compiles: an estimate of 100,000 examples takes 388 MB in all,
-of which 181 MB are code of libraries. At 10⁷ examples 192 MB are Ray's shared memory. So an aim of 400 MB at 10⁷ examples
-leaves nothing for arrays: signals take 190 MB, and four columns of float64 80 MB each. Labels do not change these
-numbers, and the number of actors does not change what is drawn. *estimate* is no draw, but all numbers of a labelled draw by
-`neyman`: the accuracy, 100 classes by prediction and by truth, macro F1, and 40 slices.""",
+driver in megabytes, seconds until the actors hold what the method reads (once), and seconds of the draw. Libraries
+and Ray take the memory held before, and more where a method compiles: an estimate of 100,000 examples takes 388 MB in
+all, of which 181 MB are code of libraries. At 10⁷ examples 192 MB are Ray's shared memory. So an aim of 400 MB at 10⁷
+examples leaves nothing for arrays: signals take 190 MB, and four columns of float64 80 MB each. Labels do not change
+these numbers, and the number of actors does not change what is drawn. *estimate* is no draw, but all numbers of a
+labelled draw by `neyman`: the accuracy, 100 classes by prediction and by truth, macro F1, and 40 slices.""",
     ),
     "stress": Document(
         "A stress suite from generated vectors",
