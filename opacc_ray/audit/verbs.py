@@ -248,6 +248,7 @@ def next_round(
     replicates: int | None = None,
     serve: Sequence[str] | None = None,
     close: bool = False,
+    repeat: bool = False,
     progress: Report = unreported,
 ) -> Selection:
     """Draw a further round with all labels so far.
@@ -256,7 +257,9 @@ def next_round(
     own defaults. `neyman` serves the numbers of the spec, also where these have changed, unless a ``serve`` was given
     among the parameters of this round or an earlier one; the argument ``serve`` is for this round only.
     ``replicates=0`` continues without them. ``close`` gives up the missing labels of the last round: they
-    count as not drawn, and their examples may be drawn again. ``progress(done, total)`` counts chosen examples.
+    count as not drawn, and their examples may be drawn again. With ``repeat``, the last round is
+    returned, and none drawn, if it has no answer since it was drawn and these arguments.
+    ``progress(done, total)`` counts chosen examples.
 
     Raises
     ------
@@ -272,12 +275,6 @@ def next_round(
     refuse_lost(run)
     feature_store.check_drawn_from(run, [item.number for item in rounds])
     last = rounds[-1]
-    if last.missing and not close:
-        raise LabelError(
-            f"round {last.number} of {run.title} needs {counted(len(last.missing), 'label')}, the first for "
-            f"{last.missing[0]!r}; import them, or give --close to continue without them"
-        )
-    refuse_empty_strata(run, last)
     before, given = last.selection, dict(parameters or {})
     names_served = "serve" in given
     if method in (None, before.method):
@@ -293,9 +290,22 @@ def next_round(
     if serve is not None and "serve" not in (parameters or {}):
         given |= run.spec.drawn_with(method or before.method, {"serve": list(serve)})
     choice = Choice(method or before.method, budget, given, before.seed, replicates or None, names_served)
+    if last.missing and not close:
+        if repeat and last.number > 1 and not _answered_since(last) and choice.matches(before):
+            run.restore_copies(last.number)  # the command that drew it may have been killed before it copied them
+            return before
+        raise LabelError(
+            f"round {last.number} of {run.title} needs {counted(len(last.missing), 'label')}, the first for "
+            f"{last.missing[0]!r}; import them, or give --close to continue without them"
+        )
+    refuse_empty_strata(run, last)
     selection = _choose(run, choice, rounds, progress)
     _write_round(run, selection, labelled, closing=partial(_given_up, last))
     return selection
+
+
+def _answered_since(last: LabelledRound) -> bool:
+    return int(last.labelled.sum()) + len(last.unsure) > last.known_before
 
 
 def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress: Report) -> Selection:

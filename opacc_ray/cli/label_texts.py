@@ -136,7 +136,8 @@ def withdrawn(document: WithdrawnLabels) -> list[Line]:
     later = [f"{item.round}{_of(item.track)}" for item in document.drawn_later]
     kept = f"round{'s' * (len(later) > 1)} {few(later, most=10)} used them to choose examples; the choice stays"
     unread = f"the rounds cannot be counted yet: {document.unread}"
-    labels = f"{counted(document.labels, 'label')} of {what}{_for(document.answers)}"
+    unsure = f", {document.cant_tell} can't tell," if document.cant_tell else ""
+    labels = f"{counted(document.labels - document.cant_tell, 'label')}{unsure} of {what}{_for(document.answers)}"
     return [
         *facts(("withdrawn", f"{labels}; kept in the log, ignored from now on")),
         *([round_table(document.rounds, method=False)] if document.rounds else []),

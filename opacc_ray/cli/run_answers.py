@@ -47,11 +47,12 @@ log = logging.getLogger(__name__)
 # -- rounds ----------------------------------------------------------------------------------------------
 
 
-def drawn(run: Run, goal: Goal | None = None) -> Answer:
+def drawn(run: Run, goal: Goal | None = None, *, again: bool = False) -> Answer:
     """Return the newest round of a run, and the progress towards its goal, if it has one."""
     from opacc_ray.audit.carried_labels import CARRIED  # which estimate does not go through
 
     selection = run.read_selection(run.rounds()[-1])
+    notice = f"round {selection.round} was drawn already; label it" if again else selection.facts.get("notice")
     document = DrawnRound(
         run=run.uri,
         track=run.track,
@@ -62,7 +63,7 @@ def drawn(run: Run, goal: Goal | None = None) -> Answer:
         carried_from=selection.facts.get(CARRIED, {}).get("run"),
         pool_size=selection.pool_size,
         manifests=run.manifests(selection.round),
-        notice=selection.facts.get("notice"),
+        notice=notice,
         objects=find_changed([run], [selection.round]),
         predicted=predicted_by(run),
         warnings=warnings_now(run),

@@ -259,9 +259,10 @@ def next_round(
     if until is None:
         if by is not None:
             raise click.UsageError("--by is for --until; give both, or remove it")
+        newest = run.rounds()[-1:]
         with _selecting() as progress:
-            verbs.next_round(run, budget, progress=progress, **options)
-        return drawn(run)
+            selection = verbs.next_round(run, budget, repeat=budget is not None, progress=progress, **options)
+        return drawn(run, again=[selection.round] == newest)
     target = goals.read_target(until[0], by)
     with _selecting() as progress:
         goal = goals.next_until(run, until[1], target, budget=budget, progress=progress, **options)

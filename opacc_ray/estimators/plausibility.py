@@ -90,6 +90,11 @@ def about_predictions(
     only = [name for name, count in (classes or {}).items() if count == num]
     if only:
         found.append(f"all {num} examples are predicted as {only[0]!r}; check the weights and the transform")
+    names = {name.casefold(): name for name in classes or {}}
+    alike = [(name, names[name.casefold()]) for name in classes or {} if names[name.casefold()] != name]
+    if alike:
+        what = " and ".join(map(repr, alike[0]))
+        found.append(f"the classes {what} differ in upper and lower case alone; if they are one, write one of them")
     if numbers is not None and numbers.high - numbers.low <= 1e-6 * max(abs(numbers.low), abs(numbers.high)):
         what = "predictions" if classes is None else "confidences"
         found.append(f"all {num} {what} are {numbers.low:.4g}; check the weights and the transform")

@@ -12,7 +12,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from opacc_ray.labels.example_files import ExampleFiles
+from opacc_ray.errors import LabelError
+from opacc_ray.labels.example_files import ExampleFiles, has_pictures
 from opacc_ray.labels.label_documents import ExportedLabels
 from opacc_ray.labels.label_rows import Context
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, no_label, read_rounds, weights_of
@@ -28,13 +29,16 @@ Sample = dict[str, Any]
 def export_labels(run: Run, tool: str, folder: str) -> ExportedLabels:
     """Write all labelled examples with copies of their images; the weights of repeated draws are added up.
 
-    Raises LabelError if no example has a label yet, if labels are in conflict, or if the folder has another export.
+    Raises LabelError if no example has a label yet, if examples are no pictures or labels in conflict, or if the folder
+    has another export.
     """
     rounds = read_rounds(run)
     known = having_labels(rounds)
     if not known:
         raise no_label(run, rounds)
     store, files, context = open_store(folder), ExampleFiles(run, run.rounds()), context_of(run)
+    if not has_pictures(run):
+        raise LabelError(f"the examples of {run.title} are no pictures, which {tool} shows: nothing can be exported")
     samples = _samples(run, known, files, context)
     metadata = {"media_type": "image", "classes": {"ground_truth": list(context.classes or ())}}
     contents = {"samples.json": _encode({"samples": list(samples.values())}), "metadata.json": _encode(metadata)}

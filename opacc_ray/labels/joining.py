@@ -29,7 +29,7 @@ from opacc_ray.labels.label_rows import Label, few, quoted
 
 MOST_ANSWERS = 1000  # different answers to one example, by annotator, label and time, above which a file is refused
 
-LABELS = "labels"  # what messages call the labels of all files
+LABELS, LABELS_SO_FAR = "labels", "the labels so far"  # what messages call the labels of all files
 
 Opinions = dict[str, str]
 """Annotator → label, for one example."""
@@ -278,4 +278,6 @@ def _refuse_disputes(
         what, remedy = DISPUTES[conflict]
         if len(files) == 1 and source != LABELS and conflict == "error":  # all of them are in the file that comes
             remedy = f"correct {source}, or set a rule{remedy.partition('set a rule')[2]}"
+        elif source not in (LABELS, LABELS_SO_FAR):
+            remedy += "; then import the file again"
         raise LabelConflict(f"{source}: {what} on {len(disputes)} example(s): {few(disputes, '; ')}: {remedy}")

@@ -241,25 +241,27 @@ def withdraw(run: Run, what: str) -> WithdrawnLabels:
     if there is no such example or file, or if several fit.
     """
     concerned: list[Returned] = []
-    answers = Counter[str]()
+    answers, unsure = Counter[str](), list[str]()
 
     def decide(now: Run) -> LabelAction:
         log = read_log(now)
         files, ids = _files_and_ids(now, log, what)
         concerned[:] = [file for file in log.returned if not file.withdrawn and (ids or file.name in files)]
-        answers.clear()
-        answers.update(
-            row.id
+        rows = [
+            row
             for file in concerned
             for row in file.labels()
             if row.status != "blank" and not file.is_withdrawn(row.id) and (not ids or row.id == what)
-        )
+        ]
+        answers.clear()
+        answers.update(row.id for row in rows)
+        unsure[:] = [row.id for row in rows if row.label is None]
         at = now_after(log).isoformat(timespec="microseconds")
         return LabelAction(action="withdraw", at=at, file=files[0] if files else None, ids=ids)
 
     action = log_action(run, decide)
     assert action is not None
-    return _withdrawn(run, action, concerned[0], answers)
+    return _withdrawn(run, action, concerned[0], answers, len(unsure))
 
 
 def _files_and_ids(run: Run, log: LabelLog, what: str) -> tuple[list[str], list[str]]:
@@ -278,7 +280,7 @@ def _files_and_ids(run: Run, log: LabelLog, what: str) -> tuple[list[str], list[
     return files, ids
 
 
-def _withdrawn(run: Run, action: LabelAction, file: Returned, answers: Counter[str]) -> WithdrawnLabels:
+def _withdrawn(run: Run, action: LabelAction, file: Returned, answers: Counter[str], cant_tell: int) -> WithdrawnLabels:
     """Describe a withdrawal, with the rounds after it as far as their labels can be counted."""
     log, tracks, unread = read_log(run), read_tracks(run), None
     rounds = import_summary.answered_rounds(tracks, answers.keys())
@@ -295,6 +297,7 @@ def _withdrawn(run: Run, action: LabelAction, file: Returned, answers: Counter[s
         source=file.title if action.file else None,
         id=action.ids[0] if action.ids else None,
         labels=answers.total(),
+        cant_tell=cant_tell,
         answers=rounds,
         rounds=now,
         drawn_later=[

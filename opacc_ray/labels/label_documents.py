@@ -160,6 +160,7 @@ class WithdrawnLabels(Document):
     source: str | None = Field(description="own name of the file, if known")
     id: str | None = Field(description="id of the example; null: a file")
     labels: int = Field(ge=0, description="withdrawn answers, can't tell included")
+    cant_tell: int = Field(default=0, ge=0, description="those of them that are can't tell")
     answers: list[AnsweredRound] = Field(description="rounds that they answered")
     rounds: list[TrackRound] = Field(
         description="all rounds of the track, and answered rounds of others; empty if labels are in conflict"

@@ -49,6 +49,7 @@ ZIP = b"PK\x03\x04"  # first bytes of archives and workbooks (.xlsx, .ods)
 
 WHOLE = re.compile(r"(\d{1,18})(\.0*)?", re.ASCII)
 UNSURE = frozenset({"?", "unsure", "can't tell", "cannot tell", "skipped"})
+EMPTY_LIKE = frozenset({"n/a", "na", "nan", "none", "null", "nil", "-", "unknown"})
 ANSWERED = frozenset({"", "labelled", "labeled", "done", "completed"})
 
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)  # unambiguous: linear time
@@ -350,7 +351,8 @@ def why_no_class(text: str, classes: Sequence[str] | None) -> str:
     by_lower = {name.lower(): name for name in classes}
     near = difflib.get_close_matches(text.lower(), by_lower, n=1) if len(text) <= LONGEST_GUESS else []
     guess = f" (did you mean {by_lower[near[0]]!r}?)" if near else ""
-    return f"which is none of the {len(classes)} classes{guess}: use one of {_few_names(classes)}"
+    unsure = ", or ? for can't tell" if plain_words(text[:LONGEST_GUESS]) in EMPTY_LIKE else ""
+    return f"which is none of the {len(classes)} classes{guess}: use one of {_few_names(classes)}{unsure}"
 
 
 def _few_names(classes: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from opacc_ray.errors import DataError, LabelError
 from opacc_ray.estimators.accuracy_estimate import Estimate, joined_reasons
 from opacc_ray.estimators.rounds import linear_estimator
 from opacc_ray.labels.grades import counts_of, grade_of, set_of
-from opacc_ray.labels.joining import Joined, join, opinions_of
+from opacc_ray.labels.joining import LABELS_SO_FAR, Joined, join, opinions_of
 from opacc_ray.labels.label_documents import LabelAction
 from opacc_ray.labels.label_log import Score, measure_of, outcome_of, read_log
 from opacc_ray.labels.label_rows import Label, canonical_number, class_of, name_by_number, value_of
@@ -239,9 +239,7 @@ def _read_track(run: Run) -> Track:
     return track
 
 
-def join_labels(
-    tracks: Sequence[Track], labels: Iterable[Label], conflict: str, source: str = "the labels so far"
-) -> Joined:
+def join_labels(tracks: Sequence[Track], labels: Iterable[Label], conflict: str, source: str = LABELS_SO_FAR) -> Joined:
     """Join labels to the examples of all rounds of all tracks."""
     run = tracks[0].run
     ids = dict.fromkeys(id for track in tracks for selection in track.selections for id in selection.ids)

@@ -205,6 +205,9 @@ def _judges_of(part: Pool) -> dict[str, NDArray[np.float64]]:
 
 def _slicing_of(part: Pool, name: str) -> Slicing:
     if name not in part.slices:
+        column = name.partition("=")[0]
+        if column in part.slices:
+            raise SpecError(f"{name!r} is one slice, and an estimate states all of {column}: give {column}")
         there = f"it has {', '.join(part.slices)}" if part.slices else "it has none"
         there += f"; run a CSV again with --slices {name}, add `slices: [{name}]` under `pool` in a spec and run it "
         there += "again, or give Pool(slices=…): labels are kept"

@@ -42,9 +42,9 @@ def answer(stated: AccuracyEstimate | None, pool_size: int, rounds: Sequence[Lab
 
 
 def worth(stated: AccuracyEstimate) -> str | None:
-    """Return how many random labels would be as precise; None if that is unknown."""
+    """Return how many random labels would be as precise; None if that is unknown, or errors of labels matter more."""
     effective, n = stated.srs.effective_size, stated.srs.n
-    if effective is None:
+    if effective is None or "label noise" in stated.allows_for:
         return None
     labels, worth = counted(n, "label"), thousands(effective)
     if effective > 1.05 * n:

@@ -242,7 +242,9 @@ class Seal(SealedDocument):
         """Yield how an estimate deviates from the seal, in sentences."""
         if stated.level != self.level:
             yield f"the level is {stated.level:g}, and {self.level:g} was sealed"
-        if stated.goal != self.half_width:
+        if stated.goal is None and self.half_width is not None and len(stated.rounds) == 1:
+            yield f"no round was drawn towards ±{self.half_width:g} yet, which `opacc next --until` does"
+        elif stated.goal != self.half_width:
             goals = ["none" if goal is None else f"±{goal:g}" for goal in (stated.goal, self.half_width)]
             yield f"the goal is {goals[0]}, and {goals[1]} was sealed"
         slices = list(dict.fromkeys(table.by for table in stated.by_slice))

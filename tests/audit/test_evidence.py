@@ -61,6 +61,17 @@ def test_what_is_stated_is_compared_with_what_was_sealed(run: Run, capsys: pytes
     assert "metric macro_f1 is stated and was not sealed" in more
 
 
+def test_a_sealed_goal_is_no_deviation_of_goals_before_a_round_could_be_drawn_towards_it(run: Run) -> None:
+    seal(run, half_width=0.05)
+    label(run, run.read_selection(1).ids)
+    [note] = accuracy.estimate(run).notes
+    assert note.endswith("first label: no round was drawn towards ±0.05 yet, which `opacc next --until` does.")
+    verbs.next_round(run, 5)
+    label(run, run.read_selection(2).ids, "two.csv")
+    [note] = accuracy.estimate(run).notes
+    assert note.endswith("the goal is none, and ±0.05 was sealed.")
+
+
 def test_a_seal_after_the_first_label_is_refused(run: Run) -> None:
     label(run, run.read_selection(1).ids)
     with pytest.raises(LabelError, match="had labels since entry 2 of its log; a seal must come before the first"):

@@ -177,6 +177,22 @@ def test_select_again_writes_the_manifests_that_a_killed_command_did_not(run: Ru
     assert run.store.read("rounds/1/manifest.csv") == content
 
 
+def test_next_again_prints_the_round_that_a_killed_command_drew(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    import_for(run, verbs.select(run, "srs", 30, {}).ids)
+    drawn = text_of(capsys, "next", run.uri, "--budget", "20")
+    run.store.delete("rounds/2/manifest.csv")
+    again = text_of(capsys, "next", run.uri, "--budget", "20")
+    assert "round 2 was drawn already; label it" in again
+    assert [line for line in again.splitlines() if line not in drawn.splitlines()] == [
+        "note      round 2 was drawn already; label it"
+    ]
+    assert (run.rounds(), run.store.exists("rounds/2/manifest.csv")) == ([1, 2], True)
+    assert main(["next", run.uri, "--budget", "21"]) == LabelError.exit_code
+    import_for(run, run.read_selection(2).ids[:5])
+    assert main(["next", run.uri, "--budget", "20"]) == LabelError.exit_code
+    assert "needs 15 labels" in capsys.readouterr().err
+
+
 # -- what the next round takes over ----------------------------------------------------------------------
 
 

@@ -131,6 +131,7 @@ def test_what_is_asked_replaces_what_the_spec_names(table: Path, tmp_path: Path)
     for asked_for, words in (
         ({"metrics": ["f1@defcet"]}, "did you mean 'defect'"),
         ({"by": ["lens"]}, "the pool has no slices 'lens'"),
+        ({"by": ["camera=south"]}, "'camera=south' is one slice, and an estimate states all of camera: give camera"),
     ):
         with pytest.raises(SpecError, match=words):
             accuracy.estimate(run, **asked_for)

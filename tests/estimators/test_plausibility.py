@@ -178,6 +178,10 @@ class TestPredictions:
         assert about_predictions(400, {"well": 390, "ill": 10}, Range(0.499, 0.8, 0.9), 2) == []
 
     def test_ordinary_predictions_are_not(self) -> None:
+        [text] = about_predictions(400, {"NO": 200, "Yes": 100, "yes": 100}, None)
+        assert text == (
+            "the classes 'Yes' and 'yes' differ in upper and lower case alone; if they are one, write one of them"
+        )
         assert about_predictions(400, {"disc": 399, "square": 1}, Range(0.4, 0.9, 1.0)) == []
         assert about_predictions(5, {"disc": 5}, Range(0.5, 0.5, 0.5)) == []
         assert about_predictions(400, None, None) == []

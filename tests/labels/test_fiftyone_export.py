@@ -6,11 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from audited_run import CLASSES, CONFIDENCE, KEYS, PREDICTION, TRUTH, label, write_features, write_pool
+from shown_pool import text_run
 
 from opacc_ray.audit import verbs
 from opacc_ray.audit.accuracy import estimate
 from opacc_ray.errors import LabelError
 from opacc_ray.labels.fiftyone_export import export_labels
+from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.runs.run import Run
 
 
@@ -42,6 +44,14 @@ def test_samples_are_the_labelled_examples_and_their_weights_give_the_estimate(r
     failures = np.array([1 - sample["outcome"] for sample in samples])
     weights = np.array([sample["weight"] for sample in samples])
     assert 1 - weights @ failures == pytest.approx(estimate(run).value)
+
+
+def test_examples_without_pictures_are_not_exported(tmp_path: Path) -> None:
+    run = text_run(tmp_path, ["text"])
+    answers = "".join(f"{id},ham\n" for id in run.read_selection(1).ids)
+    import_labels(run, "a.csv", f"id,label\n{answers}".encode())
+    with pytest.raises(LabelError, match=r"the examples of .* are no pictures, which fiftyone shows: nothing can be"):
+        export_labels(run, "fiftyone", str(tmp_path / "out"))
 
 
 def test_without_labels_there_is_nothing_to_export(run: Run, tmp_path: Path) -> None:

@@ -540,6 +540,32 @@ def test_labels_that_an_earlier_file_has_are_told_from_new_ones(run: Run, capsys
     assert "truth.csv  5 labels taken, 2 new and 3 as before (ann)\n" in said
 
 
+def test_people_who_disagree_learn_what_to_do_first(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    id = run.read_selection(1).ids[0]
+    for name, text in (("ann", "cat"), ("bob", "dog")):
+        Path(run.uri, name).write_text(f"id,label,annotator\n{id},{text},{name}\n")
+    told(capsys, "labels", "import", run.uri, str(Path(run.uri, "ann")))
+    for rule, first in (("error", "opacc labels rule RUN majority`, or latest"), ("majority", "correct` them")):
+        said = told(capsys, "labels", "import", run.uri, str(Path(run.uri, "bob")), "--conflict", rule, code=6)
+        assert f"{first}; then import the file again; nothing of the file was taken" in said
+    label_actions.correct(run, id, "cat", "cy")
+    assert "1 label taken (bob)" in told(capsys, "labels", "import", run.uri, str(Path(run.uri, "bob")))
+
+
+def test_a_withdrawal_counts_labels_as_their_import_does(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    ids = run.read_selection(1).ids
+    Path(run.uri, "l.csv").write_text(f"id,label\n{ids[0]},cat\n{ids[1]},dog\n{ids[2]},?\n")
+    assert "2 labels taken, 1 can't tell" in told(capsys, "labels", "import", run.uri, str(Path(run.uri, "l.csv")))
+    assert "withdrawn  2 labels, 1 can't tell, of " in told(capsys, "labels", "withdraw", run.uri, "l.csv")
+
+
+@pytest.mark.parametrize("text", ["n/a", "NA", "None", "null"])
+def test_a_text_for_nothing_is_answered_with_cant_tell(run: Run, text: str) -> None:
+    id = run.read_selection(1).ids[0]
+    with pytest.raises(LabelError, match=r"use one of cat, dog, owl, or \? for can't tell"):
+        label_actions.import_labels(run, "l.csv", f"id,label\n{id},{text}\n".encode())
+
+
 def test_two_labels_in_one_file_are_corrected_in_the_file(run: Run) -> None:
     id = run.read_selection(1).ids[0]
     data = f"id,label\n{id},cat\n{id},dog\n".encode()

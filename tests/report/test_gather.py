@@ -301,6 +301,14 @@ def test_what_labels_are_worth_is_said_honestly(report: RunReport, effective: fl
     assert (found is None) == (said is None)
 
 
+def test_what_labels_are_worth_is_not_said_where_their_errors_widen_the_interval(report: RunReport) -> None:
+    assert report.estimate is not None
+    srs = report.estimate.srs.model_copy(update={"n": 200, "effective_size": 410.2})
+    plain = report.estimate.model_copy(update={"srs": srs})
+    assert worth(plain) is not None
+    assert worth(plain.model_copy(update={"allows_for": ["label noise"]})) is None
+
+
 def test_decimals_tell_a_narrow_interval_apart() -> None:
     assert [digits_for(0.8, 0.9), digits_for(0.8512, 0.8518), digits_for(0.9, 0.9)] == [1, 3, 1]
     assert (percent(1.0), percent(0.0), percent(0.99996)) == ("100 %", "0 %", "100.0 %")

@@ -13,7 +13,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from opacc_ray.errors import DataError, OpaccError, SpecError
+from opacc_ray.errors import DataError, OpaccError, SpecError, counted
 from opacc_ray.labels.label_documents import LabelSession
 from opacc_ray.labels.label_rows import checked_annotator
 from opacc_ray.labels.page.desk import Desk
@@ -173,9 +173,14 @@ class WaitingRuns:
         self._store, self._overlap = open_store(output), overlap
         self._lock = threading.Lock()
         self._desks: dict[tuple[str, str | None], Desk] = {}
-        self._complete: dict[str, int] = {}  # name of a run that waits for nothing -> entries of its log
+        self._complete: dict[str, int] = {}  # name of a run that waits for nothing -> entries of its log; -1: it failed
         self._searched = 0.0
-        if not self():
+        there = self()
+        if not there and -1 in self._complete.values():
+            failed = sum(entries == -1 for entries in self._complete.values())
+            what = f"{counted(failed, 'run')} under {self._store.uri} cannot be labelled here, as said above"
+            raise DataError(f"{what}; no other one waits for labels")
+        if not there:
             raise DataError(f"no run under {self._store.uri} waits for labels; draw some with `opacc run`")
 
     def __call__(self) -> list[Desk]:

@@ -214,6 +214,13 @@ def test_an_output_without_waiting_runs_is_refused(output: str, tmp_path: Path) 
     assert not holds_runs(str(tmp_path / "first" / "pool"))
 
 
+def test_an_output_whose_runs_cannot_be_shown_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = text_run(tmp_path, [])
+    with pytest.raises(DataError, match=r"1 run under .* cannot be labelled here, as said above; no other one waits"):
+        WaitingRuns(run.uri.rpartition("/")[0], None)
+    assert f"{run.name} cannot be labelled here: annotators would see nothing" in caplog.text
+
+
 def test_a_persons_address_fixes_the_name_and_hides_the_team(tmp_path: Path) -> None:
     desk = Desk(text_run(tmp_path, ["text"]))
     token = _token_of("ann", TOKEN)
