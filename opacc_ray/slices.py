@@ -142,10 +142,10 @@ def _pairs(
 def refuse_many(name: str, values: Sequence[str]) -> None:
     """Raise DataError for more than MOST different values."""
     if len(values) > MOST:
-        raise DataError(
-            f"slices {name!r} have {len(values)} different values, such as {shown(values[0])}: cut numbers, "
-            f"as in {{{name}: [18, 30, 50]}}, or give a column with at most {MOST}"
-        )
+        way = f"cut numbers, as in {{{name}: [18, 30, 50]}}, or give a column with at most {MOST}"
+        if re.match(r"\d{4}-\d\d", values[0]):
+            way = f"times have no cuts, so name a column with the day or week, such as 2026-W40, with at most {MOST}"
+        raise DataError(f"slices {name!r} have {len(values)} different values, such as {shown(values[0])}: {way}")
 
 
 def _ordered(names: Iterable[str]) -> tuple[str, ...]:

@@ -52,3 +52,6 @@ def test_a_crossing_is_the_same_block_by_block(monkeypatch: pytest.MonkeyPatch) 
 def test_names_of_examples_are_no_slices() -> None:
     with pytest.raises(DataError, match="slices 'id' have 1001 different values, such as \"0\": cut numbers, as in"):
         Slicing.of("id", np.arange(1001))
+    days = np.arange("2020-01-01", "2023-01-01", dtype="datetime64[D]").astype(str)
+    with pytest.raises(DataError, match="times have no cuts, so name a column with the day or week, such as 2026-W40"):
+        Slicing.of("time", days)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.audit.prior_knowledge import read_history
+from opacc_ray.designs.grown import Grown
 from opacc_ray.errors import SpecError
 from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.costs import Costs, scaled
@@ -142,15 +143,23 @@ class RunNumbers:
         return {"metrics": metrics, "by_slice": tables, "judges": judges} | self._in_classes(level)
 
     def notes(self, asked: Asked, level: float) -> list[str]:
-        """Return what must be known of ratios: what the labels cannot say of rare examples with large counts."""
+        """Return what must be known of slices of a grown pool, and of ratios, whose large counts labels may miss."""
+        drawn = [item.selection for item in self.known]
+        is_apart = any(isinstance(own.design, Grown) and own.parameters.get("combine") == "labels" for own in drawn)
+        said = [
+            "Labels of an earlier run are carried, so intervals of slices rest on the sampling design alone, without "
+            "predicted failures. They may be wider than in that run; only a fresh draw (`sample: {fresh: true}`) has "
+            "predictions again."
+        ] * (is_apart and bool(asked.tables))
         metrics = (*asked.metrics, *(metric for metric, _ in asked.tables))
         num = sum(len(np.unique(item.known.index)) for item in self.known)
         if all(metric.ratio is None for metric in metrics) or num >= self.view.size:
-            return []
+            return said
         share = zero_failure_bound(num, level)
         return [
+            *said,
             f"Examples of a kind that is less than {100 * share:.2g} % of the pool may be missing among {num} labels. "
-            "If their counts are much larger than others, intervals of ratios do not allow for them."
+            "If their counts are much larger than others, intervals of ratios do not allow for them.",
         ]
 
     def metric(self, metric: Metric, level: float) -> Estimate:

@@ -55,6 +55,11 @@ def check_type(rule: SliceRule, kind: Any) -> None:
 
     types = pa.types
     kind = kind.value_type if types.is_dictionary(kind) else kind
+    if types.is_temporal(kind) and (rule.tag is not None or rule.cuts is not None):
+        raise SpecError(
+            f"pool.slices: {rule.column!r} is {kind}, and times have neither tags nor cuts; add a column of texts with "
+            "the day, week or month of each example, such as 2026-W40, and name that"
+        )
     if rule.tag is not None:
         if not (_is_text(kind) or _is_list(kind)):
             raise SpecError(

@@ -118,6 +118,10 @@ def test_labels_of_unchanged_examples_count_in_the_next_run(
         accuracy.estimate(second, partial=True)
     label(second)
     found = accuracy.estimate(second)
+    assert found.notes == []
+    sliced = accuracy.estimate(second, by=["prediction"]).notes
+    assert [text[:41] for text in sliced] == ["Labels of an earlier run are carried, so "] * (method == "neyman")
+    assert accuracy.estimate(first, by=["prediction"]).notes == []
     assert found.design_based
     assert found.n == len(kept) + 11
     assert found.low <= truth(second) <= found.high

@@ -17,9 +17,11 @@ from opacc_ray.audit.checks import check
 from opacc_ray.audit.verify import verify
 from opacc_ray.errors import DataError, OpaccError, SpecError
 from opacc_ray.extract import slice_columns
+from opacc_ray.extract.arrow_slices import check_type
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
+from opacc_ray.slices import SliceRule
 from opacc_ray.spec import parse_spec
 
 N = 24
@@ -157,6 +159,14 @@ def test_a_column_that_makes_no_slices_is_refused_before_anything_is_written(
     checks, failure = check(parse_spec(content(pool, slices), "spec"), "spec")
     assert not checks.ok
     assert failure is not None
+
+
+@pytest.mark.parametrize("rule", [SliceRule("time", "time", cuts=(3.0,)), SliceRule("time=x", "time", tag="x")])
+def test_times_with_cuts_or_tags_name_a_way_out(rule: SliceRule) -> None:
+    with pytest.raises(
+        SpecError, match=r"'time' is timestamp\[us\], and times have .*; add a column of texts"
+    ):
+        check_type(rule, pa.timestamp("us"))
 
 
 def test_too_many_values_in_all_shards_together_are_refused(tmp_path: Path) -> None:
