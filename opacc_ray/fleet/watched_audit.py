@@ -304,8 +304,8 @@ def _alone(windows: Sequence[WatchedWindow], alarm: str | None, tolerance: float
     others = f" So {'is' if len(lower) == 2 else 'are'} {counted(len(lower) - 1, 'other')}." if len(lower) > 1 else ""
     return (
         f" But {worst.run} alone is {-100 * worst.change_high:.1f} to {-100 * worst.change_low:.1f} points lower than "
-        f"the reference (95 % interval), more than the tolerance.{others} Without a drop, about one window in 40 shows "
-        "that by chance; more labels of it decide, or an alert `max_drop`."
+        f"the reference (95 % interval), more than the tolerance.{others} Without such a drop, at most about one "
+        "window in 40 shows that by chance; more labels of it decide, or an alert `max_drop`."
     )
 
 

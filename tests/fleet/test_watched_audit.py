@@ -132,7 +132,7 @@ def test_a_window_alone_that_is_lower_and_a_lost_reference_are_stated(
     low, high = (-100 * end for end in (found.windows[1].change_high, found.windows[1].change_low))
     assert (found.alarm, found.notes) == (None, [])
     assert f"But {third.name} alone is {low:.1f} to {high:.1f} points lower than the reference" in found.answer
-    assert "about one window in 40 shows that by chance" in found.answer
+    assert "Without such a drop, at most about one window in 40" in found.answer
     assert "alone" not in watch_audit("weekly", f"{pool.uri}-audits", tolerance=0.3).answer
     capsys.readouterr()
     assert main(["runs", "expire", f"{pool.uri}-audits", "--days", "0"]) == 0

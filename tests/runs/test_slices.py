@@ -163,9 +163,7 @@ def test_a_column_that_makes_no_slices_is_refused_before_anything_is_written(
 
 @pytest.mark.parametrize("rule", [SliceRule("time", "time", cuts=(3.0,)), SliceRule("time=x", "time", tag="x")])
 def test_times_with_cuts_or_tags_name_a_way_out(rule: SliceRule) -> None:
-    with pytest.raises(
-        SpecError, match=r"'time' is timestamp\[us\], and times have .*; add a column of texts"
-    ):
+    with pytest.raises(SpecError, match=r"'time' is timestamp\[us\], and times have .*; add a column of texts"):
         check_type(rule, pa.timestamp("us"))
 
 
