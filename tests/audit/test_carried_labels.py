@@ -175,6 +175,7 @@ def test_fresh_draws_and_unlabelled_runs_carry_nothing(pool: Store) -> None:
 
 
 def test_labels_of_a_run_with_another_budget_are_named(pool: Store, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "opacc_ray")
     before = audit(pool)
     label(before)
     assert not caplog.messages
