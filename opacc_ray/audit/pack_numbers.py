@@ -227,7 +227,8 @@ class Parts:
         own = weight**2 @ foreseen
         variance = max((labelled * measured + 20 * own) / (labelled + 20), 0.5 * own)
         half, near = 0.5 / max(expected, 1e-300), first / max(second, 1e-300)
-        ends = wilson_ends(value, variance, labelled, events, half * first, expected)
+        differs = ((values > 0) & (values < 1)).any() or not np.array_equal(mean, square)  # events, in size
+        ends = wilson_ends(value, variance + half * second * differs, labelled, events, half * first, expected)
         alone = Alone(size, labelled, events, near * met, near * first, unseen)
         return Share(value, variance, size, labelled, events, ends, alone)
 

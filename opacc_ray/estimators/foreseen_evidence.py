@@ -70,7 +70,7 @@ class ForeseenEvidence:
         columns = (
             *(over(sums.predicted * mean) / size, self.variance(variable, domain, num_domains), over(self.sizes)),
             *(np.rint(over(sums.labelled)), np.where(expected < 1, 0.0, expected), half * first, expected),
-            *(over(sums.unseen * mean), ratio * first, ratio * first),
+            *(over(sums.unseen * mean), ratio * first, ratio * first, half * second * variable.differs),
         )
         return [DomainShare(*row) for row in np.column_stack(columns).tolist()]
 

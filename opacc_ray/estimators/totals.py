@@ -33,7 +33,8 @@ the few labels of D, so it is shrunk towards the predicted one, and it is never 
 
     max( (m·M + k·V)/(m + k), V/2 ),   k = 20,   V = Σ w_t² V_t,   M = Σ w_t² Σ_batch (v - v̂)²(1 - π)/π²/(1 - h)/N_D²
 
-Half an event is added to the upper end, at the weight of labels where events are predicted. The lower end is at most
+Half an event is added to the upper end, at the weight of labels where events are predicted; where events differ in
+size, as costs do, to the variance as well, as few labels show too little of how they differ. The lower end is at most
 that of the mid-P interval, because a single event proves little. Without an event, and with fewer than one predicted
 among the labels, the upper end is at least the exact one. Finally the interval is cut to what the labels prove.
 
@@ -192,6 +193,12 @@ class Variable(NamedTuple):
         """Return a variable that is 0 or 1."""
         return cls(values, mean, mean)
 
+    @property
+    def differs(self) -> bool:
+        """Whether its events differ in size, as costs and scores do."""
+        between = (self.values > 0) & (self.values < 1)
+        return bool(between.any()) or not np.array_equal(self.mean, self.square)
+
 
 class Evidence(Protocol):
     """What the labels of all rounds say of the groups of a pool."""
@@ -285,7 +292,8 @@ class PredictedEvidence:
         unseen = np.maximum(over(self.sums[-1].predicted * variable.mean) - drawn, 0)
         columns = value, variance, sizes, labelled, events, half * first, expected
         met_near, near = first * met / np.maximum(second, _LEAST), first**2 / np.maximum(second, _LEAST)
-        return [column.tolist() for column in (*columns, unseen, met_near, near)]
+        unlike = half * second * variable.differs
+        return [column.tolist() for column in (*columns, unseen, met_near, near, unlike)]
 
 
 def labelled_in(index: NDArray[np.int64], where: Codes, values: Array, num: int) -> tuple[Array, Array]:
@@ -337,6 +345,7 @@ class DomainShare(DomainMean):
     unseen: float  # S: predicted among the other examples
     met_near: float  # O and E: events, and events predicted, among the labels by how far they stand for others
     expected_near: float
+    unlike: float = 0.0  # what half an event adds to the variance, where events differ in size
 
     def as_predicted(self) -> "PredictedShare":
         """Return the same mean, if the predictions hold for the examples without a label."""
@@ -364,7 +373,7 @@ class DomainShare(DomainMean):
         """Return the size of the simple random sample with the same variance at a share of events."""
         nearest = min(self.half_event, 0.5)
         inside = min(max(share, nearest), 1 - nearest)
-        return max(inside * (1 - inside) / max(self.variance, _LEAST), 1e-3)
+        return max(inside * (1 - inside) / max(self.variance + self.unlike, _LEAST), 1e-3)
 
 
 class PredictedShare(NamedTuple):

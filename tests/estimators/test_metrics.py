@@ -1,6 +1,7 @@
 """Metrics of classes, slices and averages: values by hand, coverage by enumeration, and what cannot be stated."""
 
 import re
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import opacc_ray as opacc
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.estimators.metrics import CLASS_METRICS, Parts, parse_metric
-from opacc_ray.estimators.totals import DomainShare, stated
+from opacc_ray.estimators.totals import DomainShare, Variable, stated
 
 TRUTH = np.array([0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 2])
 PREDICTED = np.array([0, 0, 1, 2, 1, 1, 1, 0, 2, 2, 2, 1])
@@ -205,6 +206,18 @@ def share_of(value: float, variance: float, **more: float) -> DomainShare:
     """Ten labels of a thousand examples, of which one is an event; 4 more are predicted, as the labels showed."""
     rest = {"unseen": 4.0, "met_near": 2.0, "expected_near": 2.0} | more
     return DomainShare(value, variance, 1000.0, 10.0, 1.0, 0.0, 1.0, **rest)
+
+
+def test_events_that_differ_in_size_have_wider_intervals() -> None:
+    """As costs do: few labels show too little of how they differ."""
+    alike = Variable.event(np.array([0.0, 1.0]), np.array([1.0, 0.5]))
+    assert not alike.differs
+    assert alike._replace(square=np.array([1.0, 0.3])).differs
+    assert alike._replace(values=np.array([0.0, 0.4])).differs
+    narrow = DomainShare(0.1, 1e-3, 1000.0, 60.0, 6.0, 0.01, 5.0, 90.0, 6.0, 5.0)
+    low, high = narrow.interval(0.95)
+    below, above = replace(narrow, unlike=1e-3).interval(0.95)
+    assert below < low < high < above
 
 
 class TestComposite:
