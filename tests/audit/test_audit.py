@@ -28,6 +28,8 @@ def test_from_images_to_an_interval(run: Run) -> None:
         "rows": 40,
         "labels": 40,
         "cant_tell": 0,
+        "as_before": 0,
+        "unknown": 0,
         "annotators": [],
         "answers": [{"track": None, "round": 1, "examples": 40}],
         "rounds": [
