@@ -286,9 +286,9 @@ def make_report(
     """Write the page, the document and the summary of a run; return their URIs, and the report.
 
     ``out`` is the URI of a folder; None: the prefix of the run, or of its track. The others are as for :func:`gather`.
-    The estimate is logged, unless an earlier one has stated it.
+    A report in the run's prefix logs its estimate, unless it is logged already; elsewhere, the run stays as it is.
     """
-    report, pictures = gather(run, level=level, conflict=conflict, score=score, goal=goal, keep=True)
+    report, pictures = gather(run, level=level, conflict=conflict, score=score, goal=goal, keep=out is None)
     files = {PAGE: page(report, pictures).encode(), DOCUMENT: report.to_bytes(), SUMMARY: summary(report).encode()}
     uris = write_files(run.results(out), files)
     return WrittenReport(files=uris, **{name: getattr(report, name) for name in SAID}), report

@@ -56,6 +56,8 @@ def test_it_states_the_estimate_and_writes_nothing(run: Run, report: RunReport) 
 
 def test_a_report_that_is_written_logs_its_estimate_once(tmp_path: Path) -> None:
     run = labelled_run(tmp_path, (40,))
+    make_report(run, str(tmp_path / "elsewhere"))  # as someone does who may only read the run
+    assert run.read_estimate() is None
     _, report = make_report(run)
     kept = run.read_estimate()
     assert kept is not None
