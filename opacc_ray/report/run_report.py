@@ -90,8 +90,9 @@ def gather(
     index, least = run.complete_features().index, run.spec.least if goal is None else Least.of(goal)
     rounds = read_rounds(run, conflict=conflict, score=score)
     missing, known = sum(len(item.missing) for item in rounds), having_labels(rounds)
-    stated = _stated(run, least, level=level, conflict=conflict, score=score) if known else None
-    if keep and stated is not None and not any(_states(before, stated) for before in _readable(run)):
+    before = _readable(run) if known else []
+    stated = _stated(run, before, least, level=level, conflict=conflict, score=score) if known else None
+    if keep and stated is not None and not any(_states(own, stated) for own in before):
         run.write_estimate(stated)
     predictions, shares = read_predictions(run), is_share(rounds[0].measure)  # else a confidence is no forecast of it
     tables, edges = list[SliceTable](), np.empty(0)
@@ -131,12 +132,11 @@ def gather(
     return decided(run, report, least), pictures
 
 
-def _stated(run: Run, goal: Least | None, **options: Any) -> AccuracyEstimate:
+def _stated(run: Run, before: Sequence[AccuracyEstimate], goal: Least | None, **options: Any) -> AccuracyEstimate:
     """Return an estimate with the metrics of spec and goal, and with all that `opacc estimate` was asked for.
 
-    Slices are those of estimates from the same labels at the same level. Estimates that cannot be read add nothing.
+    Slices are those of the estimates ``before`` it from the same labels at the same level.
     """
-    before = _readable(run)
     asked = (name for estimate in before for name in estimate.metrics)
     wanted = list(dict.fromkeys([*run.spec.numbers, *([goal.metric] if goal else []), *asked]))
     stated = accuracy.estimate(run, keep=False, partial=True, metrics=wanted, **options)
