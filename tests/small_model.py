@@ -76,17 +76,28 @@ def spoiled_network(folder: str, times: int) -> Net:
     return net
 
 
-def greedy_network(folder: str) -> Net:
-    """The same, but one worker that loads it, and one that runs it, takes memory until it is killed, 4 GB at most."""
+def memory_used() -> int:
+    """Bytes of this machine, or of this container, as Ray's monitor of memory counts them."""
+    from ray._private import utils
+
+    return int(utils.get_used_memory())
+
+
+def greedy_network(folder: str, limit: int) -> Net:
+    """The same, but one worker that loads it, and one that runs it, fills the memory above `limit` until it is killed.
+
+    It goes a GB beyond the limit, and gives up after a minute.
+    """
     import ray
 
     def take(when: str) -> None:
         if ray.is_initialized() and not Path(folder, when).exists():
             Path(folder, when).touch()
-            held = []
-            for _ in range(40):
-                held.append(np.ones(100 << 20, dtype=np.uint8))
-                time.sleep(0.1)
+            held, end = [], time.monotonic() + 60
+            while time.monotonic() < end:
+                if memory_used() < limit + (1 << 30):
+                    held.append(np.ones(250 << 20, dtype=np.uint8))
+                time.sleep(0.05)
 
     take("load")
     net = network()
