@@ -201,7 +201,7 @@ def warnings_of(run: Run, rounds: Sequence[LabelledRound]) -> list[str]:
 def warnings_now(run: Run) -> list[str]:
     """Return all warnings with all labels so far, unless the labels are in conflict."""
     try:
-        return warnings_of(run, read_rounds(run))
+        return warnings_of(run, read_rounds(run, with_lost=True))
     except LabelError:
         return warnings_of(run, ())
 

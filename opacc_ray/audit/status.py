@@ -145,11 +145,11 @@ def _track_status(
 def _rounds(run: Run) -> tuple[list[LabelledRound], str | None]:
     """Return the rounds, and the conflict of labels if there is one; the majority is counted then."""
     try:
-        return read_rounds(run), None
+        return read_rounds(run, with_lost=True), None
     except LabelError as error:
         reason = str(error)
     try:
-        return read_rounds(run, conflict="majority"), reason
+        return read_rounds(run, conflict="majority", with_lost=True), reason
     except LabelError:
         return [], reason
 

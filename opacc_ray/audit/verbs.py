@@ -30,7 +30,7 @@ from opacc_ray.extract.feature_set import feature_set, read_sound
 from opacc_ray.extract.slice_columns import store_slices, try_slices
 from opacc_ray.history import NO_HISTORY
 from opacc_ray.labels.formats.label_formats import NOTES, link_to, write_manifest
-from opacc_ray.labels.label_log import adopt_rules, refuse_lost, shown_columns
+from opacc_ray.labels.label_log import adopt_rules, shown_columns
 from opacc_ray.labels.label_rows import Context, Task
 from opacc_ray.labels.labelled_rounds import (
     LabelledRound,
@@ -272,7 +272,6 @@ def next_round(
         A file of labels or of a round is lost or changed, or the features belong to another model.
     """
     rounds, labelled = read_all(run)
-    refuse_lost(run)
     feature_store.check_drawn_from(run, [item.number for item in rounds])
     last = rounds[-1]
     before, given = last.selection, dict(parameters or {})

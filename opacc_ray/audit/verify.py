@@ -149,7 +149,7 @@ def _check_track(run: Run, index: Index | None, found: _Findings) -> None:
         _check_round(run, number, index, found)
     with found.checking(place), suppress(LabelConflict):  # for people to resolve: `opacc status` names it
         if numbers:
-            read_rounds(run)
+            read_rounds(run, with_lost=True)
     with found.checking(run.store.uri_of(run.estimate_key)):
         copy, kept = run.read_document(AccuracyEstimate, run.estimate_key), [own for _, own in run.estimates()]
         refuse_lost(run, copy)

@@ -1,6 +1,7 @@
 """Commands for many audits, and for audits over time: fleet, alerts, metrics, history."""
 
 import re
+from datetime import datetime
 from shlex import quote
 from typing import TYPE_CHECKING
 
@@ -172,13 +173,21 @@ def history(
     help="Probability of a false alarm in the whole life of the audit.",
 )
 @click.option("--by", metavar="SLICES", help="Windows are these slices of the pool, such as week, in their order.")
-@click.option("--since", metavar="DAY", help="First day of the life: its first labelled run is the reference.")
-def watch(name: str, output: str, tolerance: float, false_alarms: float, by: str | None, since: str | None) -> Answer:
+@click.option(
+    "--since",
+    type=click.DateTime(["%Y-%m-%d"]),
+    metavar="DAY",
+    help="First day of the life: its first labelled run is the reference.",
+)
+def watch(
+    name: str, output: str, tolerance: float, false_alarms: float, by: str | None, since: datetime | None
+) -> Answer:
     """Watch an audit: each run is a window, compared with the first labelled run; ends with 8 on an alarm."""
     from opacc_ray.fleet.watched_audit import watch_audit
 
     _refuse_path(name)
-    found = watch_audit(name, output, tolerance=tolerance, false_alarms=false_alarms, by=by, since=since)
+    day = since.date().isoformat() if since else None
+    found = watch_audit(name, output, tolerance=tolerance, false_alarms=false_alarms, by=by, since=day)
     return Answer(found, watch_text(found), AlertError(found.answer) if found.alarm else None)
 
 

@@ -153,9 +153,7 @@ class WatchSpec(Section):
     @field_validator("since")
     @classmethod
     def _is_a_day(cls, value: str | None) -> str | None:
-        if value is not None:
-            date.fromisoformat(value)
-        return value
+        return None if value is None else date.fromisoformat(value).isoformat()
 
     @model_validator(mode="after")
     def _rises(self) -> "WatchSpec":

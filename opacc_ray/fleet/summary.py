@@ -13,6 +13,7 @@ from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.estimators.model_comparison import INDEPENDENT
 from opacc_ray.fleet.accuracy_history import point_of
+from opacc_ray.fleet.alert_states import read_notice
 from opacc_ray.fleet.alerts import Evidence, checks_of, rule_of
 from opacc_ray.fleet.fleet_documents import (
     AlertRule,
@@ -25,7 +26,7 @@ from opacc_ray.fleet.fleet_documents import (
 )
 from opacc_ray.fleet.fleet_spec import Fleet, FleetAudit
 from opacc_ray.fleet.queue import Ended, ended
-from opacc_ray.fleet.watched_audit import watch_check, watch_state
+from opacc_ray.fleet.watched_audit import watch_state
 from opacc_ray.lake.store_uris import Store, join, open_store
 from opacc_ray.report.run_report import PAGE, make_report
 from opacc_ray.report.stated_numbers import stated_number, worst_slice
@@ -76,10 +77,11 @@ def _watched(fleet: Fleet, audit: FleetAudit, found: AuditSummary) -> AuditSumma
     if asked is None:
         return found
     rate = asked.false_alarms / len(fleet.audits)
-    state, check = watch_state(audit.name, fleet.spec.output, asked, rate) or (None, None)
-    check = check or watch_check(asked, None, is_raised=False)
-    notes = [*found.notes, *(state.notes if state else [])]
-    return found.model_copy(update={"watch": state, "alerts": [*found.alerts, check], "notes": notes})
+    before = read_notice(folder_of(fleet))
+    was_raised = any((item.audit, item.kind) == (audit.name, "watch") for item in (before.alerts if before else ()))
+    state, check, notes = watch_state(audit.name, fleet.spec.output, asked, rate, was_raised=was_raised)
+    more = {"watch": state, "alerts": [*found.alerts, check], "notes": [*found.notes, *notes]}
+    return found.model_copy(update=more)
 
 
 def _audit(output: str, done: Ended, rule: AlertRule | None, now: datetime) -> AuditSummary:

@@ -6,6 +6,7 @@ of times are the windows. See :mod:`opacc_ray.estimators.watching`.
 """
 
 import contextlib
+import logging
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from opacc_ray.documents import Document, Part, format_field
-from opacc_ray.errors import DataError, counted
+from opacc_ray.errors import DataError, OpaccError, counted
 from opacc_ray.estimators.watching import (
     Reference,
     Watch,
@@ -35,6 +36,8 @@ from opacc_ray.fleet.watched_windows import (
     Window,
     WindowLabels,
     lost_before,
+    num_fresh,
+    place_of_reference,
     rounds_of,
     watched_runs,
     windows_by,
@@ -43,6 +46,8 @@ from opacc_ray.fleet.watched_windows import (
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run, names_of_runs
+
+log = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
 
@@ -109,14 +114,13 @@ def watch_audit(
     ``by`` names the slices of the pool that are the windows, such as weeks, in their order: of the newest labelled run.
     ``since`` is the first day of the life, in ISO 8601: earlier runs do not count.
     """
-    runs, labelled = _labelled_runs(name, output, since)
-    if not labelled:
-        raise DataError(_no_reference(name, output, since))
+    runs = watched_runs(name, output, since)
+    newest = next((run for run in reversed(runs) if rounds_of(run)), None) if by is not None else None
+    first = place_of_reference(runs) if by is None else None
+    if newest is None and first is None:
+        raise _UnlabelledError(_no_reference(name, output, since))
     with contextlib.ExitStack() as until:
-        if by is not None:
-            known, later = windows_by(runs[labelled[-1]], by, until)
-        else:
-            known, later = windows_of(runs[labelled[0] :])
+        known, later = windows_by(newest, by, until) if by and newest else windows_of(runs[first:])
         life = _Life(known, tolerance, false_alarms)
         windows = [life.take(window) for window in later]
     found = known.stated.estimate
@@ -135,7 +139,7 @@ def watch_audit(
         delay=life.delay(windows),
         exact=life.exact,
         answer=_answer(windows, life.alarm, life.state, false_alarms) + _alone(windows, life.alarm, tolerance),
-        notes=_notes(known, is_whole=by is None and since is None),
+        notes=[*_notes(known, is_whole=by is None and since is None), *(own.unused for own in later if own.unused)],
     )
 
 
@@ -155,7 +159,7 @@ def _order(by: str | None, reference: str, windows: Sequence[WatchedWindow]) -> 
 
 def _no_reference(name: str, output: str, since: str | None) -> str:
     """Return why an audit has no labelled run, and what to do."""
-    if since is not None and _labelled_runs(name, output, None)[1]:
+    if since is not None and any(map(rounds_of, watched_runs(name, output, None))):
         return f"no run of {name!r} in {output} since {since} has complete labels; give an earlier day, or label one"
     names = sorted({run.rpartition("-")[0] for run in names_of_runs(open_store(output))})
     if name not in names:
@@ -164,19 +168,25 @@ def _no_reference(name: str, output: str, since: str | None) -> str:
     return f"no run of {name!r} in {output} has complete labels; label one, which is the reference"
 
 
-def _labelled_runs(name: str, output: str, since: str | None) -> tuple[list[Run], list[int]]:
-    """Return the runs of a life, and the places of those that have labels."""
-    runs = watched_runs(name, output, since)
-    return runs, [place for place, run in enumerate(runs) if rounds_of(run)]
+class _UnlabelledError(DataError):
+    """No run has labels yet."""
 
 
-def watch_state(name: str, output: str, asked: WatchSpec, rate: float) -> tuple[WatchState, AlertCheck] | None:
-    """Return the state of a watched audit and its alert; None without a labelled run."""
+def watch_state(
+    name: str, output: str, asked: WatchSpec, rate: float, *, was_raised: bool
+) -> tuple[WatchState | None, AlertCheck, list[str]]:
+    """Return the state of a watched audit, its alert and notes; the state is None without a usable reference.
+
+    An alarm that ``was_raised`` stays raised while labels that decide it cannot be used.
+    """
     tolerance, by, since = asked.tolerance, asked.by, asked.since
     try:
         found = watch_audit(name, output, tolerance=tolerance, false_alarms=rate, by=by, since=since)
-    except DataError:
-        return None
+    except _UnlabelledError:
+        return None, watch_check(asked, None, is_raised=False), []
+    except OpaccError as error:
+        undecided = watch_check(asked, None, is_raised=was_raised).model_copy(update={"reason": str(error)})
+        return None, undecided, [f"The watch cannot be decided: {error}."]
     labelled = [window for window in found.windows if window.labels]
     state = WatchState(
         **found.model_dump(include={"reference", "accuracy", "alarm", "delay", "exact", "false_alarms", "notes"}),
@@ -187,7 +197,8 @@ def watch_state(name: str, output: str, asked: WatchSpec, rate: float) -> tuple[
         needed=1 / rate,
         without_labels=found.windows[-1].without_labels if found.windows and not found.windows[-1].labels else {},
     )
-    return state, watch_check(asked, labelled[-1] if labelled else None, is_raised=found.alarm is not None)
+    check = watch_check(asked, labelled[-1] if labelled else None, is_raised=found.alarm is not None)
+    return state, check, found.notes
 
 
 def watch_check(asked: WatchSpec, last: WatchedWindow | None, *, is_raised: bool) -> AlertCheck:
@@ -210,10 +221,15 @@ def labels_for_next(name: str, output: str, asked: WatchSpec) -> int:
     """Return how many labels the next window of a watched audit gets: the most while bets on a drop are winning."""
     assert asked.labels is not None
     least, most = asked.labels
-    runs, labelled = _labelled_runs(name, output, asked.since)
-    if not labelled:
+    runs = watched_runs(name, output, asked.since)
+    try:
+        first = place_of_reference(runs)
+    except OpaccError as error:
+        log.warning("a drop may show, so what is new gets %s: %s", counted(most, "label"), error)
         return most
-    known, later = windows_of(runs[labelled[0] :])
+    if first is None:
+        return most
+    known, later = windows_of(runs[first:])
     life = _Life(known, asked.tolerance, rate=1.0)
     for window in later:
         if window.labels is not None:
@@ -254,9 +270,9 @@ class _Life:
     def _values(self, window: Window, draws: Array) -> Array:
         """Return the draws of a simple random sample with the model's confidence as control variate, if it has one."""
         labels, sure = window.stated, self._confidence(window.run)
-        if sure is None or not self.strength or not labels.is_simple:
+        if sure is None or not self.strength or not labels.is_simple or window.examples is None:
             return draws
-        own = sure if window.examples is None else sure[window.examples]
+        own = sure[window.examples]
         return adjusted(draws, 1 - sure[labels.rows], 1 - own.mean(), 1 - own.min(), self.strength, self.state.limits)
 
     def _guesses(self, window: Window) -> dict[str, float]:
@@ -320,8 +336,7 @@ def _slope(doubt: Array, labels: WindowLabels) -> float:
 
 
 def _stated(window: Window, known: Window, evidence: float, guesses: dict[str, float]) -> WatchedWindow:
-    size = window.run.read_index()
-    examples = (size.num_examples if size else 0) if window.examples is None else int(window.examples.sum())
+    examples = num_fresh(window.run) if window.examples is None else int(window.examples.sum())
     base: dict[str, Any] = {"run": window.name, "created": window.run.header.created, "examples": examples}
     base["without_labels"] = guesses
     if window.labels is None:

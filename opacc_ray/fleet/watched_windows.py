@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.audit.accuracy import accuracy_of, sample_of
+from opacc_ray.audit.accuracy import accuracy_of, sample_of, whole_rounds
 from opacc_ray.audit.carried_labels import CARRIED
 from opacc_ray.audit.run_numbers import RunNumbers
 from opacc_ray.designs.design import Design
@@ -17,7 +17,7 @@ from opacc_ray.designs.grown import NEW, Grown
 from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
 from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.designs.simple_random import SimpleRandom
-from opacc_ray.errors import DataError, OpaccError
+from opacc_ray.errors import DataError, LabelError, OpaccError, counted
 from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.design_based import estimate_sample
 from opacc_ray.estimators.metrics import ACCURACY, Metric
@@ -62,8 +62,9 @@ class Window(NamedTuple):
 
     name: str
     run: Run
-    examples: NDArray[np.bool_] | None  # (N,) which of the run's pool it holds; None: all, or unknown
+    examples: NDArray[np.bool_] | None  # (N,) which of the run's pool it holds; None: unknown
     labels: WindowLabels | None
+    unused: str | None = None  # why labels that it has do not count
 
     @property
     def stated(self) -> WindowLabels:
@@ -87,12 +88,36 @@ def lost_before(run: Run) -> str | None:
 
 
 def rounds_of(run: Run) -> list[LabelledRound]:
-    """Return the rounds of a run that have labels; none if they cannot be read or are not complete."""
-    try:
-        rounds = read_rounds(run) if run.rounds() and run.read_features() else []
-        return [] if any(item.missing for item in rounds) else having_labels(rounds)
-    except OpaccError:
-        return []
+    """Return the rounds of a run with all their labels, up to the first that lacks one.
+
+    Raises OpaccError if a round or a label cannot be read.
+    """
+    is_there = run.rounds() and run.read_features()
+    return having_labels(whole_rounds(read_rounds(run))) if is_there else []
+
+
+def place_of_reference(runs: Sequence[Run]) -> int | None:
+    """Return the place of the first run with labels; None if there is none.
+
+    Raises OpaccError if its labels cannot be used: with another reference, an alarm would begin or end for no reason.
+    """
+    for place, run in enumerate(runs):
+        rounds = having_labels(read_rounds(run)) if run.rounds() else []
+        if rounds:
+            run.complete_features()
+            if rounds[0].missing:
+                raise LabelError(
+                    f"the reference is {run.name}, the first run with labels, and {_missing(rounds[0])}: import what "
+                    f"is missing (? for can't tell), remove the run with `opacc runs remove {run.uri}`, or begin with "
+                    "a later one: --since"
+                )
+            return place
+    return None
+
+
+def _missing(item: LabelledRound) -> str:
+    number = len(item.missing)
+    return f"{counted(number, 'label')} of its round {item.number} {'is' if number == 1 else 'are'} missing"
 
 
 def _reference_labels(run: Run) -> WindowLabels:
@@ -152,7 +177,19 @@ def windows_of(runs: Sequence[Run]) -> tuple[Window, list[Window]]:
     """Return runs as windows: the first one, which has labels, and what each of the others brought."""
     first, *later = runs
     known = Window(first.name, first, None, _reference_labels(first))
-    return known, [Window(run.name, run, _fresh(run), _window_labels(run)) for run in later]
+    return known, [_window(run) for run in later]
+
+
+def _window(run: Run) -> Window:
+    """Return a run as a window; its labels do not count while some are missing, or one cannot be read."""
+    try:
+        first = read_rounds(run)[0] if run.rounds() else None
+        labels, unused = _window_labels(run), None
+        if first is not None and first.missing and int(first.labelled.sum()) > first.known_before:
+            unused = f"the labels of {run.name} do not count yet: {_missing(first)}"
+        return Window(run.name, run, _fresh(run), labels, unused)
+    except OpaccError as error:
+        return Window(run.name, run, None, None, f"the labels of {run.name} do not count: {error}")
 
 
 def windows_by(run: Run, by: str, until: contextlib.ExitStack) -> tuple[Window, list[Window]]:
@@ -233,14 +270,24 @@ def _drawn(part: Selection) -> Array:
 
 
 def _fresh(run: Run) -> NDArray[np.bool_] | None:
-    """Return which examples of a run's pool are its window, (N,); None while its features are incomplete."""
+    """Return which examples of a run's pool are its window, (N,); None if its features, or those before, are gone."""
     there = run.read_features()
     if there is None:
         return None
     size = there.index.num_examples
     facts = run.read_selection(1).facts.get(CARRIED) if run.rounds() else None
-    before = run_beside(output_of(run), facts["run"]) if facts else None
-    if before is None:
+    if facts is None:
         return np.ones(size, dtype=bool)
-    old = np.concatenate([np.unique(own) for own in before.complete_features().features.sources()])
+    before = run_beside(output_of(run), facts["run"])
+    known = before.read_features() if before else None
+    if known is None:
+        return None
+    old = np.concatenate([np.unique(own) for own in known.features.sources()])
     return ~np.isin(np.concatenate(list(there.features.sources())), old)
+
+
+def num_fresh(run: Run) -> int:
+    """Return the size of a run's window: of what was new when its labels were carried over, or of its pool."""
+    facts = run.read_selection(1).facts.get(CARRIED) if run.rounds() else None
+    index = run.read_index()
+    return int(facts["new"]) if facts else index.num_examples if index else 0

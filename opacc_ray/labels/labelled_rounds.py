@@ -163,24 +163,29 @@ def none_imported(run: Run, number: int) -> LabelError:
     )
 
 
-def read_rounds(run: Run, *, conflict: str | None = None, score: Score | None = None) -> list[LabelledRound]:
+def read_rounds(
+    run: Run, *, conflict: str | None = None, score: Score | None = None, with_lost: bool = False
+) -> list[LabelledRound]:
     """Read every round of the run's track with its labels, from the files of all tracks.
 
     A label belongs to an example, whichever round its file was imported for. Files may come in any order and in pieces.
     The rule for labels that differ, and the score of a regression's predictions, are those of the run if None.
+    ``with_lost`` reads the other labels where a file of labels is lost.
 
-    Raises LabelError if the track has no round, or labels do not fit together; DataError if a round is damaged, or
-    drawn from another pool.
+    Raises LabelError if the track has no round, or labels do not fit together; DataError if a file of labels is lost,
+    or a round is damaged, or drawn from another pool.
     """
-    return read_all(run, conflict=conflict, score=score)[0]
+    return read_all(run, conflict=conflict, score=score, with_lost=with_lost)[0]
 
 
 def read_all(
-    run: Run, *, conflict: str | None = None, score: Score | None = None
+    run: Run, *, conflict: str | None = None, score: Score | None = None, with_lost: bool = False
 ) -> tuple[list[LabelledRound], set[str]]:
     """Return the results of :func:`read_rounds` and :func:`read_labelled`, reading the labels once."""
     now = run.snapshot()
     log, tracks = read_log(now), read_tracks(now)
+    if log.lost and not with_lost:
+        raise DataError(next(iter(log.lost.values())))
     joined = join_labels(tracks, log.labels(), conflict or log.conflict)
     rounds = [labelled_round(now, item, joined, score or log.score) for item in tracks[0].selections]
     return _with_losses(rounds), set(joined.label)

@@ -7,9 +7,10 @@ first track has no name. A label belongs to an example, so it counts in every tr
 uses labels of another track, because the estimate assumes a design that does not.
 """
 
+import logging
 import re
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TypeVar
 
 from opacc_ray.documents import Document
@@ -25,6 +26,8 @@ from opacc_ray.runs.earlier_layout import happened_before
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, Stated
 from opacc_ray.runs.run_documents import ClosedRound, Draw, Goal, RunHeader
 from opacc_ray.selection import Selection
+
+log = logging.getLogger(__name__)
 
 AnyDocument = TypeVar("AnyDocument", bound=Document)
 Closing = Callable[["Run"], Sequence[ClosedRound]]
@@ -127,6 +130,15 @@ class Run:
             raise SpecError(
                 f"nothing had been drawn in {self.uri} at {time:%Y-%m-%d %H:%M:%S} UTC; its log begins at "
                 f"{self.commits[0].at[:19]}"
+            )
+        newest, now = self.commits[-1:], datetime.now(UTC)
+        if newest and datetime.fromisoformat(newest[0].at) > max(time, now):
+            log.warning(
+                "%s has entries as late as %s UTC, and it is %s: a clock was wrong; more may have been known at %s",
+                self.uri,
+                newest[0].at[:19],
+                f"{now:%H:%M:%S}",
+                f"{time:%Y-%m-%d %H:%M:%S}",
             )
         return self.at(seen)
 

@@ -12,8 +12,8 @@ from tables import parquet
 
 from opacc_ray.audit import verbs
 from opacc_ray.cli.main import main
-from opacc_ray.errors import DataError, SpecError
-from opacc_ray.fleet import console, watched_windows
+from opacc_ray.errors import DataError, LabelError, SpecError
+from opacc_ray.fleet import console, summary_page, watched_windows
 from opacc_ray.fleet.alert_states import NOTICE
 from opacc_ray.fleet.fleet_spec import Fleet, parse_fleet
 from opacc_ray.fleet.run_fleet import run_fleet
@@ -152,6 +152,57 @@ def test_a_window_alone_that_is_lower_and_a_lost_reference_are_stated(
     assert "first labelled" not in capsys.readouterr().out
 
 
+def test_an_alarm_stays_while_labels_of_the_reference_are_missing(pool: Store) -> None:
+    week(pool, 0)
+    first = audit(pool, "srs", 0.95)
+    for number in (1, 2, 3):
+        week(pool, number)
+        last = audit(pool, "srs", 0.2)
+    fleet, output = fleet_of(pool), f"{pool.uri}-audits"
+    before = watch_audit("weekly", output)
+    assert before.alarm is not None
+    assert run_fleet(fleet).failure.exit_code == 8
+    for run in (first, last):
+        verbs.next_round(run, 20)
+    assert watch_audit("weekly", output) == before, "rounds that wait for labels change nothing"
+    id = first.read_selection(1).ids[0]
+    label_actions.withdraw(first, id)
+    with pytest.raises(LabelError, match=rf"reference is {first.name}, .* 1 label of its round 1 is missing: import"):
+        watch_audit("weekly", output)
+    written = run_fleet(fleet)
+    assert (written.summary.audits[0].watch, written.failure.exit_code) == (None, 8)
+    problem = summary_page.problems(written.summary)[0].text
+    assert "weekly: its alarm stays raised, because it cannot be decided: the reference is" in problem
+    label_actions.correct(first, id, "right", "kim")
+    lost = first.store.list("rounds/1/labels/")[0].key
+    data = first.store.read(lost)
+    first.store.delete(lost)
+    with pytest.raises(DataError, match="is lost, with the"):
+        watch_audit("weekly", output)
+    first.store.write(lost, data)
+    assert watch_audit("weekly", output).alarm == before.alarm
+    kept = last.store.list("rounds/1/labels/")[0].key
+    last.store.delete(kept)
+    assert (
+        f"the labels of {last.name} do not count: {last.store.uri_of(kept)} is lost"
+        in watch_audit("weekly", output).notes[0]
+    )
+
+
+def test_a_window_after_a_removed_run_is_what_was_new(pool: Store) -> None:
+    runs = []
+    for number in range(3):
+        week(pool, number)
+        runs.append(audit(pool, "srs", 0.9))
+    label_actions.withdraw(runs[2], runs[2].read_selection(1).ids[-1])
+    window = watch_audit("weekly", f"{pool.uri}-audits").windows[1]
+    assert (window.examples, window.labels) == (200, 0)
+    assert main(["runs", "remove", runs[1].uri, "--force"]) == 0
+    found = watch_audit("weekly", f"{pool.uri}-audits")
+    assert found.windows[0].examples == 200
+    assert found.notes == [f"the labels of {runs[2].name} do not count yet: 1 label of its round 1 is missing"]
+
+
 def test_audit_without_labels_is_refused(pool: Store) -> None:
     week(pool, 0)
     audit(pool, "srs", None)
@@ -162,6 +213,8 @@ def test_audit_without_labels_is_refused(pool: Store) -> None:
     audit(pool, "srs", 0.9)
     with pytest.raises(DataError, match=r"no run of 'weekly' in .* since 2999-01-01 has .*; give an earlier day"):
         watch_audit("weekly", f"{pool.uri}-audits", since="2999-01-01")
+    assert main(["watch", "weekly", "--output", f"{pool.uri}-audits", "--since", "01/31/2027"]) == 2
+    assert fleet_of(pool, since="20261102").spec.watch.since == "2026-11-02"
 
 
 @pytest.mark.slow

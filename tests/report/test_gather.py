@@ -1,6 +1,6 @@
 """What a report says: the numbers of the estimate, round by round, by confidence and class; honest where they lack."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import jsonschema
@@ -17,6 +17,8 @@ from opacc_ray.report.page import page, summary
 from opacc_ray.report.report_documents import RunReport
 from opacc_ray.report.run_report import gather, make_report
 from opacc_ray.report.sentences import answer, worth
+from opacc_ray.runs.commit_log import Happening
+from opacc_ray.runs.estimate_documents import Stated
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.estimate import estimate
 
@@ -82,6 +84,18 @@ def test_what_was_known_at_a_time_is_stated_whatever_came_later(tmp_path: Path) 
         SpecError, match=r"nothing had been drawn in .* at 2020-01-01 00:00:00 UTC; its log begins at 20"
     ):
         run.as_of(datetime(2020, 1, 1, tzinfo=UTC))
+
+
+def test_a_log_whose_times_are_later_than_now_is_not_asked_for_a_time_in_silence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = labelled_run(tmp_path, (40,))
+    assert run.as_of(datetime.now(UTC)).commits == run.commits
+    assert not caplog.records
+    ahead = datetime.now(UTC) + timedelta(hours=2)
+    run.log.append(lambda _: Happening([Stated(value=0.5)], at=ahead.isoformat()))
+    assert len(run.as_of(datetime.now(UTC)).commits) == len(run.commits) - 1
+    assert f"has entries as late as {ahead:%Y-%m-%dT%H:%M:%S} UTC, and it is" in caplog.text
 
 
 def test_metrics_that_were_asked_for_are_reported_and_slices_as_long_as_the_labels_are_the_same(tmp_path: Path) -> None:
