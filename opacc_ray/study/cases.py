@@ -377,7 +377,11 @@ def files_of(path: str) -> list[str]:
     if suffix_of(path) in READERS:
         return [absolute(path)]
     store = open_store(path)
-    found = [store.uri_of(entry.key) for entry in store.list() if suffix_of(entry.key) in READERS]
+    entries, oddities, _ = store.survey()
+    links = [key for key, kind in oddities if suffix_of(key) in READERS]
+    if links:
+        raise DataError(f"{store.uri_of(links[0])} is no file but a {dict(oddities)[links[0]]}; name the case itself")
+    found = [store.uri_of(entry.key) for entry in entries if suffix_of(entry.key) in READERS]
     if not found:
         raise DataError(f"there is no case at {store.uri}; give a .npz, .csv or .parquet file, or a folder of them")
     return found

@@ -8,7 +8,7 @@ import pytest
 from small_study import arrays, source
 
 from opacc_ray.errors import DataError
-from opacc_ray.study.cases import Case, find_cases, read_case
+from opacc_ray.study.cases import Case, files_of, find_cases, read_case
 from opacc_ray.study.study_spec import CaseSpec
 
 
@@ -113,3 +113,13 @@ class TestCases:
     @staticmethod
     def read(folder: Path, **options: Any) -> Case:
         return read_case(source(folder / "case.npz", **options))
+
+
+def test_links_in_a_folder_of_cases_are_named_not_left_out(tmp_path: Path) -> None:
+    (tmp_path / "cases").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").write_text("id,correct\n1,1\n2,0\n")
+    (tmp_path / "a.csv").rename(tmp_path / "cases" / "a.csv")
+    (tmp_path / "cases" / "b.csv").symlink_to(tmp_path / "b.csv")
+    with pytest.raises(DataError, match=r"cases/b\.csv is no file but a symbolic link; name the case itself"):
+        files_of(str(tmp_path / "cases"))
