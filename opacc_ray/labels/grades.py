@@ -66,7 +66,7 @@ def counts_of(label_text: str, names: Sequence[str], *, id: str) -> str:
     given, found = {name: text for name, _, text in pairs}, f"example {quoted(id)} has the label {quoted(label_text)}"
     form = " ".join(f"{name}=0" for name in names)
     if len(given) < len(pairs) or given.keys() != set(names):
-        raise LabelError(f"{found}: write each count once, as in {form}")
+        raise LabelError(f"{found}: write each count once, as in {form}, or {len(names)} numbers in that order")
     unfit = next((name for name, text in given.items() if not NUMBER.fullmatch(text) or float(text) < 0), None)
     if unfit is not None:
         raise LabelError(f"{found}, where {unfit} is no count: write numbers of at least 0, as in {form}")

@@ -185,7 +185,7 @@ def test_ratios_are_widened_where_annotators_count_otherwise(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("tp=1 fp=0", "write each count once, as in tp=0 fp=0 fn=0"),
+        ("tp=1 fp=0", "write each count once, as in tp=0 fp=0 fn=0, or 3 numbers in that order"),
         ("tp=1 tp=2 fp=0 fn=0", "write each count once"),
         ("tp=1 fp=-1 fn=0", "where fp is no count"),
         ("1 2 x", "where fn is no count"),

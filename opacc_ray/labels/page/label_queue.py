@@ -220,7 +220,7 @@ class LabelQueue:
         low, high = self._guidance.range or (-math.inf, math.inf)
         if not low <= float(label) <= high:
             unit = f" {self._guidance.unit}" if self._guidance.unit else ""
-            raise UnsureError(f"{text} is outside {low:g} to {high:g}{unit}, which is usual here.", sure=text)
+            raise UnsureError(f"{text} is outside {low:g} to {high:g}{unit}, the usual range here.", sure=text)
         if THOUSANDS.fullmatch(text):
             raise UnsureError(f"{text} means {label}: the comma is a decimal point here.", sure=text)
         known = (float(given.label) for answers in self._given for given in answers.values() if given.label is not None)

@@ -250,8 +250,9 @@ function offer() {
   $("choices").replaceChildren(...listed.map((name, i) => choice(name, i)), ...near.map((name) => choice(name, SHOWN)));
   $("choices").scrollTop = 0;
   const left = state.many && !text ? state.classes.length - listed.length : state.matches.length - listed.length;
-  $("more").hidden = !(near.length || left > 0);
-  $("more").textContent = near.length ? `No class is called ${text}. The nearest are listed.` : `${left.toLocaleString("en")} more: type to search`;
+  const none = text && state.many && !state.matches.length;
+  $("more").hidden = !(none || left > 0);
+  $("more").textContent = none ? `No class is called ${text}. ${near.length ? "The nearest are listed." : "Esc shows all classes."}` : `${left.toLocaleString("en")} more: type to search`;
   mark();
   enable();
 }
@@ -336,6 +337,8 @@ function keyAction(event, typing, empty) {
   if (typing && (key === "ArrowDown" || key === "ArrowUp")) return () => move(key === "ArrowDown" ? 1 : -1);
   const free = !typing || (state.classes !== null && !state.digits);
   if (free && state.keys.has(key)) return () => pick(state.keys.get(key));
+  const page = { PageUp: -0.85, PageDown: 0.85 }[key] ?? (typing || state.pictures ? 0 : { ArrowUp: -0.1, ArrowDown: 0.1 }[key]);
+  if (page) return () => $("row").scrollBy(0, page * $("row").clientHeight);
   if (typing) return null;
   if (key === "0" && !state.keys.has("0")) return unsure;
   if (key === "/") return () => $("field").focus();

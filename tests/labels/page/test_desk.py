@@ -104,7 +104,7 @@ def test_a_number_outside_the_usual_range_is_asked_about(tmp_path: Path) -> None
     adopt_rules(run, parse_spec(content, "spec"))
     desk = Desk(run)
     assert desk.setup()["unit"] == "years"
-    with pytest.raises(UnsureError, match="130 is outside 0 to 120 years, which is usual here"):
+    with pytest.raises(UnsureError, match="130 is outside 0 to 120 years, the usual range here"):
         desk.save("ann", {"number": 0, "label": "130"})
     assert desk.save("ann", {"number": 0, "label": "130", "sure": "130"})["saved"] == {"label": "130"}
 

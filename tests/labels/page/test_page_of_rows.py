@@ -9,15 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from labelled_pages import run_to_label, served_here
 from real_browser import assert_accessible, needs_browser
-from shown_pool import EVIL, TAGS, answers, graded_run, tagged_run, tags_of, text_run, truth_of
+from shown_pool import EVIL, TAGS, answers, graded_run, table, tagged_run, tags_of, text_run, truth_of
+from tables import parquet
 
 from opacc_ray.audit.accuracy import estimate
 from opacc_ray.audit.guided import GoOn, label_until
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.labels.page.serve import serve
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.report.stated_numbers import round_done
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.run_documents import Goal
@@ -195,7 +198,37 @@ def test_the_nearest_classes_are_suggested(browser: Any, tmp_path: Path) -> None
         page.keyboard.type("lizzard b")
         page.locator("#choices button", has_text="lizard b").click()
         wait(page, other_than="0")
+        page.keyboard.type("qqq")
+        assert page.text_content("#more") == "No class is called qqq. Esc shows all classes."
     assert read_rounds(run)[0].truth == ("lizard b",)
+
+
+def test_long_names_stay_apart_on_a_phone(browser: Any, tmp_path: Path) -> None:
+    names = [f"extraordinarily-long-named thing of a kind {number}" for number in range(30)]
+    run = run_to_label(str(tmp_path), 4, names)
+    with served_here(run) as address, page_of(browser, address, "phone") as page:
+        wait(page)
+        boxes = [page.locator("#choices button").nth(place).bounding_box() for place in (0, 2)]
+        assert boxes[0]["y"] + boxes[0]["height"] <= boxes[1]["y"]
+        overflow = "button => button.querySelector('span').offsetHeight - button.clientHeight"
+        assert max(page.locator("#choices button").evaluate_all(f"all => all.map({overflow})")) <= 0
+
+
+def test_a_long_text_is_scrolled_by_keys_and_hebrew_ends_at_the_left(browser: Any, tmp_path: Path) -> None:
+    mails = table()
+    mails = mails.set_column(2, "text", pa.array(["שלום עולם. " * 900] * len(mails)))
+    open_store(str(tmp_path / "pool")).write("mails.parquet", parquet(mails))
+    lines = "(text => { const all = document.createRange(); all.selectNodeContents(text); return all.getClientRects(); })"
+    with served_here(text_run(tmp_path, ["text"])) as address, page_of(browser, address) as page:
+        wait(page)
+        ends = page.evaluate(f"Array.from({lines}(document.querySelector('#row p')), one => one.width > 20 ? one.right : null)")
+        assert len(set(ends) - {None}) == 1  # every line begins at the right
+        tops = []
+        for key in ("PageDown", "ArrowDown", "ArrowUp", "PageUp"):
+            page.keyboard.press(key)
+            tops.append(page.evaluate("document.querySelector('#row').scrollTop"))
+        assert 0 < tops[0] < tops[1]
+        assert tops[2:] == [tops[0], 0]
 
 
 def test_an_answer_of_a_while_ago_is_clicked_and_corrected(browser: Any, tmp_path: Path) -> None:
@@ -294,7 +327,7 @@ def test_a_number_has_its_unit(browser: Any, tmp_path: Path) -> None:
         page.keyboard.type("0.95")
         page.keyboard.press("Enter")
         page.wait_for_selector("#ask:not([hidden])")
-        assert page.text_content("#message") == "0.95 is outside 0.2 to 0.9 points, which is usual here."
+        assert page.text_content("#message") == "0.95 is outside 0.2 to 0.9 points, the usual range here."
         page.click("#yes")
         wait(page, other_than="0")
     assert np.isclose(read_rounds(run)[0].outcome, 0.95).all()
