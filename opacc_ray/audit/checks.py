@@ -79,7 +79,7 @@ def check_budget(spec: Spec, plan: Plan | None = None) -> str:
     if plan is not None and plan.num_examples is not None and sample.budget > plan.num_examples:
         raise SpecError(
             f"sample.budget={sample.budget} is larger than the pool {spec.pool.uri}, which has "
-            f"{plan.num_examples} examples; set at most {plan.num_examples}"
+            f"{counted(plan.num_examples, 'example')}; set at most {plan.num_examples}"
         )
     return f"{counted(sample.budget, 'label')} by {sample.method}"
 

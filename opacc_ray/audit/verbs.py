@@ -293,9 +293,9 @@ def next_round(
         if repeat and last.number > 1 and not _answered_since(last) and choice.matches(before):
             run.restore_copies(last.number)  # the command that drew it may have been killed before it copied them
             return before
-        go_on = (
-            "import them, or give --close to continue without them" if _answered_since(last) else "none has come yet"
-        )
+        go_on = "none has come yet: give them by `opacc label` or `opacc labels import`"
+        if _answered_since(last):
+            go_on = "import them, or give --close to continue without them"
         raise LabelError(
             f"round {last.number} of {run.title} needs {counted(len(last.missing), 'label')}, the first for "
             f"{last.missing[0]!r}; {go_on}"

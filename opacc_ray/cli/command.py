@@ -195,7 +195,11 @@ def uri_of(given: str) -> str:
         return found[0]
     if found:
         raise DataError(f"{len(found)} outputs hold a run {given}: {', '.join(found)}; give one of these URIs")
-    where = f"${OUTPUT} ({asked})" if asked else ", ".join(outputs) or "no output: none was used on this machine"
+    where = (
+        f"${OUTPUT} ({asked})"
+        if asked
+        else shortened(", ".join(outputs), 200) or "no output: none was used on this machine"
+    )
     raise DataError(f"there is no run {given} in {where}; give its URI, or set {OUTPUT} to the `output` of its spec")
 
 

@@ -172,6 +172,8 @@ def _read(file: str, most: int) -> bytes:
                 data = opened.read(most + 1)
                 size = len(data)
     except (OSError, ValueError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise LabelError(f"there is no file {file}; check the path") from None
         reason = error.strerror if isinstance(error, OSError) else error
         raise LabelError(f"the labels {file} cannot be read: {reason}") from None
     if size > most:

@@ -92,6 +92,8 @@ def _taken(document: ImportedLabels) -> Fact:
     new = (
         f", {document.labels - document.as_before} new and {document.as_before} as before" if document.as_before else ""
     )
+    if not document.labels + document.cant_tell:
+        return Fact(name, f'no label taken: the column "label" of {counted(document.rows, "row")} is empty', "result")
     return Fact(name, f"{labels} taken{new}{who}{unsure}{rows}{_places(document.answers)}{again}", "result")
 
 

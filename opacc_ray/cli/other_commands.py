@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from opacc_ray.audit.progress import Progress
-from opacc_ray.cli.command import LEVEL, METHOD, Answer, command
+from opacc_ray.cli.command import LEVEL, METHOD, Answer, command, remember
 
 
 @command("methods")
@@ -90,6 +90,8 @@ def demo(folder: Path | None, label: bool, s3: bool, no_browser: bool) -> Answer
 
     ask = asking("127.0.0.1", 0, "you", browser=not no_browser) if label else None
     document, text = run_demo(folder, s3=s3, ask=ask)
+    if not s3:
+        remember(document.run)
     if not no_browser:
         show(document.report)
     return Answer(document, [text])

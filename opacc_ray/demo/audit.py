@@ -30,6 +30,7 @@ from opacc_ray.labels import label_actions
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.lake.decode import encode_png
 from opacc_ray.lake.store_uris import open_store, read_uri
+from opacc_ray.report.facts import ends, percent
 from opacc_ray.report.run_report import make_report
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.estimate_documents import StatedEstimate
@@ -193,10 +194,10 @@ def _table(result: DemoResult, s3: bool) -> str:
     own = result.estimate
     rows = {f"neyman, {len(own.rounds)} rounds": own, "ces †": result.ces, "srs": result.srs}
     lines = [
-        f"true accuracy on {own.pool_size:,} scans: {result.true_accuracy:.1%}, unknown in practice",
+        f"true accuracy on {own.pool_size:,} scans: {percent(result.true_accuracy)}, unknown in practice",
         f"estimates from {own.n} labels, and {sum(BUDGETS)} of the others",
-        "  method             estimate   95% interval",
-        *(f"  {name:<17}  {clipped(part):8.1%}   {part.low:.1%} to {part.high:.1%}" for name, part in rows.items()),
+        "  method             estimate  95 % interval",
+        *(f"  {name:<17}  {percent(clipped(part)):>8}  {ends(part.low, part.high)}" for name, part in rows.items()),
         "  † the interval of a simple random sample, because ces has none of its own",
         f"run     {result.run}",
         f"report  {result.report}",

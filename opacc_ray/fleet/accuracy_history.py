@@ -68,6 +68,9 @@ def _find_runs(name: str, outputs: Sequence[str]) -> tuple[str, list[Run], list[
         runs, unread = runs_of(output, name)
         if runs or unread:
             return output, runs, unread
+    audit = name.rpartition("-")[0]
+    if audit and any(runs_of(output, audit)[0] for output in outputs):
+        raise DataError(f"{name!r} is not the name of an audit, and {audit!r} is one: give that name, not a run's")
     places = " or ".join(open_store(place).uri for place in outputs)
     raise DataError(
         f"there is no run of {name!r} in {places}; give the name of a spec, and with --output where its runs are"

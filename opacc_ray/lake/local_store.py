@@ -238,6 +238,7 @@ _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.E
 """Errors of file systems without hard links."""
 
 _LOCAL_REASONS = {
+    errno.ENOENT: "there is no such file; check the path",
     errno.EACCES: "permission is denied; check the owner and mode",
     errno.ELOOP: "it is a symbolic link; name the file itself, or set pool.follow_links: true",
     errno.ENOSPC: "the disk is full; free some space or choose another place",

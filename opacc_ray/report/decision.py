@@ -153,7 +153,8 @@ def _sampling(report: RunReport) -> Check:
     if not all(item.is_random for item in report.drawn):
         state, text = "failed", f"{asked} chosen by {methods}{rounds}: no random sample, so no interval is certain."
     elif estimate and not estimate.design_based:
-        state, text = "warning", f"{text} The interval also assumes: {sentence(estimate.reason or 'not known')}"
+        state, reason = "warning", sentence(estimate.reason or "not known")
+        text += f" The interval rests on more than that: {reason}"
     elif estimate:
         text += " The interval assumes nothing about model or data."
     if estimate and estimate.goal:
@@ -196,7 +197,8 @@ def _pool(report: RunReport) -> Check:
     elif objects.changed or objects.lost:
         state, text = "failed", sentence(sentences.changed_objects(objects) or "")
     elif objects.reason or objects.unknown:
-        state, text = "warning", f"{examples}; whether they changed was not checked: {objects.reason or 'no record'}."
+        state, reason = "warning", objects.reason or "there is no record of their files"
+        text = f"{examples}; whether they changed is not known: {reason}."
     elif objects.version:
         state, text = "warning", f"{examples}; the table is at {objects.version} now."
     return Check(name="pool", state=state, text=" ".join([text, *left_out]))

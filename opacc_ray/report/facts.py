@@ -29,7 +29,7 @@ class Column(NamedTuple):
     """A column of a table."""
 
     name: str
-    kind: Literal["", "n", "code"] = ""  # text, numbers, or names in a fixed-width font
+    kind: Literal["", "n", "code", "text"] = ""  # words, numbers, names in a fixed-width font, or texts of others
     optional: bool = False  # hidden on a narrow page
     title: str = ""  # explanation of the name, for HTML
 

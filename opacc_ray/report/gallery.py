@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError
-from opacc_ray.labels.example_files import render_array
+from opacc_ray.labels import example_files
+from opacc_ray.labels.example_files import ExampleFiles, may_have_pictures, render_array
 from opacc_ray.lake.examples import Example, Shard
 from opacc_ray.lake.pools import read_chosen
 from opacc_ray.lake.store import Entry, Store, in_order
@@ -58,7 +59,8 @@ def pictures_of(run: Run, examples: Sequence[Misprediction]) -> Pictures:
     ids = [item.id for item in examples]
     pool = run.spec.pool
     if pool.holds_features:
-        return dict.fromkeys(ids, "the pool holds features, no pictures")
+        named = may_have_pictures(run)
+        return _named(run, ids) if named else dict.fromkeys(ids, "the pool holds features, no pictures")
     found: Pictures = {}
     try:
         store = open_pool(pool)
@@ -72,6 +74,17 @@ def pictures_of(run: Run, examples: Sequence[Misprediction]) -> Pictures:
             found |= made
     except OpaccError as error:
         return dict.fromkeys(ids, f"the pool cannot be read: {error}")
+    return found
+
+
+def _named(run: Run, ids: Sequence[str]) -> Pictures:
+    """Return the pictures of image files that a table of stored features names, as the labelling page shows them."""
+    files, found = ExampleFiles(run, run.rounds()), Pictures()
+    for id in ids:
+        try:
+            found[id] = _inline(files.picture(id, LONGEST))
+        except OpaccError:
+            found[id] = "its file cannot be read as a picture"
     return found
 
 
@@ -126,5 +139,9 @@ def draw(array: NDArray[Any]) -> Picture | str:
         made = render_array(array, longest=LONGEST, lossless=LOSSLESS)
     except DataError:
         return f"an array of shape {array.shape} is no picture"
+    return _inline(made)
+
+
+def _inline(made: example_files.Picture) -> Picture:
     data = base64.b64encode(made.data).decode()
     return Picture(f"data:{made.kind};base64,{data}", made.width, made.height)

@@ -188,8 +188,8 @@ def _confusions(report: RunReport) -> Table | None:
     columns = Column("true class"), Column("predicted"), Column("of the pool", "n"), error, Column("labels", "n")
     rows = []
     for cell in wrong:
-        error_text = percent(cell.standard_error, 2) if cell.labels > 1 else "–"
-        rows.append((cell.true, cell.predicted, percent(cell.share, 2), error_text, str(cell.labels)))
+        error_text = percent(cell.standard_error) if cell.labels > 1 else "–"
+        rows.append((cell.true, cell.predicted, percent(cell.share), error_text, str(cell.labels)))
     return Table(columns, rows) if rows else None
 
 
@@ -202,7 +202,12 @@ def _gallery_table(report: RunReport) -> Table:
         last_columns = []
     shown = list(dict.fromkeys(name for item in examples for name in item.shown))
     said = ["prediction"] if any(item.prediction for item in examples) else []
-    columns = Column("example", "code"), *map(Column, [*shown, *said]), Column("label"), *last_columns
+    columns = (
+        Column("example", "code"),
+        *(Column(name, "text") for name in shown),
+        *map(Column, [*said, "label"]),
+        *last_columns,
+    )
     rows = []
     for item in examples:
         last = percent(item.outcome) if not shares else "–" if item.confidence is None else percent(item.confidence)

@@ -35,7 +35,7 @@ def answer(stated: AccuracyEstimate | None, pool_size: int, rounds: Sequence[Lab
         what = "predictions" if stated.measure.startswith("share within") else "answers"
         result = f"On the {pool}, {value} of the model's {what} are {stated.measure.removeprefix('share ')}"
     else:
-        result = f"The model scores {value} on average over the {pool}"
+        result = f"The model scores {value} on average over the {pool} ({stated.measure})"
     if is_known:
         return f"{result}: every one of them is labelled."
     return f"{result}: between {low} and {high} with {confidence}, from {counted(stated.n, 'label')}."

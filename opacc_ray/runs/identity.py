@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import Field
 
 from opacc_ray.documents import Part
-from opacc_ray.errors import SpecError, shortened
+from opacc_ray.errors import SpecError, StorageError, shortened
 from opacc_ray.extract import reference
 from opacc_ray.extract.content_digest import Code
 from opacc_ray.extract.feature_set import FeatureLink
@@ -96,7 +96,11 @@ def checked_weights(spec: Spec) -> Spec:
     file = spec.model.weights or spec.model.program
     if file is None:
         return spec
-    digest = hashlib.sha256(read_uri(file)).hexdigest()
+    try:
+        digest = hashlib.sha256(read_uri(file)).hexdigest()
+    except StorageError as error:
+        key = "weights" if spec.model.weights else "program"
+        raise type(error)(f"model.{key}: {error}") from None
     if spec.model.sha256 not in (None, digest):
         raise SpecError(
             f"model.sha256: {file} has digest {digest}, and the spec expects {spec.model.sha256}; "

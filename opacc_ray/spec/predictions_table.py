@@ -97,6 +97,8 @@ def read_predictions(
     if not len(table):
         problems = ["it has no row"]
     if problems:
+        if "prediction" not in found and any(re.fullmatch(r"[\d.,]+", name) for name in names):
+            problems.append("the first row looks like data: start the file with the names of its columns")
         listed = "; ".join(f"({number}) {text}" for number, text in enumerate(problems, start=1))
         raise DataError(f"{uri}: {listed if len(problems) > 1 else problems[0]}; its columns are {listed_names(names)}")
     used = {name for own in found.values() for name in ([own] if isinstance(own, str) else own)}
@@ -172,7 +174,9 @@ def _bad_ids(table: Any, columns: Mapping[str, str]) -> list[str]:
     twice = [name for name, count in counts.items() if count > 1]
     problems = [f"{counted(empty, 'row')} without an id ({columns['id']})"] if empty else []
     if twice:
-        problems.append(f"{counted(len(twice), 'id')} more than once ({columns['id']}), such as {shown(twice[0])}")
+        count = "several ids" if len(twice) > 1 else "an id"
+        place = f"the column {columns['id']} of ids holds {count} more than once, such as {shown(twice[0])}"
+        problems.append(f"{place}; make them unique, or name another column: --columns id=COLUMN")
     return problems
 
 
@@ -199,7 +203,7 @@ def _predictions(
     column = _column(table, columns, "prediction", problems)
     if column is None:
         return None, None
-    place = f"the prediction {columns['prediction']} holds"
+    place = f"the column {columns['prediction']} of predictions holds"
     if pa.types.is_integer(column.type):
         values = to_numpy(column).astype(np.int64)
         if len(values) and values.min() < 0:

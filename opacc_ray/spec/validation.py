@@ -71,13 +71,22 @@ def parse_yaml(text: str, place: str) -> Any:
         _check_keys(node, place)
         return loader.construct_document(node)
     except yaml.YAMLError as error:
-        raise SpecError(f"{place} is not YAML: {shortened(str(error))}") from None
+        raise SpecError(f"{place} is not YAML{_where(error)}") from None
     except RecursionError:
         raise SpecError(f"{place} is nested too deeply to be read") from None
     except SpecError:
         raise
     except (ValueError, OverflowError, TypeError, AttributeError) as error:  # an impossible number or date
         raise SpecError(f"{place} has a value that cannot be read: {shortened(str(error))}") from None
+
+
+def _where(error: yaml.YAMLError) -> str:
+    """Return line, column and cause of an error, with what to do about a tab."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    if mark is None or problem is None:
+        return f": {shortened(str(error))}"
+    remedy = "a tab; indent with spaces" if "'\\t'" in problem else shortened(problem)
+    return f" in line {mark.line + 1}, column {mark.column + 1}: {remedy}"
 
 
 def _parts(node: yaml.Node) -> list[yaml.Node]:

@@ -84,7 +84,7 @@ def test_audit_from_the_terminal(spec, told, tmp_path: Path) -> None:
     [
         (["run", "/nowhere/spec.yaml"], 2, "there is no spec at /nowhere/spec.yaml"),
         (["status", "/nowhere/run"], 5, "there is no run at /nowhere/run"),
-        (["labels", "import", "/nowhere/run", "/nowhere/labels.csv"], 6, "labels.csv cannot be read"),
+        (["labels", "import", "/nowhere/run", "/nowhere/labels.csv"], 6, "there is no file /nowhere/labels.csv; check"),
         (["compare", "/nowhere/run", "/nowhere/other"], 5, "there is no run at /nowhere/run"),
         (["select", "/nowhere/run", "--method", "srs", "--set", "sections"], 5, "there is no run"),
         (["history", "s3://a/runs/week-0123abcd"], 5, "; run `opacc history week --output s3://a/runs`"),

@@ -85,6 +85,11 @@ def test_a_run_that_cannot_be_read_is_named_and_hides_no_other(runs: list[Run], 
 def test_an_unknown_name_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"there is no run of 'monthly' in .*; give the name of a spec"):
         history_of_runs("monthly", str(tmp_path))
+    run = named(tmp_path, "weekly", "12345678", PREDICTION)
+    with pytest.raises(
+        DataError, match=f"'{run.name}' is not the name of an audit, and 'weekly' is one: give that name"
+    ):
+        history_of_runs(run.name, str(tmp_path))
     with pytest.raises(DataError, match=r"there is no estimate of 'monthly' in .*; `opacc export RUN --to"):
         history_in_tables("monthly", str(tmp_path))
 

@@ -540,6 +540,13 @@ def test_labels_that_an_earlier_file_has_are_told_from_new_ones(run: Run, capsys
     assert "truth.csv  5 labels taken, 2 new and 3 as before (ann)\n" in said
 
 
+def test_a_manifest_that_nobody_filled_in_is_told_from_labels(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(run.uri, "copy.csv").write_bytes(run.store.read("rounds/1/manifest.csv"))
+    said = told(capsys, "labels", "import", run.uri, str(Path(run.uri, "copy.csv")))
+    num = len(run.read_selection(1).ids)
+    assert f'copy.csv  no label taken: the column "label" of {num} rows is empty\n' in said
+
+
 def test_people_who_disagree_learn_what_to_do_first(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     id = run.read_selection(1).ids[0]
     for name, text in (("ann", "cat"), ("bob", "dog")):

@@ -192,7 +192,7 @@ def test_annotators_who_agree_by_chance_fail_the_labels_and_are_the_next_step(
         (
             {"changed": 0, "lost": 0, "first": [], "reason": "the bucket is locked"},
             "warning",
-            "not checked: the bucket",
+            "not known: the bucket",
         ),
         ({"changed": 0, "lost": 0, "first": []}, "ok", "none of the chosen ones changed"),
     ],
@@ -208,7 +208,7 @@ def test_a_pool_that_could_not_be_looked_at_is_not_said_to_have_changed(
 def test_assumptions_of_the_interval_and_warnings_of_the_model_are_named(run: Run) -> None:
     report = with_estimate(run, design_based=False, reason="labels are missing at random")
     assert states(report)["sampling"] == "warning"
-    assert "also assumes: Labels are missing at random." in text_of(report, "sampling")
+    assert "rests on more than that: Labels are missing at random." in text_of(report, "sampling")
     warned = gather(run)[0].model_copy(update={"warnings": ["one class takes all", "second"]})
     found = decided(run, warned, None)
     assert text_of(found, "model").startswith("One class takes all.")

@@ -261,6 +261,7 @@ def test_a_regression_states_its_score_and_shows_values(tmp_path: Path) -> None:
     report, pictures = gather(run)
     assert report.measure.startswith("mean score")
     assert "scores about" in report.answer
+    assert f"({report.measure})" in report.answer
     assert "right" not in report.answer
     assert report.values is not None
     assert len(report.values) == 50

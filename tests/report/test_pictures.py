@@ -10,12 +10,14 @@ from PIL import Image
 from reported_run import label, picture, write_run
 
 from opacc_ray.audit import verbs
+from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.report import gallery as report_pictures
 from opacc_ray.report.gallery import LONGEST, Picture, draw
 from opacc_ray.report.report_documents import Misprediction
 from opacc_ray.report.run_report import gather
 from opacc_ray.runs.run import Run
+from opacc_ray.spec import parse_spec
 
 
 def pixels(found: Picture | str) -> np.ndarray:
@@ -116,6 +118,25 @@ def test_rows_of_a_pool_with_another_file_are_not_shown(tmp_path: Path) -> None:
     run = rows_run(tmp_path)
     np.save(Path(run.spec.pool.uri) / "again.npy", np.zeros((5, 3, 4), np.uint8))
     assert all("holds other files than when it was listed" in str(item.not_shown) for item in shown(run))
+
+
+def test_image_files_that_predictions_name_are_shown(tmp_path: Path) -> None:
+    rows = [f"img/{i}.png,{'cat' if i % 2 else 'dog'},0.9" for i in range(30)]
+    open_store(f"{tmp_path}/img").write_many((f"{i}.png", picture(i)) for i in range(30))
+    (tmp_path / "answers.csv").write_text("\n".join(["image,prediction,confidence", *rows]))
+    pool = {"uri": f"{tmp_path}/answers.csv", "format": "features"}
+    pool["columns"] = {"id": "image", "uri": "image", "prediction": "prediction", "confidence": "confidence"}
+    content = {"name": "named", "pool": pool, "model": {"classes": ["cat", "dog"]}, "output": f"{tmp_path}/out"}
+    run = verbs.run(parse_spec(content | {"sample": {"method": "srs", "budget": 10}}, "spec"))
+    ids = run.read_chosen(1).ids
+    import_labels(run, "labels.csv", "\n".join(["id,label", *(f"{id},cat" for id in ids)]).encode())
+    Path(tmp_path, shown(run)[0].id).unlink()
+    gone, *others = shown(run)
+    assert gone.not_shown == "its file cannot be read as a picture"
+    pictures = gather(run)[1]
+    for item in others:
+        assert (pixels(pictures[item.id]) == int(Path(item.id).stem)).all()
+    assert others
 
 
 def test_no_more_is_read_than_a_page_is_worth(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

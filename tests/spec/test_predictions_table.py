@@ -136,7 +136,8 @@ def test_a_column_with_another_value_in_every_row_is_proposed_for_ids(
 def test_all_problems_are_reported_at_once(folder: Path) -> None:
     rows = "a,cat,97.5\na,,20\n,dog,30\n"
     assert problems(write(folder, "a.csv", f"id,pred,confidence\n{rows}")) == (
-        'a.csv: (1) 1 row without an id (id); (2) 1 id more than once (id), such as "a"; '
+        'a.csv: (1) 1 row without an id (id); (2) the column id of ids holds an id more than once, such as "a"; make '
+        "them unique, or name another column: --columns id=COLUMN; "
         "(3) 1 row without a prediction (pred), first row 2 of the data: fill them, or leave these rows out; "
         "(4) the column confidence of confidences holds 97.5, "
         "outside [0, 1]; divide a percentage by 100; its columns are id, pred, confidence"
@@ -159,8 +160,9 @@ def test_missing_and_ambiguous_columns_are_reported_at_once(folder: Path) -> Non
         ("id,pred,conf\n1,0,1.2\n", "the column conf of confidences holds 1.2, outside [0, 1]; give a probability"),
         ("id,pred,conf\n1,0,93%\n", 'holds "93%", which is not a number; write 0.93 for 93 %;'),
         ("id,pred\n1,0.5\n", "holds 0.5, which is not a class; for a regression, write a spec with model.task"),
-        ("id,pred\n1,-1\n", "the prediction pred holds -1, and numbers of classes start at 0"),
+        ("id,pred\n1,-1\n", "the column pred of predictions holds -1, and numbers of classes start at 0"),
         ("id,pred\n", "it has no row"),
+        ("a,cat,0.9\nb,dog,0.8\n", "the first row looks like data: start the file with the names of its columns"),
         ("id,pred,pred\n1,2,3\n", "two columns 'pred'; rename one"),
         ("id,pred\n1,2,3\n", r"is not valid CSV (CSV parse error: Row #2: Expected 2 columns, got 3: 1,2,3)"),
         ("", "is empty; give a CSV file"),

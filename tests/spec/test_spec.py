@@ -95,7 +95,8 @@ def test_refusal(changes: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: [", "is not YAML"),
+        ("a: [", "is not YAML in line 1, column 5: "),
+        ("a:\n\tb: 1", "is not YAML in line 2, column 1: a tab; indent with spaces"),
         ("- 1", "holds a list, not keys and values"),
         ("", "is empty; `opacc spec --template` prints one"),
         ("name: 2001-99-99", "has a value that cannot be read: month"),

@@ -218,10 +218,14 @@ def test_a_long_text_is_scrolled_by_keys_and_hebrew_ends_at_the_left(browser: An
     mails = table()
     mails = mails.set_column(2, "text", pa.array(["שלום עולם. " * 900] * len(mails)))
     open_store(str(tmp_path / "pool")).write("mails.parquet", parquet(mails))
-    lines = "(text => { const all = document.createRange(); all.selectNodeContents(text); return all.getClientRects(); })"
+    lines = (
+        "(text => { const all = document.createRange(); all.selectNodeContents(text); return all.getClientRects(); })"
+    )
     with served_here(text_run(tmp_path, ["text"])) as address, page_of(browser, address) as page:
         wait(page)
-        ends = page.evaluate(f"Array.from({lines}(document.querySelector('#row p')), one => one.width > 20 ? one.right : null)")
+        ends = page.evaluate(
+            f"Array.from({lines}(document.querySelector('#row p')), one => one.width > 20 ? one.right : null)"
+        )
         assert len(set(ends) - {None}) == 1  # every line begins at the right
         tops = []
         for key in ("PageDown", "ArrowDown", "ArrowUp", "PageUp"):
