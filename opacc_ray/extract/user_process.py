@@ -121,7 +121,9 @@ class _Child:
             pickle.dump((function, arguments), self._process.stdin)
             self._process.stdin.flush()
             while isinstance(answer := pickle.load(self._process.stdout), logging.LogRecord):
-                logging.getLogger(answer.name).handle(answer)
+                own = logging.getLogger(answer.name)
+                if own.isEnabledFor(answer.levelno):
+                    own.handle(answer)
         except (EOFError, BrokenPipeError, pickle.UnpicklingError):
             self._raise_ended(seconds if seconds and time.monotonic() - begun >= seconds else None)
         finally:

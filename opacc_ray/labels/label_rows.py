@@ -45,7 +45,13 @@ LONGEST_NAME, RENDERED = 240, "~.png"
 
 LONGEST_LINE = 1 << 20  # most characters of a line: a longer one is no row of a table
 HEAD = 1 << 16  # bytes from which the format of a file is recognised
-ZIP = b"PK\x03\x04"  # first bytes of archives and workbooks (.xlsx, .ods)
+BINARY = {
+    b"PK\x03\x04": "a ZIP archive or a workbook: import the file of labels in it, or save the sheet as CSV UTF-8",
+    b"PAR1": "a Parquet file: write its columns id and label as CSV or JSON lines",
+    b"\x1f\x8b": "a gzip file: unpack it first",
+}
+"""What files are that begin with these bytes, and what to do."""
+
 
 WHOLE = re.compile(r"(\d{1,18})(\.0*)?", re.ASCII)
 UNSURE = frozenset({"?", "unsure", "can't tell", "cannot tell", "skipped"})
@@ -121,11 +127,11 @@ class LabelFile(NamedTuple):
     def lines(self, newline: str = "") -> Iterator[str]:
         """Yield the lines with their ends, one in memory at a time; they end at any line end, or at ``newline`` alone.
 
-        Raises LabelError if a line is too long or not UTF-8, with its number, or if the file is an archive.
+        Raises LabelError if a line is too long or not UTF-8, with its number, or if the file is known to be no text.
         """
-        if self.data.startswith(ZIP):
-            what = "is a ZIP archive or a workbook"
-            raise LabelError(f"{self.name} {what}: import the file of labels in it, or save the sheet as CSV UTF-8")
+        for start, what in BINARY.items():
+            if self.data.startswith(start):
+                raise LabelError(f"{self.name} is {what}")
         text = io.TextIOWrapper(io.BytesIO(self.data), encoding="utf-8-sig", newline=newline)
         try:
             for number, line in enumerate(iter(partial(text.readline, LONGEST_LINE + 1), ""), start=1):

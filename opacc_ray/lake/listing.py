@@ -9,15 +9,23 @@ from opacc_ray.lake.store import Listing, Store
 
 _NAMED = 3  # ignored files of a kind whose names are shown
 
+TABLES_HIDE = "_", "."
+"""Beginnings of names that Spark and Hive ignore, such as ``_delta_log``."""
+
 
 def find_files(
-    store: Store, suffixes: tuple[str, ...], what: str, *, hidden: bool = True, only: str | None = None
+    store: Store,
+    suffixes: tuple[str, ...],
+    what: str,
+    *,
+    hidden: tuple[str, ...] = (".", "__MACOSX"),
+    only: str | None = None,
 ) -> Found:
     """Return the files whose keys end in one of ``suffixes``, in any case, and count the others by kind.
 
-    Without ``hidden``, files with a part of the path that begins with '_' or '.' are left out. ``only`` is a pattern of
-    keys: ``*`` and ``?`` match within a part of a path, ``**`` any parts. Errors call the pool ``what``. Raises
-    DataError if there is no such file.
+    Files with a part of the path that begins with one of ``hidden`` are left out, unless it has a ``=``, as folders of
+    Hive do. ``only`` is a pattern of keys: ``*`` and ``?`` match within a part of a path, ``**`` any parts. Errors call
+    the pool ``what``. Raises DataError if there is no such file.
     """
     listing = store.survey()
     if only is not None:
@@ -27,7 +35,7 @@ def find_files(
             raise DataError(f"the {what} {store.uri} has no file that matches {only!r}; correct {what}.uri")
         listing = Listing(chosen, [], listing.newest)
     fitting = (entry for entry in listing.entries if entry.key.lower().endswith(suffixes))
-    wanted = tuple(entry for entry in fitting if hidden or not _is_hidden(entry.key))
+    wanted = tuple(entry for entry in fitting if not _is_hidden(entry.key, hidden))
     ignored = _ignored(listing, {entry.key for entry in wanted})
     if not wanted:
         there = "; it holds " + ", ".join(map(str, ignored)) if ignored else ", and nothing else"
@@ -47,9 +55,8 @@ def pattern_of_keys(only: str) -> re.Pattern[str]:
     return re.compile("".join(parts), re.DOTALL)
 
 
-def _is_hidden(key: str) -> bool:
-    """Return whether Spark and Hive ignore a path, such as ``_delta_log`` or ``.checkpoint``."""
-    return any(part.startswith(("_", ".")) and "=" not in part for part in key.split("/"))
+def _is_hidden(key: str, hidden: tuple[str, ...]) -> bool:
+    return any(part.startswith(hidden) and "=" not in part for part in key.split("/"))
 
 
 def _ignored(listing: Listing, wanted: set[str]) -> tuple[Ignored, ...]:

@@ -156,7 +156,8 @@ def footer_at(file: ObjectFile, footer_size: int | None = None) -> Footer:
         file.seek(begin)
         ending = file.read()
     # The footer after the magic number is a file without rows to Arrow.
-    return Footer(pq.read_metadata(pa.BufferReader(arrow_owned(b"PAR1" + ending))), ending)
+    start_of_file = b"PAR1" if size else b""
+    return Footer(pq.read_metadata(pa.BufferReader(arrow_owned(start_of_file + ending))), ending)
 
 
 def read_group(file: ObjectFile, metadata: Any, group: int, names: Sequence[str]) -> Iterator[Any]:

@@ -47,6 +47,16 @@ def test_what_it_prints_becomes_log_lines(caplog: pytest.LogCaptureFixture, capf
     assert capfd.readouterr() == ("", "")
 
 
+def test_loggers_that_are_silent_here_are_silent_there(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(logging.getLogger("opacc_ray.here"), "level", logging.ERROR)
+    call(printing, "hello")
+    assert "hello" in caplog.messages
+    assert "a warning of ours" not in caplog.messages
+
+
 def test_endless_output_is_shown_in_part(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     call(printing, "line\n" * 1000 + "x" * 10_000)

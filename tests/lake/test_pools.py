@@ -83,6 +83,14 @@ def test_what_is_not_read_is_counted_and_named(store: Store, caplog: pytest.LogC
     assert "4 x .avif (b.avif, c.AVIF, d.avif, ...), 1 x no suffix (README)" in caplog.text
 
 
+def test_hidden_files_are_no_examples(store: Store) -> None:
+    for name in ("a.png", "_b/c.png", "d=_/.e=1/f.png", ".ipynb_checkpoints/g.png", "h/._a.png", "__MACOSX/i.png"):
+        store.write(name, b"x")
+    plan = plan_shards(store, "images", 10)
+    assert [shard.keys for shard in plan.shards] == [("_b/c.png", "a.png", "d=_/.e=1/f.png")]
+    assert str(plan.ignored[0]) == "3 x .png (.ipynb_checkpoints/g.png, __MACOSX/i.png, h/._a.png)"
+
+
 def test_the_error_for_an_empty_pool_names_the_files_it_needs(store: Store) -> None:
     store.write("notes.txt", b"x")
     with pytest.raises(DataError, match=r"holds no \.png or .* file; it holds 1 x \.txt \(notes\.txt\)"):

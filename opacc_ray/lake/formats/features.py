@@ -1,16 +1,15 @@
 """Pools of stored features: what a model computed for each example, one example per row.
 
-The pool is a folder of files, or one file: Parquet (``.parquet``), CSV (``.csv``, ``.tsv``) or JSON lines (``.jsonl``).
-Next to Parquet files, others are ignored. Ids and filters are those of the format ``parquet``. A CSV or JSON file is
-read whole and is one shard.
+The pool is a folder of files, or one file: Parquet (``.parquet``), CSV (``.csv``, ``.tsv``) or JSON lines (``.jsonl``,
+``.ndjson``), the last two also with gzip or Zstandard (``.csv.gz``, ``.jsonl.zst``). Next to Parquet files, others are
+ignored. Ids and filters are those of the format ``parquet``. A CSV or JSON file is read whole and is one shard.
 
 A column of a CSV or JSON file has one type for the whole file: whole numbers, floating-point numbers, times or text.
 Ids are text, so that ``007`` keeps its zeros. ``true`` and ``false`` are text. An empty cell is null. The delimiter of
-a CSV file is the most frequent one of ``,``, ``;``, tab and ``|`` in its first line. With semicolons, ``0,97`` is a
-number.
+a CSV file is the most frequent one of ``,``, ``;``, tab and ``|`` in its first line. With semicolons, a column of
+numbers such as ``0,97`` has decimal commas.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -26,14 +25,16 @@ from opacc_ray.lake.filters import rows_kept
 from opacc_ray.lake.formats import FEATURE_COLUMNS, Traits, parquet
 from opacc_ray.lake.formats.parquet import check_columns
 from opacc_ray.lake.hive_folders import partitions_of
-from opacc_ray.lake.listing import find_files
+from opacc_ray.lake.listing import TABLES_HIDE, find_files
 from opacc_ray.lake.parquet_io import arrow_owned, metadata_of, pa, read_columns, taken, unless_valid
 from opacc_ray.lake.s3_client import Access
 from opacc_ray.lake.store import Entry, Store
 from opacc_ray.lake.store_uris import open_store, split
 
-CSV_SUFFIXES = (".csv", ".tsv")
-TEXT_SUFFIXES = (*CSV_SUFFIXES, ".jsonl")
+PACKED = {".gz": "gzip", ".zst": "zstd"}
+CSV_SUFFIXES = (".csv", ".csv.gz", ".csv.zst", ".tsv", ".tsv.gz", ".tsv.zst")
+JSON_SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson", ".ndjson.gz", ".ndjson.zst")
+TEXT_SUFFIXES = (*CSV_SUFFIXES, *JSON_SUFFIXES)
 
 TRAITS = Traits(
     ("id", "uri", "prior", "judges", "answer", *FEATURE_COLUMNS),
@@ -45,6 +46,8 @@ TRAITS = Traits(
 MAX_BYTES = 2**31 - 1
 """Bytes of a CSV or JSON file at most: Arrow reads it in one block, so that each column has one type."""
 
+DECIMAL_COMMA = r"^[+-]?(\d+,?\d*|,\d+)([eE][+-]?\d+)?$"
+
 
 def place_of_file(uri: str, access: Access | None) -> str | None:
     """Return the URI of the folder of a single file; None for a folder, which Spark may call ``out.parquet``."""
@@ -55,7 +58,7 @@ def place_of_file(uri: str, access: Access | None) -> str | None:
 def find(store: Store, rules: Rules, what: str) -> Found:
     """Return the one file of the pool, or all files of a kind below the prefix: Parquet, or CSV and JSON lines."""
     if rules.file is None:
-        found = find_files(store, (*parquet.SUFFIXES, *TEXT_SUFFIXES), what, hidden=False, only=rules.only)
+        found = find_files(store, (*parquet.SUFFIXES, *TEXT_SUFFIXES), what, hidden=TABLES_HIDE, only=rules.only)
         tables = tuple(entry for entry in found.entries if not _is_text(entry.key))
         if not tables:
             return found
@@ -104,7 +107,7 @@ def read_file(uri: str, text_columns: Sequence[str] = ()) -> Any:
     if entry is None:
         raise DataError(f"there is no file {uri}; check the path")
     if _is_text(key):
-        return _parse(store.read_entry(entry), uri, text_columns)
+        return _parse(_unpacked(store, entry, MAX_BYTES), uri, text_columns)
     with store.open_entry(entry) as file, readable(uri):
         schema = metadata_of(store, entry, file).schema.to_arrow_schema()
     names = [field.name for field in schema if not field.type.num_fields]
@@ -117,11 +120,25 @@ def _is_text(key: str) -> bool:
 
 def _read_text(store: Store, entry: Entry, rules: Rules) -> Any:
     """Return all columns of a CSV or JSON file as an Arrow table; raises DataError as :func:`_parse`."""
-    source, most = store.uri_of(entry.key), min(rules.max_bytes, MAX_BYTES)
-    if entry.size > most:
-        raise DataError(f"{source} has {entry.size} bytes, and at most {most} are read; convert it to Parquet")
     text_columns = [name for name in (*rules.columns.ids, rules.columns.uri) if name is not None]
-    return _parse(store.read_entry(entry), source, text_columns)
+    content = _unpacked(store, entry, min(rules.max_bytes, MAX_BYTES))
+    return _parse(content, store.uri_of(entry.key), text_columns)
+
+
+def _unpacked(store: Store, entry: Entry, most: int) -> bytes:
+    """Return the content of a CSV or JSON file, without its compression; raises DataError if it has too many bytes."""
+    source, size = store.uri_of(entry.key), entry.size
+    packed = next((name for end, name in PACKED.items() if entry.key.lower().endswith(end)), None)
+    if size <= most:
+        content = store.read_entry(entry)
+        if packed is None:
+            return content
+        with unless_valid(f"{source} is not valid {packed}", "; write the file again"):
+            content = pa.CompressedInputStream(pa.BufferReader(content), packed).read(most + 1)
+        size = len(content)
+    if size > most:
+        raise DataError(f"{source} has more than {most} bytes; convert it to Parquet")
+    return content
 
 
 def _parse(content: bytes, source: str, text_columns: Sequence[str]) -> Any:
@@ -147,13 +164,11 @@ def _parse(content: bytes, source: str, text_columns: Sequence[str]) -> Any:
 
 
 def _parse_csv(content: bytes, text_columns: Sequence[str]) -> Any:
+    import pyarrow.compute as pc
     from pyarrow import csv
 
-    first, _, rest = content.partition(b"\n")
-    delimiter = max(",;\t|", key=first.decode().count)
-    sample = rest[: 1 << 16]
-    has_decimal_comma = delimiter == ";" and re.search(rb"\d,\d", sample) and not re.search(rb"\d\.\d", sample)
-    return csv.read_csv(
+    delimiter = max(",;\t|", key=content.partition(b"\n")[0].decode().count)
+    table = csv.read_csv(
         pa.BufferReader(arrow_owned(content)),
         csv.ReadOptions(use_threads=False, block_size=len(content) + 1),
         csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
@@ -164,9 +179,15 @@ def _parse_csv(content: bytes, text_columns: Sequence[str]) -> Any:
             null_values=["", "null", "NULL", "NaN", "nan"],
             true_values=[],
             false_values=[],
-            decimal_point="," if has_decimal_comma else ".",
         ),
     )
+    for place, field in enumerate(table.schema if delimiter == ";" else ()):
+        column = table.column(place)
+        is_text = pa.types.is_string(field.type) and field.name not in text_columns
+        if is_text and pc.all(pc.match_substring_regex(column, DECIMAL_COMMA)).as_py():
+            numbers = pc.replace_substring(column, ",", ".").cast(pa.float64())
+            table = table.set_column(place, field.name, numbers)
+    return table
 
 
 def _parse_json(content: bytes, text_columns: Sequence[str]) -> Any:

@@ -26,7 +26,7 @@ from opacc_ray.lake.filter_parser import parse_filter
 from opacc_ray.lake.filters import rows_kept
 from opacc_ray.lake.formats import parquet
 from opacc_ray.lake.formats.parquet import check_columns, wanted_columns
-from opacc_ray.lake.listing import find_files, pattern_of_keys
+from opacc_ray.lake.listing import TABLES_HIDE, find_files, pattern_of_keys
 from opacc_ray.lake.parquet_io import pa, taken, unless_valid
 from opacc_ray.lake.row_examples import examples_of
 from opacc_ray.lake.store import Entry, Store
@@ -47,7 +47,7 @@ _END = b"\xff\xff\xff\xff\0\0\0\0"  # last bytes of a complete stream: the heade
 
 def find(store: Store, rules: Rules, what: str) -> Found:
     """Return the Arrow or the Parquet files below the prefix."""
-    found = find_files(store, (".arrow", *parquet.SUFFIXES), what, hidden=False, only=rules.only)
+    found = find_files(store, (".arrow", *parquet.SUFFIXES), what, hidden=TABLES_HIDE, only=rules.only)
     entries = tuple(entry for entry in found.entries if not entry.key.rpartition("/")[2].startswith("cache-"))
     kinds = {entry.key.lower().endswith(".arrow") for entry in entries}
     if len(kinds) > 1:

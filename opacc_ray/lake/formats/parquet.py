@@ -28,7 +28,7 @@ from opacc_ray.lake.filter_parser import ALL, Condition, columns_of, needed_of, 
 from opacc_ray.lake.filters import may_keep, rows_kept
 from opacc_ray.lake.formats import ROW_COLUMNS, Traits
 from opacc_ray.lake.hive_folders import partitions_of
-from opacc_ray.lake.listing import find_files
+from opacc_ray.lake.listing import TABLES_HIDE, find_files
 from opacc_ray.lake.logical_schema import Placed, conformed, lacking
 from opacc_ray.lake.parquet_io import metadata_of, pa, read_group, taken
 from opacc_ray.lake.store import ObjectFile, Store
@@ -42,7 +42,7 @@ THREADS = 16  # footers that are read at a time
 
 def find(store: Store, rules: Rules, what: str) -> Found:
     """Return all Parquet files below the prefix, with the values of their folders."""
-    found = find_files(store, SUFFIXES, what, hidden=False, only=rules.only)
+    found = find_files(store, SUFFIXES, what, hidden=TABLES_HIDE, only=rules.only)
     return found._replace(constants=partitions_of(found.entries))
 
 

@@ -80,6 +80,7 @@ def test_apostrophe_of_the_manifest_is_removed() -> None:
         ("id,label,status\na,,labelled\n", "back.csv line 2 has the status 'labelled' but no label"),
         (b"id,label\na,cat\nb,caf\xe9\n", "back.csv line 3 is not UTF-8"),
         (b"PK\x03\x04\x14\x00", "back.csv is a ZIP archive or a workbook: import the file of labels"),
+        (b"PAR1\x15\x04", "back.csv is a Parquet file: write its columns id and label as CSV"),
         ("id,label\na,cat\n".encode("utf-16"), "back.csv line 1 is not UTF-8"),
         ("id,label\na," + "x" * 200_000, "back.csv line 2 is not valid CSV"),
     ],
