@@ -280,7 +280,8 @@ class Parts:
         weight = (by_fn[:, None] - by_tp) * (1 - np.eye(len(P)))
         mean, square = ((self.rivals * own).sum(axis=0)[self.of_class] for own in (weight, weight**2))
         values, size = weight[self.truth, self.said], self.sizes[inside].sum()
-        error, n = size * math.sqrt(self.variance(values, mean, square, inside)), self.failures(inside).labelled
+        n = self.failures(inside).labelled
+        error = size * math.sqrt(self.variance(values, mean, square, inside)) * (n < size)
         return of_ends(value, *average_ends(value, error, n - 1, level), level) | {"n": n}
 
 

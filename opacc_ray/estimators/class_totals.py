@@ -196,6 +196,7 @@ class ClassTotals:
         size = np.bincount(self.slices, weights=self.evidence.sizes, minlength=self.num_slices)
         error = size * np.sqrt(self.evidence.variance(Variable(values, mean, square), self.slices, self.num_slices))
         num = [share.num for share in self.failures(self.slices, self.num_slices)]
+        error[np.array(num) >= size] = 0.0  # all labelled
         ends = [average_interval(own, err, n - 1, level) for (own, _), err, n in zip(found, error, num, strict=True)]
         rows = zip(found, ends, num, strict=True)
         return [self.noted(estimate_of(own, *both, level, n)) for (own, _), both, n in rows]

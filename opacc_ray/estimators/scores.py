@@ -12,9 +12,11 @@ labels of its influence function times their errors (J. Hájek's projection; E. 
 
     u = (F₋(s) - θ)/P₊ - (1 - F₊(s) - θ)/P₋       P₊, P₋ expected positives and negatives, F their scores' distributions
 
-so its bias is of second order in the errors of q. The average precision, the mean over the class of the precision
-among all examples with at least the same score, is estimated likewise. With T and R the positives and the examples of
-at least the score s, and B the sum of q/R over the others of at most s,
+so its bias is of second order in the errors of q. So q is what labels show: it is known for examples with a label.
+Elsewhere the failure model predicts it, or the labels of similar confidence where a design has none
+(:func:`failures_along`). The average precision, the mean over the class of the precision among all examples with at
+least the same score, is estimated likewise. With T and R the positives and the examples of at least the score s, and B
+the sum of q/R over the others of at most s,
 
     θ(q) = Σ q·(1 + T - q)/R / P₊        u = ((1 + T - q)/R + B - θ)/P₊
 
@@ -41,6 +43,10 @@ from numpy.typing import NDArray
 from opacc_ray.estimators.intervals import normal_quantile
 
 Array = NDArray[np.float64]
+Codes = NDArray[np.int64]
+
+LABELS_PER_RUN = 10
+"""Labels that show how often examples of similar confidence fail."""
 
 BRIER, OVERCONFIDENCE, CALIBRATION = "brier", "overconfidence", "calibration_error"
 SCORES = (BRIER, OVERCONFIDENCE, CALIBRATION)
@@ -83,6 +89,25 @@ def ranking_of(name: str, confidence: Array, failure: Array, inside: NDArray[np.
     coefficient = np.where(inside, -slope, slope) * len(chance)
     expected = np.where(inside, 1 - chance, chance)
     return Linear(theta - float(np.mean(coefficient * expected)), coefficient, 0.0)
+
+
+def failures_along(confidence: Array, inside: NDArray[np.bool_], index: Codes, failure: Array, weight: Array) -> Array:
+    """Return failures p (N,) by what labels show of examples with a similar confidence, inside and outside of the class.
+
+    Runs of LABELS_PER_RUN labels or more, in the order of the confidence, have the mean of their ``failure`` (n,) by
+    ``weight`` (n,) and of that of all labels, which counts as one.
+    """
+    found, weight = np.empty(len(confidence)), np.maximum(weight, 0)
+    weight = weight * len(weight) / max(float(weight.sum()), 1e-300)
+    common = float(weight @ failure) / len(weight)
+    for part in (inside, ~inside):
+        own = np.flatnonzero(part[index])
+        own = own[np.argsort(confidence[index[own]], kind="stable")]
+        runs = np.array_split(own, max(len(own) // LABELS_PER_RUN, 1))
+        rate = [(common + float(weight[run] @ failure[run])) / (1 + float(weight[run].sum())) for run in runs]
+        after = [confidence[index[run[0]]] for run in runs[1:]]
+        found[part] = np.array(rate)[np.searchsorted(after, confidence[part], side="right")]
+    return found
 
 
 class _Ordered(NamedTuple):

@@ -28,6 +28,7 @@ from opacc_ray.estimators.scores import (
     Linear,
     bins_of,
     calibration_error,
+    failures_along,
     ranking_of,
     score_of,
 )
@@ -301,9 +302,22 @@ class MetricEstimates:
             return Groups(self.predicted, num, bins_of(confidence), BINS)
         number = score_of(wanted.name, confidence)
         if wanted.name in RANKINGS:
-            number = ranking_of(wanted.name, confidence, p, self.predicted == self.place_of(wanted))
+            inside = self.predicted == self.place_of(wanted)
+            number = ranking_of(wanted.name, confidence, self._failures_for_ranking(p, confidence, inside), inside)
         self._linear[wanted] = number
         return Groups(self.predicted, num, coefficient=number.coefficient)
+
+    def _failures_for_ranking(self, p: Array, confidence: Array, inside: NDArray[np.bool_]) -> Array:
+        """Return the failures (N,) at which a ranking is linearised: as labels know them, else as they predict them."""
+        selections = self.sample.selections
+        if not selections:
+            return p
+        index, failure = np.concatenate([part.index for part in selections]), self._labels.failure
+        if not uses_regression(selections):
+            p = failures_along(confidence, inside, index, failure, linear_estimator(selections).weights)
+        found = np.array(p)
+        found[index] = failure
+        return found
 
     def _check_confidence(self, metric: Metric) -> None:
         """Raise SpecError or DataError unless a number that judges the confidence can be stated."""

@@ -77,6 +77,48 @@ def test_rankings_at_the_truth_are_their_definition_and_their_slopes_those_of_th
     assert slope == pytest.approx(ranking_of(name, CONFIDENCE, middle, inside).coefficient / 10, abs=1e-6)
 
 
+def rare_class(size: int) -> tuple[np.ndarray, opacc.Pool]:
+    """A tenth is of the class, which the confidence tells well, but the prediction misses."""
+    rng = np.random.default_rng(3)
+    truth = (rng.random(size) < 0.1).astype(int)
+    score = 1 / (1 + np.exp(2.2 - 3 * truth - 1.4 * rng.standard_normal(size)))
+    predicted = (score > 0.7).astype(int)
+    return truth, opacc.Pool(prediction=predicted, confidence=np.where(predicted, score, 1 - score), classes=["0", "1"])
+
+
+def ranking(truth: np.ndarray, pool: opacc.Pool, name: str) -> float:
+    inside = pool.prediction == 1
+    failure = (pool.prediction != truth).astype(float)
+    found = ranking_of(name, pool.confidence, failure, inside)
+    return float(found.base + np.mean(found.coefficient * np.where(inside, failure, truth)))
+
+
+@pytest.mark.parametrize("name", ["auc", "average_precision"])
+@pytest.mark.parametrize("method", ["srs", "css", "neyman", "gbs"])
+@pytest.mark.filterwarnings("error")
+def test_numbers_of_a_pool_with_all_labels_are_the_truth(name: str, method: str) -> None:
+    truth, pool = rare_class(120)
+    chosen = opacc.select(pool, method, budget=120)
+    labels = [str(c) for c in truth[chosen.index]]
+    found = opacc.estimate(chosen, labels, pool=pool, metric=name)
+    assert (found.low, found.value, found.high) == pytest.approx((ranking(truth, pool, name),) * 3)
+    found = opacc.estimate(chosen, labels, pool=pool, metric="macro_f1")
+    assert found.low == found.value == found.high
+
+
+@pytest.mark.parametrize("name", ["auc", "average_precision"])
+@pytest.mark.parametrize("method", ["srs", "css", "deepest"])
+def test_rankings_by_the_design_alone_learn_from_labels_where_failures_are(name: str, method: str) -> None:
+    truth, pool = rare_class(3000)
+    found = []
+    for seed in range(30):
+        chosen = opacc.select(pool, method, budget=400, seed=seed)
+        found.append(opacc.estimate(chosen, [str(c) for c in truth[chosen.index]], pool=pool, metric=name))
+    true = ranking(truth, pool, name)
+    assert np.mean([one.low <= true <= one.high for one in found]) >= 0.85
+    assert abs(np.mean([one.value for one in found]) - true) < 0.025
+
+
 @pytest.mark.parametrize("shift", [0.0, 0.03, 0.1])
 @pytest.mark.parametrize("method", ["srs", "neyman"])
 @pytest.mark.slow
