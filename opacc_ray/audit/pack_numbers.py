@@ -276,13 +276,19 @@ class Parts:
         P, Q = np.array([[own.size for own in pair] for pair in pairs], float).T
         failed, missed = np.array([[own.shown for own in pair] for pair in pairs]).T
         tp, fn = P * (1 - failed), Q * missed
-        value, by_tp, by_fn = slopes(METRICS.get(name) or f_score(float(name[1:])), tp, fn, P, Q)
+        g = METRICS.get(name) or f_score(float(name[1:]))
+        value, by_tp, by_fn = slopes(g, tp, fn, P, Q)
         weight = (by_fn[:, None] - by_tp) * (1 - np.eye(len(P)))
         mean, square = ((self.rivals * own).sum(axis=0)[self.of_class] for own in (weight, weight**2))
         values, size = weight[self.truth, self.said], self.sizes[inside].sum()
         n = self.failures(inside).labelled
         error = size * math.sqrt(self.variance(values, mean, square, inside)) * (n < size)
-        return of_ends(value, *average_ends(value, error, n - 1, level), level) | {"n": n}
+        ends = average_ends(value, error, n - 1, level)
+        if n < size and "trust" not in self.own:  # no event in a class: no variance
+            moved = np.array([moves(g, pair, level) for pair in pairs if pair[0].size or pair[1].events])
+            _, below, above = np.sqrt((moved**2).sum(axis=0)) / len(moved)
+            ends = wider(ends, (max(value - below, 0.0), min(value + above, 1.0)))
+        return of_ends(value, *ends, level) | {"n": n}
 
 
 def slopes(g, tp, fn, P, Q):
@@ -297,14 +303,22 @@ def slopes(g, tp, fn, P, Q):
     return np.where(there, g(tp, fn, P, Q), 0.0).sum() / num, slope(step, 0.0), slope(0.0, step)
 
 
-def average_ends(value, error, degrees, level, lowest=0.0):
+def average_ends(value, error, degrees, level):
     half = special.stdtrit(max(degrees, 1.0), 0.5 + level / 2) * error
-    if error <= 0 or lowest < 0:
-        return value - half, value + half
+    if error <= 0:
+        return value, value
     nearest = min(error, 0.5)
     inside = min(max(value, nearest), 1 - nearest)
     size = inside * (1 - inside) * (special.ndtri(0.5 + level / 2) / half) ** 2
     return wilson(min(max(value, 0.0), 1.0), size, level)
+
+
+def moves(g, pair, level):
+    """A function of two totals, and how far the ends of Zou and Donner are below and above it."""
+    (P, Q), (a, b) = ((own.size for own in pair), (np.array([own.point, *own.interval(level)]) for own in pair))
+    of = lambda failed, missed: g(P * (1 - failed), Q * missed, P, Q)  # noqa: E731
+    own, moved = float(of(a[0], b[0])), (of(a, b[0] + 0 * a), of(a[0] + 0 * b, b))
+    return own, *(math.hypot(*(end(ends) - own for ends in moved)) for end in (np.min, np.max))
 
 
 def of_two(name, pair, level):
@@ -315,10 +329,8 @@ def of_two(name, pair, level):
 
     def ends(pair):
         if (1 - level) / 2 < 1 / 48:
-            ends = [np.array([own.point, *own.interval(level)]) for own in pair]
-            own = float(of(pair[0].point, pair[1].point))
-            moved = of(ends[0], pair[1].point) - own, of(pair[0].point, ends[1]) - own
-            return own - math.hypot(*map(min, moved)), own + math.hypot(*map(max, moved))
+            own, below, above = moves(g, pair, level)
+            return own - below, own + above
         grid = of(*np.broadcast_arrays(pair[0].quantiles()[:, None], pair[1].quantiles()[None, :]))
         return np.quantile(grid, [(1 - level) / 2, (1 + level) / 2])
 

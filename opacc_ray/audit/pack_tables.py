@@ -40,7 +40,10 @@ def linear(part, name, c, level):
     share, lowest = part.share(values, mean, mean, part.everything), -1.0 if name == "overconfidence" else 0.0
     value, variance = part.part["base"] + share.value, part.variance(values, mean, mean, part.everything)
     error = 0.0 if share.labelled >= share.size else math.sqrt(variance)
-    ends = average_ends(value, error, share.labelled - 1, level, lowest)
+    if lowest < 0:  # mean confidence less accuracy
+        value, *ends = (part.part["base"] + own for own in (share.shown, *share.interval(level)))
+    else:
+        ends = average_ends(value, error, share.labelled - 1, level)
     return of_ends(value, *ends, level, lowest) | {"n": share.labelled}
 
 

@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.estimators.accuracy_estimate import Estimate
+from opacc_ray.estimators.design_evidence import DesignShare
+from opacc_ray.estimators.intervals import wider
 from opacc_ray.estimators.metrics import (
     ACCURACY,
     AVERAGES,
@@ -28,6 +30,7 @@ from opacc_ray.estimators.metrics import (
     average,
     average_interval,
     estimate_of,
+    joined_ends,
     slopes,
 )
 from opacc_ray.estimators.scores import Linear
@@ -157,10 +160,13 @@ class ClassTotals:
             mean = np.where(self.classes == c, 1.0, self._rivals(np.array([c]))[0][self.classes])
         everything, variable = np.zeros(len(mean), dtype=np.int64), Variable.event(values, mean)
         (share,) = self.evidence.shares(variable, everything, 1)
-        value = number.base + share.value
-        error = 0.0 if share.num >= share.size else float(self.evidence.variance(variable, everything, 1)[0]) ** 0.5
-        ends = average_interval(value, error, share.num - 1, level, number.lowest)
-        found = self.noted(estimate_of(value, *ends, level, share.num, number.lowest))
+        if number.lowest < 0:  # mean confidence less accuracy
+            value, *ends = (number.base + own for own in (stated(share), *share.interval(level)))
+        else:
+            value = number.base + share.value
+            error = 0.0 if share.num >= share.size else float(self.evidence.variance(variable, everything, 1)[0]) ** 0.5
+            ends = [*average_interval(value, error, share.num - 1, level)]
+        found = self.noted(estimate_of(value, ends[0], ends[1], level, share.num, number.lowest))
         return found, _met([share], np.ones(1), level)
 
     # -- totals ---------------------------------------------------------------------------------------------
@@ -198,6 +204,9 @@ class ClassTotals:
         num = [share.num for share in self.failures(self.slices, self.num_slices)]
         error[np.array(num) >= size] = 0.0  # all labelled
         ends = [average_interval(own, err, n - 1, level) for (own, _), err, n in zip(found, error, num, strict=True)]
+        for s, totals in enumerate(zip(*by_class, strict=True)):
+            if num[s] < size[s] and isinstance(totals[0].failures, DesignShare):  # no event in a class: no variance
+                ends[s] = wider(ends[s], joined_ends(totals, metric, found[s][0], level))
         rows = zip(found, ends, num, strict=True)
         return [self.noted(estimate_of(own, *both, level, n)) for (own, _), both, n in rows]
 

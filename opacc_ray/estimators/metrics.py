@@ -31,7 +31,8 @@ misprediction of true class y as ŷ moves the average by
 
 so g is estimated from the totals, and its variance is that of the total of W over mispredictions; a mean cost is the
 same with costs as W. The interval is Wilson's at the size of the simple random sample with the same variance,
-with Student's quantile.
+with Student's quantile. A design alone measures no variance in a class whose few labels are all right, or all wrong. So
+its interval includes Zou and Donner's of the mean of C metrics, from the interval of each (:func:`joined_ends`).
 
 Legend: N pool, C classes, A predicted as c, P its size, TP and FN true positives and false negatives.
 """
@@ -237,12 +238,17 @@ class Totals(NamedTuple):
 
     def _combined(self, metric: Metric, level: float) -> tuple[float, float]:
         """Return the ends of Zou and Donner, from those of each total at the level."""
+        value, below, above = self.deviations(metric, level)
+        return value - below, value + above
+
+    def deviations(self, metric: Metric, level: float) -> tuple[float, float, float]:
+        """Return the metric, and how far the ends of Zou and Donner are below and above it."""
         points = [min(max(own.value, 0.0), 1.0) for own in self]
         value = float(self._at(metric, *points))
         ends = [np.array([points[k], *own.interval(level)]) for k, own in enumerate(self)]
         moved = self._at(metric, ends[0], points[1]) - value, self._at(metric, points[0], ends[1]) - value
-        low, high = (value + math.copysign(math.hypot(*map(end, moved)), sign) for end, sign in ((min, -1), (max, 1)))
-        return low, high
+        below, above = (math.hypot(*(float(end(own)) for own in moved)) for end in (np.min, np.max))
+        return value, below, above
 
     def _at(self, metric: Metric, failures: Any, missed: Any) -> Array:
         """Return the metric at shares of the two totals."""
@@ -280,6 +286,14 @@ def average(totals: Sequence[Totals], metric: Metric) -> tuple[float, Array]:
     return value, misprediction_weights(by_tp, by_fn)
 
 
+def joined_ends(totals: Sequence[Totals], metric: Metric, value: float, level: float) -> tuple[float, float]:
+    """Return the ends of Zou and Donner of the mean of a metric over classes, from those of each class."""
+    there = [own for own in totals if own.failures.size or own.missed.events]
+    _, below, above = np.array([own.deviations(metric, level) for own in there]).T
+    num = len(there)
+    return max(value - math.hypot(*below) / num, 0.0), min(value + math.hypot(*above) / num, 1.0)
+
+
 def misprediction_weights(by_tp: Array, by_fn: Array) -> Array:
     """Return W (C true, C predicted) from the derivatives of an average by TP and by FN of each class, (C,)."""
     weight: Array = by_fn[:, None] - by_tp[None, :]
@@ -306,13 +320,11 @@ def slopes(metric: Metric, tp: Array, fn: Array, size: Parts) -> tuple[float, Ar
     return value, slope(step, 0.0), slope(0.0, step)
 
 
-def average_interval(
-    value: float, error: float, degrees: float, level: float, lowest: float = 0.0
-) -> tuple[float, float]:
-    """Return Wilson's interval of an average in [0, 1], at the size with the same error; normal from ``lowest`` < 0."""
+def average_interval(value: float, error: float, degrees: float, level: float) -> tuple[float, float]:
+    """Return Wilson's interval of an average in [0, 1], at the size of the simple random sample with the same error."""
     half = student_quantile(max(degrees, 1.0), level) * error
-    if error <= 0 or lowest < 0:
-        return max(value - half, lowest), min(value + half, 1.0)
+    if error <= 0:
+        return value, value
     nearest = min(error, 0.5)
     inside = min(max(value, nearest), 1 - nearest)
     return wilson(min(max(value, 0.0), 1.0), inside * (1 - inside) * (normal_quantile(level) / half) ** 2, level)

@@ -30,7 +30,7 @@ lower bound. So
     lower    max( Σ w·|d̂| - quantile of Σ w·|e|, |Σ w·d̂| - z(α/4)·σ )        both at α/4
 
 are the ends of its interval. The other intervals are Wilson's, with Student's quantile
-(:func:`opacc_ray.estimators.metrics.average_interval`); that of the overconfidence is normal.
+(:func:`opacc_ray.estimators.metrics.average_interval`); that of the overconfidence is the accuracy's.
 
 Legend: N pool, f failure, c confidence, s score, q probability of the class.
 """
@@ -92,7 +92,7 @@ def ranking_of(name: str, confidence: Array, failure: Array, inside: NDArray[np.
 
 
 def failures_along(confidence: Array, inside: NDArray[np.bool_], index: Codes, failure: Array, weight: Array) -> Array:
-    """Return failures p (N,) by what labels show of examples with a similar confidence, inside and outside of the class.
+    """Return failures p (N,) by what labels show of similar confidences, inside and outside of the class.
 
     Runs of LABELS_PER_RUN labels or more, in the order of the confidence, have the mean of their ``failure`` (n,) by
     ``weight`` (n,) and of that of all labels, which counts as one.

@@ -199,3 +199,28 @@ def test_what_every_error_costs_is_known_if_all_cost_the_same(costs, classes: st
 def test_errors_that_cost_the_same_cost_what_the_failures_do() -> None:
     found = cost_of_failures(Estimate(0.8, 0.05, 0.7, 0.88, 0.95, "any", 60, True), 10)
     assert (found.value, found.standard_error, found.low, found.high) == pytest.approx((2, 0.5, 1.2, 3))
+
+
+def test_an_average_by_the_design_allows_for_a_class_whose_few_labels_are_all_right() -> None:
+    predicted = np.arange(1000) % 50 == 0
+    pool = opacc.Pool(prediction=predicted.astype(int), confidence=np.full(1000, 0.9), classes=["no", "yes"])
+    chosen = opacc.select(pool, "srs", budget=150)
+    labels = ["yes" if predicted[place] else "no" for place in chosen.index]
+    assert 2 <= labels.count("yes") <= 5
+    found = opacc.estimate(chosen, labels, pool=pool, metric="macro_precision")
+    alone = opacc.estimate(chosen, labels, pool=pool, metric="precision@yes")
+    assert found.value == alone.value == found.high == 1
+    assert found.low < (1 + alone.low) / 2
+
+
+@pytest.mark.parametrize("method", ["srs", "css", "neyman"])
+def test_the_overconfidence_is_the_mean_confidence_less_the_accuracy(method: str) -> None:
+    rng = np.random.default_rng(1)
+    confidence, right = rng.uniform(0.6, 1, 500), rng.random(500) < 0.9
+    pool = opacc.Pool(confidence=confidence)
+    chosen = opacc.select(pool, method, budget=60)
+    outcome = right[chosen.index].astype(float)
+    accuracy = opacc.estimate(chosen, outcome, pool=pool)
+    found = opacc.estimate(chosen, outcome, pool=pool, metric="overconfidence")
+    own = confidence.mean() - np.array([found.value, found.high, found.low])
+    assert own == pytest.approx([accuracy.value, accuracy.low, accuracy.high], abs=0.01)
