@@ -328,7 +328,7 @@ def of_two(name, pair, level):
     of = lambda failed, missed: g(P * (1 - failed), Q * missed, P, Q)  # noqa: E731
 
     def ends(pair):
-        if (1 - level) / 2 < 1 / 48:
+        if (1 - level) / 2 < 1 / 48 or name in ("precision", "npv"):
             own, below, above = moves(g, pair, level)
             return own - below, own + above
         grid = of(*np.broadcast_arrays(pair[0].quantiles()[:, None], pair[1].quantiles()[None, :]))

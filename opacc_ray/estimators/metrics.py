@@ -12,9 +12,10 @@ known: TP, the examples of A that are of class c, and FN, those of class c in th
 
 Each total has an estimate and, at every level, an interval: a confidence distribution, represented by its quantiles.
 The interval of a metric has the quantiles of g(TP, FN) over all pairs of these, as if the two were independent: they
-come from different labels. It is never undefined, and agrees with the closed form of G. Y. Zou and A. Donner
-("Construction of confidence limits about effect measures", Statistics in Medicine 27, 2008) where that exists. It is
-that form at levels beyond the outermost quantiles, such as those of many joint intervals.
+come from different labels. (Precision and npv have that of their only total.) It is never undefined, and agrees with
+the closed form of G. Y. Zou and A. Donner ("Construction of confidence limits about effect measures", Statistics in
+Medicine 27, 2008) where that exists. It is that form at levels beyond the outermost quantiles, such as those of many
+joint intervals.
 
 Where a class is rare, no design can know how many of its examples hide among very many others: if fewer than one is
 predicted among 950 labels of these, 3/950 of them may still be of the class, and only the confidence says otherwise. So
@@ -126,6 +127,9 @@ CLASS_METRICS: dict[str, Function] = {
 }
 """Metrics of one class against the rest; ``f2`` or ``f0.5`` are F_β."""
 
+OF_ONE_TOTAL = ("precision", "npv")
+"""Those that have the interval of a single total."""
+
 AVERAGES = {"macro_f1": "f1", "macro_recall": "recall", "macro_precision": "precision"}
 """Means of a metric over all classes."""
 
@@ -230,7 +234,7 @@ class Totals(NamedTuple):
 
     def _interval(self, metric: Metric, level: float) -> tuple[float, float]:
         """Return the quantiles of the metric over all pairs of the two totals' quantiles."""
-        if (1 - level) / 2 < 1 / LEVELS:
+        if (1 - level) / 2 < 1 / LEVELS or metric.name in OF_ONE_TOTAL:
             return self._combined(metric, level)
         found = self._at(metric, quantiles(self.failures)[:, None], quantiles(self.missed)[None, :])
         low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2]).tolist()
