@@ -324,8 +324,8 @@ def changed(objects: ChangedObjects | None) -> list[Fact]:
     found = []
     if objects.version:
         found.append(
-            f"the pool's table is at {objects.version} now; this run keeps the version that it was made with, and the "
-            "same spec would make a run with the new one"
+            f"the pool's table is at {objects.version} now; this run keeps the version that it was made with; the "
+            "same spec makes a run with the new one if its files differ"
         )
     texts = changed_texts(objects)
     if texts:
