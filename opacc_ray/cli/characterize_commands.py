@@ -129,7 +129,7 @@ def coverage_text(written: "WrittenCharacterization") -> "list[Line]":
     lines: list[Line] = []
     for model in written.characterization.models:
         for item in model.sets:
-            lines.append(f"{model.name}, {item.name}: {item.examples} examples, by {item.grouped_by}")
+            lines.append(f"{model.name}, {item.name}: {counted(item.examples, 'example')}, by {item.grouped_by}")
             lines += facts(("coverage", neuron_coverage(model, item)), *(("remark", text) for text in item.remarks))
             lines += [class_table(item)] if item is model.sets[0] else []
         lines += [Fact("notice", text, "warning") for text in remarks_on(model)]

@@ -295,13 +295,14 @@ def exported(document: ExportedCase) -> list[Line]:
     if document.examples < document.pool_size:
         of_pool = (
             f"{percent(document.examples / document.pool_size)} of the pool. They are not a random sample, so a study "
-            f'of them does not show the pool. {document.unlabelled} have no label, {document.unsure} got "can\'t tell"'
+            f"of them does not show the pool. {document.unlabelled:,} have no label, "
+            f'{document.unsure} got "can\'t tell"'
         )
     value = f"{number(document.value, document.measure)} of these examples"
     return [
         *facts(
             ("case", document.file),
-            ("examples", f"{document.examples} of {document.pool_size}, {of_pool}"),
+            ("examples", f"{document.examples:,} of {document.pool_size:,}, {of_pool}"),
             ("columns", ", ".join(document.columns)),
             (noun(document.measure), value),
         ),

@@ -68,7 +68,10 @@ def predicted_and_true(selection: Selection, labels: Any, pool: Pool | View) -> 
         )
     view = view_of(pool)
     if "prediction" not in view.fields:
-        raise LabelError("the pool has no predictions to compare labels with: give Pool(prediction=…), or outcomes")
+        raise LabelError(
+            "the pool has no predictions to compare labels with: give Pool(prediction=…), or a list of "
+            "outcomes (1 right, 0 wrong) in the order of selection.ids"
+        )
     predicted = view.column("prediction")[selection.index]
     if not np.array_equal(predicted, np.rint(predicted)):
         raise LabelError("the pool predicts values, not classes: give scores in [0, 1] instead of labels")

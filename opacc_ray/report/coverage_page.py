@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from opacc_ray.audit.characterization_documents import Characterization, ClassCoverage, ModelCoverage, SetCoverage
 from opacc_ray.errors import counted
-from opacc_ray.report.facts import Column, Table
+from opacc_ray.report.facts import Column, Table, percent
 from opacc_ray.report.figures import row_chart
 from opacc_ray.report.rendering import escaped, markdown_table, style, template
 from opacc_ray.svg import WIDE, Scale, both_widths, decimals, dot, line, path, shortened_to, ticks, whisker
@@ -97,7 +97,7 @@ def neuron_coverage(model: ModelCoverage, item: SetCoverage) -> str | None:
     name = f"neuron coverage {model.criterion}" if model.criterion else "neuron coverage"
     if item is model.sets[0]:
         return f"{name}: {counted(item.requirements, 'requirement')} met"
-    share = f"{item.requirements / pool:.1%} of those that the {model.sets[0].name} meets"
+    share = f"{percent(item.requirements / pool)} of those that the {model.sets[0].name} meets"
     return f"{name}: {counted(item.requirements, 'requirement')} met, {share}"
 
 

@@ -15,6 +15,7 @@ from opacc_ray.datasets.classes import Grouped, find_clusters
 from opacc_ray.errors import DataError
 from opacc_ray.parts.view import view_of
 from opacc_ray.report.coverage_page import neuron_coverage
+from opacc_ray.report.facts import percent
 
 NAMES = ("ape", "fox", "mole")
 
@@ -191,7 +192,7 @@ def test_neuron_coverage_is_a_number() -> None:
     found = opacc.characterize(pool(data, coverage=bits), pool(reference, coverage=packed), shift=False)
     assert [one.requirements for one in found.sets] == [bits.any(axis=0).sum(), other.any(axis=0).sum()]
     share = other.any(axis=0).sum() / bits.any(axis=0).sum()
-    assert f"{share:.1%} of those that the set meets" in (neuron_coverage(found, found.sets[1]) or "")
+    assert f"{percent(share)} of those that the set meets" in (neuron_coverage(found, found.sets[1]) or "")
     assert neuron_coverage(found, found.sets[0]) == f"neuron coverage: {bits.any(axis=0).sum()} requirements met"
     without = opacc.characterize(pool(data), shift=False)
     assert (without.sets[0].requirements, neuron_coverage(without, without.sets[0])) == (None, None)
