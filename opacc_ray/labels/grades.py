@@ -10,7 +10,15 @@ from collections.abc import Sequence
 
 from opacc_ray.errors import LabelError
 from opacc_ray.judges import SYNONYMS
-from opacc_ray.labels.label_rows import NUMBER, canonical_number, plain_words, quoted, whole_number, why_no_class
+from opacc_ray.labels.label_rows import (
+    NUMBER,
+    canonical_number,
+    number_in,
+    plain_words,
+    quoted,
+    whole_number,
+    why_no_class,
+)
 from opacc_ray.spec import ModelSpec
 from opacc_ray.spec.model_spec import NONE, SEPARATOR
 
@@ -23,8 +31,8 @@ def grade_of(label_text: str, model: ModelSpec, *, id: str) -> str:
     """
     outcomes, found = model.outcomes, f"example {quoted(id)} has the label {quoted(label_text)}"
     if outcomes is None:
-        value = float(label_text) if NUMBER.fullmatch(label_text) else -1.0
-        if not 0 <= value <= 1:
+        value = number_in(label_text)
+        if value is None or not 0 <= value <= 1:
             raise LabelError(f"{found}: write a score from 0 to 1, such as 0.8")
         return canonical_number(value)
     text = plain_words(label_text)

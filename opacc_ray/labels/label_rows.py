@@ -60,6 +60,9 @@ ANSWERED = frozenset({"", "labelled", "labeled", "done", "completed"})
 
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)  # unambiguous: linear time
 
+THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}", re.ASCII)
+"""Numbers whose comma may be a decimal point or a thousands separator."""
+
 COUNTED = (
     "or declare that numbers count the classes from 0: opacc labels import --numbers-are-classes, "
     "numbers_are_classes=True in Python, or labels.numbers_are_classes: true in the spec"
@@ -304,9 +307,16 @@ def class_of(label_text: str, classes: Sequence[str] | None, num_classes: int | 
 
 def value_of(label_text: str, *, id: str) -> float:
     """Return the number in a label of a regression; raises LabelError if it is none."""
-    if not NUMBER.fullmatch(label_text):
+    value = number_in(label_text)
+    if value is None:
         raise LabelError(f"example {quoted(id)} has the label {quoted(label_text)}: write a number such as 12.5")
-    return float(label_text)
+    return value
+
+
+def number_in(text: str) -> float | None:
+    """Return the number that a text is, also with a decimal comma such as 2,75; None for 1,250, which may be 1250."""
+    plain = text if THOUSANDS.fullmatch(text) else text.replace(",", ".", 1)
+    return float(plain) if NUMBER.fullmatch(plain) else None
 
 
 def canonical_number(value: float) -> str:

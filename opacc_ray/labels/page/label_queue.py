@@ -12,7 +12,6 @@ answer, or after `RESERVED` seconds, so that a closed browser does not block an 
 """
 
 import math
-import re
 import threading
 import time
 from collections.abc import Callable
@@ -25,7 +24,7 @@ from opacc_ray.labels.formats.jsonl_file import as_jsonl
 from opacc_ray.labels.grades import as_shown
 from opacc_ray.labels.label_documents import LabelAction
 from opacc_ray.labels.label_log import Score, log_action, now_after, read_log
-from opacc_ray.labels.label_rows import is_cant_tell, quoted
+from opacc_ray.labels.label_rows import THOUSANDS, is_cant_tell, quoted
 from opacc_ray.labels.labelled_rounds import canonical_form
 from opacc_ray.labels.labelling_tasks import doubled, waiting_ids
 from opacc_ray.runs.commit_log import name_of_labels
@@ -35,9 +34,6 @@ SOURCE = "opacc label"  # name of the page's files in the log
 RESERVED, LOOK = 900.0, 3.0  # seconds for which an example is reserved, and between looks at the run
 LAST = 10  # answers of an annotator that are listed
 FAR = 100  # factor over all predictions and labels above which a number must be confirmed
-
-THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
-"""Numbers whose comma may be a decimal point or a thousands separator."""
 
 GIVEN_UP = "Not used: the round was closed or drawn again without this example. Here is the next one."
 TAKEN = "Not saved: somebody else has labelled this example. Here is the next one."
