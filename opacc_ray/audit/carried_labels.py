@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.audit.prior_knowledge import LEARNED_FROM, read_history
-from opacc_ray.designs.grown import NEW, OLD, Grown
+from opacc_ray.designs.grown import CARRIED, NEW, OLD, Grown
 from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.designs.stratified import Stratified
@@ -27,7 +27,7 @@ from opacc_ray.labels.formats.jsonl_file import as_jsonl
 from opacc_ray.labels.label_actions import import_labels, list_answers
 from opacc_ray.labels.label_documents import LabelAction
 from opacc_ray.labels.label_log import outcome_of, read_log
-from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_labelled, read_rounds
+from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_labelled, read_rounds, reason_of
 from opacc_ray.parts.subset import subset
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
@@ -47,9 +47,6 @@ log = logging.getLogger(__name__)
 LEAST = 10
 """Examples that are drawn from the new part, if it has so many."""
 
-CARRIED = "carried"
-"""Among the facts of a selection: the run before, its labels that count, and their part of the pool."""
-
 _DESIGNS = (SimpleRandom, Stratified, InclusionProbability)
 
 
@@ -63,6 +60,7 @@ class Carried(NamedTuple):
     probability: NDArray[np.float64]  # (n,) π
     num_labels: int  # of the earlier run
     common: NDArray[np.bool_]  # (N,) examples of the later pool that the earlier one has as well
+    reason: str | None  # what an estimate from them assumes about labels that are not there
 
 
 def choose_first(
@@ -165,7 +163,7 @@ def _carried(run: Run, before: Run, rounds: list[LabelledRound]) -> Carried | No
     probability = np.minimum(1 / (known[0].pool_size * weights), 1.0)
     index = np.array([places[ids[row]] for row in kept], dtype=np.int64)
     names, texts = [ids[row] for row in kept], [truth[row] for row in kept]
-    return Carried(before, index, names, texts, probability, len(ids), common)
+    return Carried(before, index, names, texts, probability, len(ids), common, reason_of(None, rounds))
 
 
 def _choose(run: Run, carried: Carried, num: int, progress: Report) -> Selection:
@@ -206,6 +204,8 @@ def _choose(run: Run, carried: Carried, num: int, progress: Report) -> Selection
         "share": float(carried.common.mean()),
         "new": int((~carried.common).sum()),
     }
+    if carried.reason:
+        facts["reason"] = f"of the labels carried over from {carried.run.name}, {carried.reason}"
     made = drawn.parameters if drawn is not None else _as_json(parameters)
     said = dict(drawn.facts) if drawn is not None else {}
     return Selection(

@@ -49,7 +49,7 @@ def expire(output: str, days: float, *, force: bool = False, now: datetime | Non
     ages = {run.name: (now - _last_change(run)).total_seconds() / 86400 for run in runs}
     expired = [run for run in runs if ages[run.name] > days and newest[run.spec.name].name != run.name]
     expired.sort(key=lambda run: -ages[run.name])
-    names = {run.name for run in expired}
+    names, heads = {run.name for run in expired}, {run.name: run.head for run in expired}
     unused = [] if unread else [item for item in sets.sets if names.issuperset(item.runs)]
     found = Retention(
         output=home.uri,
@@ -63,7 +63,7 @@ def expire(output: str, days: float, *, force: bool = False, now: datetime | Non
     )
     if force:
         for run in expired:
-            remove_run(run.uri, force=True)
+            remove_run(run.uri, force=True, head=heads[run.name])
         for digest in found.features:
             remove_set(home.uri, digest)
     return found

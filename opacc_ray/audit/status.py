@@ -15,10 +15,12 @@ from opacc_ray.audit.sanity import predicted_by, warnings_of
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError, counted, shortened
 from opacc_ray.estimators.metrics import ACCURACY
-from opacc_ray.labels.label_log import read_log
+from opacc_ray.labels.label_log import label_files, read_log
 from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, read_rounds
 from opacc_ray.lake.redaction import redacted
 from opacc_ray.lake.store_uris import Store, open_store
+from opacc_ray.runs.commit_log import FOLDER as LOG
+from opacc_ray.runs.commit_log import Commit, Happening, Removal
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, RoundCounts, StatedEstimate
 from opacc_ray.runs.feature_sets import list_sets
 from opacc_ray.runs.run import HEADER, Run, names_of_runs
@@ -301,23 +303,22 @@ def _state(found: RunStatus) -> State:
     return "done" if found.waits_for == "nothing" else "to be estimated"
 
 
-def remove_run(uri: str, *, force: bool = False) -> RemovedRun:
+def remove_run(uri: str, *, force: bool = False, head: str | None = None) -> RemovedRun:
     """Delete all files of a run; shared features are kept.
 
     The header is deleted last, so that an interrupted removal is visible and can be repeated. Raises DataError if there
-    is no run; SpecError if it has labels, and ``force`` is not given.
+    is no run; SpecError if it has labels, and ``force`` is not given, or if its log does not end with a ``head``.
     """
     store = open_store(uri)
     if not store.exists(HEADER):
         raise DataError(f"there is no run at {store.uri} (no {HEADER}); give the URI that `opacc run` printed")
-    entries = store.list()
+    if not force:
+        _refuse_labels(store, [entry.key for entry in store.list() if LABELS.match(entry.key)])
+    before = {entry.key for entry in store.list(LOG)}
+    _log_removal(store, force, head)
+    entries = [entry for entry in store.list() if entry.key in before or not entry.key.startswith(LOG)]
     own = [entry for entry in entries if OWN.fullmatch(entry.key)]
     labels = [entry.key for entry in own if LABELS.match(entry.key)]
-    if labels and not force:
-        raise SpecError(
-            f"{store.uri} has {counted(len(labels), 'file')} of labels, which would also be deleted; save them "
-            "with `opacc export RUN --to URI`, then give --force"
-        )
     output, _, name = store.uri.rpartition("/")
     shared = next((item for item in list_sets(output).sets if name in item.runs), None)
     watched = _watched_with(output, name) if labels else None
@@ -334,6 +335,30 @@ def remove_run(uri: str, *, force: bool = False) -> RemovedRun:
     )
 
 
+def _refuse_labels(store: Store, labels: Sequence[str]) -> None:
+    if labels:
+        raise SpecError(
+            f"{store.uri} has {counted(len(labels), 'file')} of labels, which would also be deleted; save them "
+            "with `opacc export RUN --to URI`, then give --force"
+        )
+
+
+def _log_removal(store: Store, force: bool, head: str | None) -> None:
+    """Log that a run is removed, so that no other command adds to it, unless its header or log is damaged."""
+
+    def decide(commits: tuple[Commit, ...]) -> Happening:
+        now = run.at(commits)
+        if head is not None and now.head != head:
+            raise SpecError(f"{store.uri} was used meanwhile, so it is kept; give the command again")
+        if not force:
+            _refuse_labels(store, label_files(now))
+        return Happening([Removal()])
+
+    with suppress(DataError):
+        run = Run.open(store.uri)
+        run.log.append(decide)
+
+
 def _watched_with(output: str, run: str) -> str | None:
     """Return the audit of which a run is the first labelled one, if it has others."""
     audit = run.rpartition("-")[0]
@@ -346,6 +371,7 @@ def _delete(store: Store, keys: list[str]) -> None:
     with suppress(DataError):  # its header is damaged
         run = Run.open(store.uri)
         _write_failure(run, "its removal was interrupted; give `opacc runs remove` again, with --force", 5)
+    keys += [entry.key for entry in store.list(LOG)]
     for key in sorted({*keys, FAILURE}, key=lambda key: (key == HEADER, key == FAILURE, key)):
         store.delete(key)
     store.prune()

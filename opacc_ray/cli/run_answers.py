@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 
 def drawn(run: Run, goal: Goal | None = None, *, again: bool = False) -> Answer:
     """Return the newest round of a run, and the progress towards its goal, if it has one."""
-    from opacc_ray.audit.carried_labels import CARRIED  # which estimate does not go through
+    from opacc_ray.designs.grown import CARRIED  # which estimate does not go through
 
     selection = run.read_selection(run.rounds()[-1])
     notice = f"round {selection.round} was drawn already; label it" if again else selection.facts.get("notice")

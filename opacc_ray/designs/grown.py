@@ -29,6 +29,9 @@ from opacc_ray.errors import DataError, LabelError
 
 OLD, NEW = 0, 1
 
+CARRIED = "carried"
+"""Among the facts of a selection: the run before, its labels that count, their part of the pool, and their reason."""
+
 
 @dataclass(frozen=True, eq=False)
 class Grown(InclusionProbability):

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from opacc_ray.audit import accuracy
-from opacc_ray.audit.carried_labels import CARRIED
 from opacc_ray.audit.number_rows import NumberRow, slice_row
 from opacc_ray.audit.status import RunStatus, status
+from opacc_ray.designs.grown import CARRIED
 from opacc_ray.errors import OpaccError, counted
 from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.metrics import ACCURACY

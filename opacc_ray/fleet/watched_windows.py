@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.audit.accuracy import accuracy_of, sample_of, whole_rounds
-from opacc_ray.audit.carried_labels import CARRIED
 from opacc_ray.audit.run_numbers import RunNumbers
 from opacc_ray.designs.design import Design
-from opacc_ray.designs.grown import NEW, Grown
+from opacc_ray.designs.grown import CARRIED, NEW, Grown
 from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
 from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.designs.simple_random import SimpleRandom

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.designs.grown import CARRIED
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.estimators.accuracy_estimate import Estimate, joined_reasons
 from opacc_ray.estimators.rounds import linear_estimator
@@ -76,9 +77,10 @@ class LabelledRound(NamedTuple):
         """Why the labels may be no sample by the round's design, or None if they are one, or the round does not count.
 
         They are one if all are there, and all that the round was drawn with; or if they are the first of a method that
-        draws one by one, unless some were known before the round was drawn.
+        draws one by one, unless some were known before the round was drawn. Labels of an earlier run have its reasons.
         """
-        return joined_reasons([self._lost, self._absent]) if self.is_counted else None
+        carried = self.selection.facts.get(CARRIED, {}).get("reason")
+        return joined_reasons([carried, self._lost, self._absent]) if self.is_counted else None
 
     @property
     def _lost(self) -> str | None:

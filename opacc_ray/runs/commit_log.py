@@ -7,6 +7,9 @@ names it, so an interrupted command leaves a file that nothing reads. An entry i
 write the same number one creates it; the other reads the log as it is then, and decides again. So no command draws,
 closes or imports on the strength of a state that has passed.
 
+After an entry that the run is removed nothing is logged. Entries are deleted in their order, so a command that read
+them before finds that its predecessor is gone.
+
 An entry whose number is missing, or whose predecessor differs from the one that it knew, is reported by each process
 when it first reads the log; it goes on from what it has read. A log that ends earlier than it did is not noticed by
 itself, only by a digest of its end that somebody keeps elsewhere.
@@ -55,6 +58,12 @@ class Commit(SealedDocument):
         for content in self.content:
             if content.get("format") == wanted:
                 yield kind.from_dict(content, f"entry {self.number} of the log")
+
+
+class Removal(Document):
+    """The last entry of a run: its files are deleted."""
+
+    format: Literal["opacc-removal/1"] = format_field("opacc-removal/1")
 
 
 @cache
@@ -118,19 +127,33 @@ class CommitLog:
         """Write what ``decide`` returns for the log as it is; None if it returns None.
 
         It is called again if another command wrote first. What it raises ends the attempt, and nothing is written.
+        Raises DataError if the run is being removed.
         """
         with self._lock:
             if not self._written:
                 self._refresh()
             while (happening := decide(tuple(self._read))) is not None:
+                if any(True for commit in self._read[-1:] for _ in commit.documents(Removal)):
+                    raise DataError(self._removed)
                 self._keep_earlier()
                 data, number = self._next(happening), len(self._read) + 1
                 if self._store.create(_key(number), data) == data:
+                    self._refuse_orphan(number)
                     self._written = True
                     self._take(data, Commit.from_bytes(data, "the log"))
                     return self._read[-1]
                 self._refresh()
             return None
+
+    @property
+    def _removed(self) -> str:
+        return f"{self._store.uri} was removed by `opacc runs remove` meanwhile, so nothing was done"
+
+    def _refuse_orphan(self, number: int) -> None:
+        """Raise DataError, and delete an entry that was just created, if those before it are gone."""
+        if number > 1 and not self._store.exists(_key(number - 1)):
+            self._store.delete(_key(number))
+            raise DataError(self._removed)
 
     def _keep_earlier(self) -> None:
         """Write the entries of what happened before there was a log: the same ones, whoever writes them."""

@@ -148,6 +148,24 @@ def test_labels_are_carried_on_and_on(pool: Store) -> None:
     assert found.low <= truth(run) <= found.high
 
 
+def test_what_carried_labels_assume_is_stated_in_the_next_run(pool: Store) -> None:
+    first = audit(pool, sample={"method": "srs", "budget": 60})
+    ids = first.read_selection(1).ids
+    label(first, list(ids[7:]))
+    unsure = "".join(f"{name},?\n" for name in ids[:7])
+    label_actions.import_labels(first, "unsure.csv", f"id,label\n{unsure}".encode())
+    assumed = accuracy.estimate(first).reason
+    assert assumed == "7 of 60 labels of round 1 are assumed to be missing at random"
+    for week in (1, 2):
+        pool.write(f"9{week}.parquet", parquet(rows(range(3000 + 30 * week, 3030 + 30 * week))))
+        run = audit(pool, sample={"method": "srs", "budget": 60})
+        label(run)
+        found = accuracy.estimate(run)
+        assumed = f"of the labels carried over from {first.name}, {assumed}"
+        assert (found.reason, found.design_based) == (assumed, False), week
+        first = run
+
+
 def test_interrupted_import_of_carried_labels_is_made_up_for(pool: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     label(audit(pool))
     grow(pool)

@@ -1,6 +1,7 @@
 """`opacc runs`: what is listed of an output, what of a run is removed, and why a run failed."""
 
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ from small_model import trained
 from small_pictures import picture
 
 from opacc_ray.audit import accuracy, verbs
-from opacc_ray.audit.status import RemovedRun, RunList, read_failure, status
+from opacc_ray.audit.status import RemovedRun, RunList, read_failure, remove_run, status
 from opacc_ray.cli.main import main
-from opacc_ray.errors import DataError
+from opacc_ray.errors import DataError, SpecError
+from opacc_ray.runs.commit_log import Happening
+from opacc_ray.runs.estimate_documents import Stated
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
@@ -140,6 +143,24 @@ def test_a_removal_that_was_interrupted_says_so_and_may_be_repeated(
     assert "its removal was interrupted" in failure.error
     assert asked(capsys, "remove", run.uri)[0] == 0
     assert not Path(run.uri).exists()
+
+
+def test_a_run_is_not_removed_beside_another_command_in_silence(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = write_run(home, "shop-1", labels=0)
+    head, slow = run.head, Run.open(run.uri)
+    ids = slow.read_selection(1).ids
+    label(run, ids[:1])
+    with pytest.raises(SpecError, match="was used meanwhile, so it is kept"):
+        remove_run(run.uri, force=True, head=head)
+    with monkeypatch.context() as patched:
+        patched.setattr("opacc_ray.audit.status.LABELS", re.compile("nothing"))  # as if they came after it was listed
+        with pytest.raises(SpecError, match="has 1 file of labels, which would also be deleted"):
+            remove_run(run.uri)
+    assert slow.commits == run.commits
+    remove_run(run.uri, force=True)
+    with pytest.raises(DataError, match="was removed by `opacc runs remove` meanwhile, so nothing was done"):
+        slow.log.append(lambda _: Happening([Stated(value=0.5)]))
+    assert not run.store.list("log/")
 
 
 def test_a_failure_that_is_deleted_while_it_is_read_is_none(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
