@@ -163,7 +163,9 @@ def _carried(run: Run, before: Run, rounds: list[LabelledRound]) -> Carried | No
     probability = np.minimum(1 / (known[0].pool_size * weights), 1.0)
     index = np.array([places[ids[row]] for row in kept], dtype=np.int64)
     names, texts = [ids[row] for row in kept], [truth[row] for row in kept]
-    return Carried(before, index, names, texts, probability, len(ids), common, reason_of(None, rounds))
+    differ = any(np.nan_to_num(item.disagreement).any() for item in rounds)
+    assumed = reason_of("errors that differences of annotators show are not allowed for" if differ else None, rounds)
+    return Carried(before, index, names, texts, probability, len(ids), common, assumed)
 
 
 def _choose(run: Run, carried: Carried, num: int, progress: Report) -> Selection:

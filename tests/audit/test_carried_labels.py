@@ -166,6 +166,26 @@ def test_what_carried_labels_assume_is_stated_in_the_next_run(pool: Store) -> No
         first = run
 
 
+def test_differences_of_annotators_that_are_not_carried_over_are_stated(pool: Store) -> None:
+    first = audit(pool, sample={"method": "srs", "budget": 60}, labels={"conflict": "latest"})
+    ids = first.read_selection(1).ids
+    for annotator, changed in (("ann", 0), ("bob", 8)):
+        said = (
+            f"{name},{'right' if example(int(name[4:]))[1] != (k < changed) else 'wrong'}" for k, name in enumerate(ids)
+        )
+        label_actions.import_labels(
+            first, f"{annotator}.csv", "\n".join(["id,label", *said]).encode(), annotator=annotator
+        )
+    assert accuracy.estimate(first).reason is None
+    pool.write("91.parquet", parquet(rows(range(3000, 3030))))
+    run = audit(pool, sample={"method": "srs", "budget": 60}, labels={"conflict": "latest"})
+    label(run)
+    said = (
+        f"of the labels carried over from {first.name}, errors that differences of annotators show are not allowed for"
+    )
+    assert accuracy.estimate(run).reason == said
+
+
 def test_interrupted_import_of_carried_labels_is_made_up_for(pool: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     label(audit(pool))
     grow(pool)
