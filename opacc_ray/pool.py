@@ -21,6 +21,9 @@ LAYERS = ("hidden", "output")
 FEATURES = (*LAYERS, *COLUMNS, "coverage")
 """All features."""
 
+MISSING = {"None", "nan", "NaN", "NaT", "<NA>"}
+"""Texts of missing values."""
+
 SOFTMAX_ROUNDING = 1e-6
 """A confidence of float32 may exceed 1 by it."""
 
@@ -193,7 +196,8 @@ def _names_of(prediction: NDArray[Any] | None, classes: Sequence[str] | None) ->
 def _texts(values: ArrayLike) -> list[str] | None:
     """The values as texts, or None if they are something else."""
     try:
-        array = np.asarray(values)
+        # as objects, because NumPy makes the text nan of a missing name in a list
+        array = np.asarray(values, dtype=object if isinstance(values, list | tuple) else None)
     except (TypeError, ValueError, RuntimeError):  # _numbers states what is wrong
         return None
     texts = array.tolist() if array.ndim == 1 and array.dtype.kind in "OUT" else []
@@ -259,7 +263,12 @@ def _agreed_size(arrays: dict[str, NDArray[Any]], ids: Sequence[str] | None) -> 
 def _unique(ids: Iterable[str]) -> list[str]:
     if not isinstance(ids, Iterable):
         raise DataError(f"ids is of type {type(ids).__name__}; give one name per example: N unique texts")
-    names = [str(name) for name in ids]
+    given = list(ids)
+    names = [str(name) for name in given]
+    if not MISSING.isdisjoint(names):
+        for place, name in enumerate(given):
+            if not isinstance(name, str) and str(name) in MISSING:
+                raise DataError(f"ids[{place}] is {name}; give each example a unique id")
     if len(set(names)) < len(names):
         repeated = next(name for name, count in Counter(names).items() if count > 1)
         raise DataError(f"id {repeated!r} stands twice in the pool; ids must be unique")

@@ -39,9 +39,8 @@ def find_files(
     ignored = _ignored(listing, {entry.key for entry in wanted})
     if not wanted:
         there = "; it holds " + ", ".join(map(str, ignored)) if ignored else ", and nothing else"
-        raise DataError(
-            f"the {what} {store.uri} holds no {' or '.join(suffixes)} file{there}; check {what}.uri and {what}.format"
-        )
+        plain = " or ".join(end for end in suffixes if end.count(".") == 1)  # without those of compressed files
+        raise DataError(f"the {what} {store.uri} holds no {plain} file{there}; check {what}.uri and {what}.format")
     return Found(wanted, ignored, data_as_of=listing.newest)
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, SpecError, counted, shortened, shown
 from opacc_ray.lake.formats import place_of
-from opacc_ray.lake.formats.features import read_file
+from opacc_ray.lake.formats.features import LAST_SUFFIXES, read_file
 from opacc_ray.lake.parquet_io import to_numpy
 from opacc_ray.pool import Pool
 
@@ -60,7 +60,7 @@ class PredictionsTable(NamedTuple):
 
 def is_table(uri: str) -> bool:
     """Return whether a URI is that of a file of predictions, and not of a spec or a run."""
-    return place_of("features", uri)[1] is not None
+    return place_of("features", uri)[1] is not None and not uri.lower().endswith(LAST_SUFFIXES)
 
 
 def read_predictions(

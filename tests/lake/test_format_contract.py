@@ -391,3 +391,15 @@ def test_a_folder_of_lines_of_json_or_csv_is_a_pool_of_features(tmp_path: Path) 
     plan = plan_shards(store, "features", 100, rules=rules)
     assert [entry.key for entry in plan.entries] == ["4.parquet"]
     assert str(plan.ignored[0]) == "3 x CSV or JSON lines (2.csv, 3.csv, a/1.jsonl)"
+
+
+def test_json_files_are_lines_of_a_pool_without_other_tables(tmp_path: Path) -> None:
+    (tmp_path / "part-0.json").write_text('{"id": "x", "pred": 1}\n{"id": "y", "pred": 2}\n')
+    store, rules = open_store(str(tmp_path)), Rules(columns=Columns(id="id", features=(("prediction", ("pred",)),)))
+    [shard] = plan_shards(store, "features", 100, rules=rules).shards
+    [batch] = read_rows(store, "features", shard, rules)
+    assert batch.columns["id"].to_pylist() == ["x", "y"]
+    (tmp_path / "a.csv").write_text("id,pred\nz,3\n")
+    plan = plan_shards(store, "features", 100, rules=rules)
+    assert [entry.key for entry in plan.entries] == ["a.csv"]
+    assert str(plan.ignored[0]) == "1 x .json (part-0.json)"

@@ -72,6 +72,7 @@ def test_a_folder_with_the_suffix_of_parquet_is_a_folder(folder: Path) -> None:
     assert not is_table(write(folder, "out.parquet/part-0.parquet", b"").partition("/")[0])
     assert is_table(write(folder, "a.parquet", b""))
     assert is_table("a.csv")
+    assert not is_table("spec.json")
 
 
 def test_a_column_of_paths_stands_in_for_ids(folder: Path) -> None:

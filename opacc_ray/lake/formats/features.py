@@ -1,8 +1,9 @@
 """Pools of stored features: what a model computed for each example, one example per row.
 
 The pool is a folder of files, or one file: Parquet (``.parquet``), CSV (``.csv``, ``.tsv``) or JSON lines (``.jsonl``,
-``.ndjson``), the last two also with gzip or Zstandard (``.csv.gz``, ``.jsonl.zst``). Next to Parquet files, others are
-ignored. Ids and filters are those of the format ``parquet``. A CSV or JSON file is read whole and is one shard.
+``.ndjson``), the last two also with gzip or Zstandard (``.csv.gz``, ``.jsonl.zst``). A folder without any of these may
+have JSON lines in ``.json``, as Spark and DuckDB write them. Next to Parquet files, others are ignored. Ids and filters
+are those of the format ``parquet``. A CSV or JSON file is read whole and is one shard.
 
 A column of a CSV or JSON file has one type for the whole file: whole numbers, floating-point numbers, times or text.
 Ids are text, so that ``007`` keeps its zeros. ``true`` and ``false`` are text. An empty cell is null. The delimiter of
@@ -35,12 +36,13 @@ PACKED = {".gz": "gzip", ".zst": "zstd"}
 CSV_SUFFIXES = (".csv", ".csv.gz", ".csv.zst", ".tsv", ".tsv.gz", ".tsv.zst")
 JSON_SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson", ".ndjson.gz", ".ndjson.zst")
 TEXT_SUFFIXES = (*CSV_SUFFIXES, *JSON_SUFFIXES)
+LAST_SUFFIXES = (".json", ".json.gz", ".json.zst")  # also of specs and of notes about a data set
 
 TRAITS = Traits(
     ("id", "uri", "prior", "judges", "answer", *FEATURE_COLUMNS),
     ("output", "prediction", "answer"),
     ("filter",),
-    files=(*parquet.SUFFIXES, *TEXT_SUFFIXES),
+    files=(*parquet.SUFFIXES, *TEXT_SUFFIXES, *LAST_SUFFIXES),
 )
 
 MAX_BYTES = 2**31 - 1
@@ -56,15 +58,18 @@ def place_of_file(uri: str, access: Access | None) -> str | None:
 
 
 def find(store: Store, rules: Rules, what: str) -> Found:
-    """Return the one file of the pool, or all files of a kind below the prefix: Parquet, or CSV and JSON lines."""
+    """Return the one file of the pool, or all of the first kind that is there: Parquet, CSV and JSON lines, .json."""
     if rules.file is None:
-        found = find_files(store, (*parquet.SUFFIXES, *TEXT_SUFFIXES), what, hidden=TABLES_HIDE, only=rules.only)
-        tables = tuple(entry for entry in found.entries if not _is_text(entry.key))
-        if not tables:
-            return found
-        others = tuple(entry.key for entry in found.entries if _is_text(entry.key))
-        ignored = (Ignored("CSV or JSON lines", len(others), others[:3]),) if others else ()
-        return found._replace(entries=tables, ignored=(*ignored, *found.ignored), constants=partitions_of(tables))
+        suffixes = (*parquet.SUFFIXES, *TEXT_SUFFIXES, *LAST_SUFFIXES)
+        found = find_files(store, suffixes, what, hidden=TABLES_HIDE, only=rules.only)
+        kinds: dict[str, list[Entry]] = {"": [], "CSV or JSON lines": [], ".json": []}
+        for own in found.entries:
+            is_last = own.key.lower().endswith(LAST_SUFFIXES)
+            kinds[".json" if is_last else "CSV or JSON lines" if _is_text(own.key) else ""].append(own)
+        first, *others = [kind for kind in kinds if kinds[kind]]
+        ignored = [Ignored(kind, len(kinds[kind]), tuple(own.key for own in kinds[kind][:3])) for kind in others]
+        found = found._replace(entries=tuple(kinds[first]), ignored=(*ignored, *found.ignored))
+        return found if first else found._replace(constants=partitions_of(found.entries))
     entry = store.entry(split(rules.file)[1])
     if entry is None:
         raise DataError(f"there is no file {rules.file}; check {what}.uri")
@@ -115,7 +120,7 @@ def read_file(uri: str, text_columns: Sequence[str] = ()) -> Any:
 
 
 def _is_text(key: str) -> bool:
-    return key.lower().endswith(TEXT_SUFFIXES)
+    return key.lower().endswith((*TEXT_SUFFIXES, *LAST_SUFFIXES))
 
 
 def _read_text(store: Store, entry: Entry, rules: Rules) -> Any:
