@@ -20,6 +20,7 @@ from opacc_ray.estimators.rounds import linear_estimator
 from opacc_ray.extract.stored_features import try_rows
 from opacc_ray.extract.trial import Trial, try_examples, try_inputs
 from opacc_ray.extract.user_process import call
+from opacc_ray.labels.label_rows import is_cant_tell
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
 from opacc_ray.lake.examples import Plan
 from opacc_ray.runs import feature_store
@@ -170,6 +171,10 @@ def note_predictions(run: Run) -> None:
     )
     span = None if spread is None else plausibility.Range(spread.low, spread.median, spread.high)
     warnings = plausibility.about_predictions(predicted.examples, predicted.classes, span, run.num_classes)
+    unsure = next((name for name in run.spec.model.classes or () if is_cant_tell(name)), None)
+    if unsure is not None:
+        number = (run.spec.model.classes or []).index(unsure)
+        warnings.append(f"a label {unsure!r} means can't tell, not that class: label the class {number}, or rename it")
     sanity = ModelSanity(trial=before.trial if before else [], predicted=predicted, warnings=warnings)
     run.store.write(SANITY, sanity.to_bytes())
 

@@ -343,6 +343,13 @@ def test_the_labels_that_an_interval_needs_are_forecast_before_the_first_one(
     assert "warning" not in log
 
 
+def test_a_class_whose_name_means_cant_tell_is_a_warning(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = "".join(f"{i},{('ok', 'unsure')[i % 2]},0.{5 + i % 5}\n" for i in range(60))
+    code, text, _ = asked(capsys, "run", write(folder, "a.csv", f"id,pred,prob\n{rows}"), "--budget", "5")
+    assert code == 0
+    assert "a label 'unsure' means can't tell, not that class: label the class 1, or rename it" in text
+
+
 @pytest.mark.parametrize("command", ["run --budget 1", "check --budget 1", "budget --until 0.1"])
 def test_a_file_without_a_confidence_is_a_warning(
     command: str, folder: Path, capsys: pytest.CaptureFixture[str]
