@@ -47,6 +47,9 @@ OUTPUT = "OPACC_OUTPUT"
 MOST_OUTPUTS, MOST_RUNS = 20, 200
 """Outputs that are kept, and runs of each."""
 
+USUAL_OUTPUT = "audits"
+"""The output, in the current folder, of a run of a file of predictions."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}-[0-9a-f]{8}")
 
 
@@ -188,7 +191,8 @@ def uri_of(given: str) -> str:
             raise DataError(f"{given} is the name of an audit; give one of its runs: {shortened(', '.join(runs), 200)}")
         return given
     places = [asked] if asked else [output for output, names in outputs.items() if given in names]
-    found = [uri for place in places or outputs if (uri := _run_in(place, given))]
+    usual = [str(Path(USUAL_OUTPUT).resolve())] if Path(USUAL_OUTPUT).is_dir() else []
+    found = [uri for place in places or dict.fromkeys([*usual, *outputs]) if (uri := _run_in(place, given))]
     if len(found) == 1:
         if not asked:
             remember(found[0])

@@ -14,7 +14,7 @@ import click
 from opacc_ray.audit.goals import Target
 from opacc_ray.audit.guided import GoOn, missing_labels
 from opacc_ray.audit.next_step import command_of, has_page, no_page, until_options
-from opacc_ray.cli.command import Answer
+from opacc_ray.cli.command import Answer, short_name
 from opacc_ray.cli.terminal import NEXT
 from opacc_ray.errors import LabelsAwaited, counted
 from opacc_ray.lake.store_uris import open_store
@@ -105,5 +105,5 @@ def concluded(report: RunReport) -> list[Fact]:
 
 
 def step_after(report: RunReport) -> list[Fact]:
-    """Return the next command of a report, if there is one."""
-    return [Fact(NEXT, report.next.command)] if report.next else []
+    """Return the next command of a report, with the short name of its run, if there is one."""
+    return [Fact(NEXT, report.next.command.replace(quote(report.run), short_name(report.run)))] if report.next else []

@@ -112,13 +112,14 @@ def _gather(
     Only these are held in memory, so files may be large.
     """
     lines: dict[str, dict[tuple[object, ...], tuple[Label, int]]] = {id: {} for id in selected}
-    unknown = set()
+    unknown, exchanged = set(), False
     others: Counter[tuple[str, str]] = Counter()
     for row in labels:
         if row.run is not None and row.run != run:
             others[row.place, row.run] += 1
         elif row.id not in lines:
             unknown.add(row.id)
+            exchanged |= row.label in lines
         elif row.status != "blank":
             same = lines[row.id]
             key = (row.label, row.annotator, row.labelled_at, row.returned, row.correction)
@@ -133,6 +134,8 @@ def _gather(
         place, other = min(others)
         what = f"{others.total()} row(s) name another run, {quoted(other)} ({place}), not {run!r}"
         raise LabelError(f"{source}: {what}: import them into that run")
+    if exchanged:
+        raise LabelError(f"{source}: the column label holds ids: exchange the columns id and label")
     if unknown:
         raise LabelError(f"{source}: {_not_selected(sorted(unknown), selected, in_pool)}")
     return {id: [row._replace(lines=num) for row, num in same.values()] for id, same in lines.items()}

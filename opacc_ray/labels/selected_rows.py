@@ -35,7 +35,9 @@ def of_selected(run: Run, name: str, data: bytes, chosen: Set[str]) -> tuple[str
         what = f"{len(strange)} id(s) not in the pool: {few([quoted(id) for id in strange])}"
         raise LabelError(f"{name}: {what}: {remedy}; nothing of the file was taken")
     if not kept:
-        raise LabelError(f"{name} has no label of a selected example, but {len(others)} rows of others")
+        raise LabelError(
+            f"{name} has no label of a selected example, but {len(others):,} rows of others: take ids from the manifest"
+        )
     lacking = set(strange)
     unknown = sum(id in lacking for id in others)
     return f"{name}.selected.jsonl", as_jsonl(kept), {"left_out": len(others) - unknown, "unknown": unknown}

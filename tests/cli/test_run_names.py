@@ -38,6 +38,14 @@ def test_a_name_is_found_under_a_remembered_output(tmp_path: Path) -> None:
     assert short_name(uri) == NAME
 
 
+def test_a_name_is_found_in_the_usual_output_of_this_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = make_run(tmp_path / "audits")
+    remember(make_run(tmp_path / "a", "other-00000000"))
+    monkeypatch.chdir(tmp_path)
+    assert uri_of(NAME) == uri
+    assert known_outputs()[str(tmp_path / "audits")] == [NAME]
+
+
 def test_the_variable_comes_before_remembered_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     remember(make_run(tmp_path / "a"))
     uri = make_run(tmp_path / "b")

@@ -509,7 +509,9 @@ def test_a_file_of_all_labels_answers_the_selected_examples_alone(run: Run) -> N
     assert read_log(run).returned[-1].source == "truth.csv"
     assert read_rounds(run)[0].labelled.sum() == 3
     assert label_actions.import_labels(run, "truth.csv", data.encode(), only_selected=True).again
-    with pytest.raises(LabelError, match=r"truth.csv has no label of a selected example, but 1 rows of others"):
+    with pytest.raises(
+        LabelError, match=r"truth.csv has no label of a selected example, but 1 rows of others: take ids from"
+    ):
         label_actions.import_labels(run, "truth.csv", b"id,label\nother,cat\n", only_selected=True)
 
 
@@ -538,6 +540,12 @@ def test_labels_that_an_earlier_file_has_are_told_from_new_ones(run: Run, capsys
         Path(run.uri, "truth.csv").write_text("id,label,annotator\n" + "".join(rows[:num]))
         said = told(capsys, "labels", "import", run.uri, str(Path(run.uri, "truth.csv")))
     assert "truth.csv  5 labels taken, 2 new and 3 as before (ann)\n" in said
+
+
+def test_exchanged_columns_are_named(run: Run) -> None:
+    rows = "".join(f"cat,{id}\n" for id in run.read_selection(1).ids)
+    with pytest.raises(LabelError, match=r"l.csv: the column label holds ids: exchange the columns id and label; not"):
+        label_actions.import_labels(run, "l.csv", f"id,label\n{rows}".encode())
 
 
 def test_a_manifest_that_nobody_filled_in_is_told_from_labels(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

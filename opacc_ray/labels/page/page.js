@@ -177,7 +177,7 @@ function showEnd({ progress, different, more }) {
   const lines = [`${rest || more ? "So far" : `Thank you, ${state.annotator}:`} ${progress.mine} of ${progress.total} answers are yours.`];
   if (rest) lines.push(`${rest} more are waiting for other people.${more ? " Another round may follow: leave this page open." : ""}`);
   else if (more) lines.push("The next round is being chosen; leave this page open.");
-  else lines.push("The person who runs this page has been told. You can close it.");
+  else lines.push("The person who runs this page has been told.", $("inbox").hidden ? "You can close it." : "The inbox has the other rounds.");
   if (different) lines.push(`Answers differ on ${different}: see opacc labels list, and decide with opacc labels correct.`);
   $("endtext").textContent = lines.join(" ");
   $("endundo").hidden = !rest && more; // a round is being drawn from these answers

@@ -1,6 +1,6 @@
 """Web server of the labelling page: whoever has its address may label, and can reach nothing else of the machine.
 
-The address has a random token, without which every request is answered alike: not found. Each person may have a token
+The address has a random token, without which every request is answered alike. Each person may have a token
 of their own, which fixes their name; the main token is that of whoever runs the page, and shows the team. A browser
 can only name an example, by its number in the order of choice, and a file of the page by its fixed name: never a path,
 an id or a run. The page gets neither ids, which may reveal labels, nor paths, nor predictions; of a row, the columns
@@ -64,6 +64,8 @@ INBOX_FILES = {
 NOT_SHOWN = (
     "This picture cannot be shown. Answer “can’t tell”, or ask the person who runs the page: its log has the reason."
 )
+NO_PAGE = "There is no page here. It has a new address whenever it is started again: ask the person who runs it."
+
 NOT_READ = "The run cannot be used now. Try again, or ask the person who runs the page: its log has the reason."
 
 HEADERS = {
@@ -154,7 +156,7 @@ class WebApp:
             inside = {"": "inbox"}.get(rest, rest)
         known = self._access.knows(given) and len(rest) <= LONGEST_PATH
         if not known or (self._several and not place and inside not in (*INBOX_FILES, "inbox.json", "page.css")):
-            await PlainTextResponse("not found", 404)(scope, receive, send_guarded)
+            await PlainTextResponse(NO_PAGE, 404)(scope, receive, send_guarded)
             return
         own = {"path": f"/{inside}", "raw_path": None, "root_path": "", "token": given}
         own["place"] = int(place[1]) if place else 0
@@ -163,7 +165,7 @@ class WebApp:
     async def _desk(self, request: Request) -> Desk:
         desks, place = await run_in_threadpool(self._desks), request.scope["place"]
         if place >= len(desks):
-            raise HTTPException(404, "not found")
+            raise HTTPException(404, NO_PAGE)
         return desks[place]
 
     def _name(self, request: Request) -> str | None:
@@ -233,7 +235,7 @@ class WebApp:
         desk, number = await self._desk(request), request.path_params["number"]
         whole = request.scope["path"].endswith("/whole")
         if number >= len(desk.queue.ids):
-            raise HTTPException(404, "not found")
+            raise HTTPException(404, NO_PAGE)
         return await self._picture(partial(desk.picture, number, whole=whole))
 
     async def _example(self, request: Request) -> Response:

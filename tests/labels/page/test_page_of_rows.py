@@ -317,6 +317,11 @@ def test_the_inbox_leads_to_each_run_and_shows_the_team(browser: Any, tmp_path: 
         page.wait_for_selector("#team:not([hidden])")
         assert page.locator("#people td").all_text_contents()[1:3] == ["ann", "1"]
         assert "1 of 12 answered" in page.locator("#runs li").nth(1).text_content()
+        page.get_by_text("Is the second mail spam?").click()
+        assert label_all(page, lambda page: "1") == 11
+        assert page.text_content("#endtext").endswith("has been told. The inbox has the other rounds.")
+        page.click("#inbox")
+        page.wait_for_selector("#team:not([hidden])")
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         assert_accessible(page, 10)
         context.close()
