@@ -43,7 +43,7 @@ def write_features(home: str, name: str = "audit", extract: bool = True) -> tupl
     spec = parse_spec(content, name)
     plan = plan_shards(open_store(spec.pool.uri), "images", PER_SHARD)
     run = Run.create(join(home, name), header_of(spec, plan, None))
-    write_listing(run, plan.entries)
+    write_listing(run, plan)
     stage = Stage(Extraction(spec, spec.pool, spec.features(), run.features), plan)
     for shard in plan.shards if extract else ():
         extract_by_hand(stage.job, shard)

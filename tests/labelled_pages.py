@@ -59,7 +59,7 @@ def run_to_label(home: str, num: int, classes: list[str] | None = None, budget: 
     spec = parse_spec(content, "audit")
     plan = plan_shards(open_store(spec.pool.uri), "images", num)
     run = Run.create(join(home, "audit"), header_of(spec, plan, None))
-    write_listing(run, plan.entries)
+    write_listing(run, plan)
     job = Extraction(spec, spec.pool, spec.features(), run.features)
     columns = {"hidden": np.ones((num, 2), np.float32), "output": np.ones((num, 3), np.float32)}
     is_regression = spec.model.task == "regression"

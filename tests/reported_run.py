@@ -71,7 +71,7 @@ def write_run(
     spec = parse_spec(content | sections, "spec")
     plan = plan_shards(pool, form, N)
     run = Run.create(join(str(home), "weekly-1"), header_of(spec, plan, None))
-    write_listing(run, plan.entries)
+    write_listing(run, plan)
     columns: dict[str, Any] = {
         "hidden": np.outer(CONFIDENCE, np.arange(5)).astype(np.float32),
         "output": np.ones((N, 3), np.float32),

@@ -94,7 +94,7 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     if doubts:
         note_trial(run, doubts)
     adopt_rules(run, spec)
-    write_listing(run, plan.entries)
+    write_listing(run, plan)
     return run, stages_of(run, spec, plan, compared)
 
 

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from json.encoder import encode_basestring_ascii as quoted
+from typing import Any
 
 from opacc_ray.errors import DataError
 from opacc_ray.lake.examples import BadItem, Batch, Example, Items, Limits, Piece, Plan, Rules, Shard
@@ -70,7 +71,7 @@ def plan_shards(
         entries = tuple(dict.fromkeys(part.entry if isinstance(part, Piece) else part for part in parts))
         shards.append(Shard(number, entries, pieces))
     plan = Plan(tuple(shards), "", found.ignored, cut.num_examples, found.version, found.data_as_of)
-    return plan._replace(digest=_digest_of(plan))
+    return plan._replace(digest=digest_of(plan.entries, beyond_content(plan)))
 
 
 def newest_version(store: Store, kind: str, rules: Rules) -> str | None:
@@ -132,9 +133,11 @@ def planned_ids(kind: str, shard: Shard) -> tuple[str, ...] | None:
     return (planned(shard) or None) if planned else None
 
 
-def _digest_of(plan: Plan) -> str:
-    """Return the digest of a pool's listing, and of what its table says of the files beyond their content."""
-    digest = digest_of(plan.entries)
+def beyond_content(plan: Plan) -> list[Any]:
+    """Return what a table says of its files beyond their content: deleted rows and renamed columns; empty if nothing.
+
+    It consists of values of JSON.
+    """
     pieces = [piece for shard in plan.shards for piece in shard.pieces]
     deleted = [[piece.entry.key, piece.deleted.hex()] for piece in pieces if piece.deleted]
     layouts = {piece.entry.key: piece.layout for piece in pieces}
@@ -144,12 +147,11 @@ def _digest_of(plan: Plan) -> str:
         for column in layout
         if ".".join(column.path) != column.name
     ]
-    if not deleted and not renamed:
-        return digest
-    return hashlib.sha256(json.dumps([digest, deleted, renamed]).encode()).hexdigest()
+    return [deleted, renamed] if deleted or renamed else []
 
 
-def digest_of(entries: Sequence[Entry]) -> str:
-    """Return the digest of a pool's listing."""
+def digest_of(entries: Sequence[Entry], beyond: Sequence[Any] = ()) -> str:
+    """Return the digest of a pool's listing, and of what is :func:`beyond_content`."""
     lines = [f"[{quoted(entry.key)}, {entry.size}, {quoted(entry.tag)}]" for entry in entries]  # as json.dumps, faster
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([digest, *beyond]).encode()).hexdigest() if beyond else digest

@@ -5,6 +5,7 @@ model processed the objects as they were listed; annotators see those of today. 
 its time and size) has changed, the label belongs to another picture than the prediction.
 """
 
+import json
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -20,7 +21,7 @@ from opacc_ray.extract.feature_set import Complete, Index
 from opacc_ray.extract.slice_columns import with_slices
 from opacc_ray.lake.examples import BadItem, Plan
 from opacc_ray.lake.parquet_io import encode, numbers, read_bytes, texts
-from opacc_ray.lake.pools import digest_of, newest_version
+from opacc_ray.lake.pools import beyond_content, digest_of, newest_version
 from opacc_ray.lake.store import Entry
 from opacc_ray.parts.view import Call, Parts, View
 from opacc_ray.pool import COLUMNS
@@ -39,6 +40,7 @@ SAMPLE = 1 << 24
 """Maximum of examples that are read to summarize a column."""
 
 LISTING = "listing.parquet"
+BEYOND = b"beyond_content"  # key of its metadata: what the table says of the files, as JSON
 
 LISTED_AT_ONCE = 40
 """Objects listed in the time of one request: a page of 1,000 takes as long as 25 parallel requests."""
@@ -254,11 +256,12 @@ def _features_of(run: Run) -> Complete:
 # -- objects of the pool ---------------------------------------------------------------------------------------
 
 
-def write_listing(run: Run, entries: Sequence[Entry]) -> None:
+def write_listing(run: Run, plan: Plan) -> None:
     """Write the listing of the run's digest, unless it is stored and undamaged."""
     import pyarrow as pa
 
-    if not entries or digest_of(entries) != run.header.pool.digest:
+    entries = plan.entries
+    if not entries or plan.digest != run.header.pool.digest:
         return
     try:
         if run.store.exists(LISTING):
@@ -268,7 +271,9 @@ def write_listing(run: Run, entries: Sequence[Entry]) -> None:
         log.warning("%s; it is written again", str(error).partition("; ")[0])
     keys, sizes, tags = zip(*entries, strict=True)
     columns = {"key": texts(keys), "size": numbers(np.array(sizes)), "tag": texts(tags)}
-    run.store.write(LISTING, encode(pa.table(columns), compression="zstd", write_page_checksum=True))
+    beyond = beyond_content(plan)
+    table = pa.table(columns, metadata={BEYOND: json.dumps(beyond)} if beyond else None)
+    run.store.write(LISTING, encode(table, compression="zstd", write_page_checksum=True))
 
 
 def read_listing(run: Run) -> dict[str, Entry]:
@@ -281,10 +286,11 @@ def read_listing(run: Run) -> dict[str, Entry]:
     try:
         table = read_bytes(run.store.read(LISTING))
         entries = [Entry(*row) for row in zip(*(table[name].to_pylist() for name in Entry._fields), strict=True)]
-    except (pa.ArrowException, OSError, KeyError) as error:
+        beyond = json.loads((table.schema.metadata or {}).get(BEYOND, b"[]"))
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         reason = shortened(str(error))
         raise DataError(f"{source} is no listing ({reason}); run the spec again, which writes it anew") from None
-    if digest_of(entries) != run.header.pool.digest:
+    if digest_of(entries, beyond) != run.header.pool.digest:
         raise DataError(
             f"{source} is not the listing that the run was made of; run the spec again, which writes it anew"
         )

@@ -304,3 +304,17 @@ def extractor_reads(monkeypatch: pytest.MonkeyPatch, read: list[str]) -> Callabl
     patch.setattr(slice_columns, "read_rows", lambda *given: (read.extend(given[2].keys), plain(*given))[1])
     patch.setattr(verbs, "try_slices", lambda *given: "")
     return patch.undo
+
+
+def test_changes_of_files_in_folders_of_hive_are_counted(tmp_path: Path) -> None:
+    """The column week is in no file, and the digest of the pool covers where it is."""
+    store, runs = open_store(str(tmp_path / "pool")), []
+    columns = {"id": "id", "prediction": "pred"}
+    pool = {"uri": store.uri, "format": "features", "columns": columns, "slices": ["week"]}
+    spec = {"name": "weekly", "pool": pool, "sample": SRS, "output": str(tmp_path / "out")}
+    for week in range(2):
+        rows = pa.table({"id": [f"{week}-{i}" for i in range(30)], "pred": [i % 3 for i in range(30)]})
+        store.write(f"week={week}/a.parquet", parquet(rows))
+        runs.append(verbs.run(parse_spec(spec, "spec")))
+    assert str(status(runs[1]).pool_changes).startswith("1 new file, 0 changed, 0 gone since weekly-")
+    assert verify(runs[1].uri).sound
