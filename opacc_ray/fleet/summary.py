@@ -1,6 +1,6 @@
 """Summarise a fleet: last estimates, changes, missing labels, failures and alerts."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -54,7 +54,10 @@ def summarise(fleet: Fleet, done: Sequence[Ended], now: datetime | None = None) 
     """
     now = now or datetime.now(UTC)
     rule = rule_of(fleet.alerts, [item.limits for item in fleet.audits]) if fleet.alerts else None
-    audits = [_watched(fleet, item.audit, _audit(fleet.spec.output, item, rule, now)) for item in done]
+    before = read_notice(folder_of(fleet))
+    raised = {item.key for item in (before.alerts if before else ())}
+    found = [_held(_audit(fleet.spec.output, item, rule, now), raised) for item in done]
+    audits = [_watched(fleet, item.audit, own, raised) for item, own in zip(done, found, strict=True)]
     return FleetSummary(
         name=fleet.spec.name,
         folder=folder_of(fleet).uri,
@@ -71,14 +74,23 @@ def folder_of(fleet: Fleet) -> Store:
     return open_store(join(fleet.spec.output, "fleets", fleet.spec.name))
 
 
-def _watched(fleet: Fleet, audit: FleetAudit, found: AuditSummary) -> AuditSummary:
+def _held(found: AuditSummary, raised: Set[str]) -> AuditSummary:
+    """Return an audit whose alerts stay raised while they cannot be decided, such as for want of a withdrawn label."""
+    keys = [" ".join(filter(None, (found.name, check.kind, check.of))) for check in found.alerts]
+    alerts = [
+        check.model_copy(update={"raised": check.raised or (check.value is None and key in raised)})
+        for key, check in zip(keys, found.alerts, strict=True)
+    ]
+    return found.model_copy(update={"alerts": alerts})
+
+
+def _watched(fleet: Fleet, audit: FleetAudit, found: AuditSummary, raised: Set[str]) -> AuditSummary:
     """Add the state of the watch of an audit: each one has an equal share of the false alarms of the fleet."""
     asked = fleet.spec.watch
     if asked is None:
         return found
     rate = asked.false_alarms / len(fleet.audits)
-    before = read_notice(folder_of(fleet))
-    was_raised = any((item.audit, item.kind) == (audit.name, "watch") for item in (before.alerts if before else ()))
+    was_raised = f"{audit.name} watch" in raised
     state, check, notes = watch_state(audit.name, fleet.spec.output, asked, rate, was_raised=was_raised)
     more = {"watch": state, "alerts": [*found.alerts, check], "notes": [*found.notes, *notes]}
     return found.model_copy(update=more)

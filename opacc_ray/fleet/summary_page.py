@@ -193,9 +193,14 @@ def apart_texts(summary: FleetSummary) -> list[str]:
 def alert_text(audit: AuditSummary, check: AlertCheck) -> str:
     """Return a raised alert as one sentence."""
     measure = audit.last.measure if audit.last else "accuracy"
-    if check.kind == "watch":
-        if audit.watch is None:
-            return f"{audit.name}: its alarm stays raised, because it cannot be decided: {check.reason}."
+    if check.value is None:
+        what = (
+            "alarm of its whole life"
+            if check.kind == "watch"
+            else " ".join(filter(None, ("alert", check.kind, check.of)))
+        )
+        return f"{audit.name}: the {what} stays raised, because it cannot be decided: {check.reason}."
+    if check.kind == "watch" and audit.watch:
         return (
             f"{audit.name}: the accuracy has dropped by more than the {percent_text(check.limit)} allowed since "
             f"{audit.watch.reference}; the window {audit.watch.alarm} raised the alarm of its whole life."

@@ -358,6 +358,23 @@ def test_an_acknowledged_alert_is_not_repeated_until_it_is_over(fleet: Fleet, we
     assert len(webhook.posts) == 4
 
 
+def test_an_alert_is_not_over_because_a_label_is_withdrawn(fleet: Fleet, webhook: Webhook) -> None:
+    fleet.alerts["to"] = webhook.url
+    fleet.label(fleet()[1])
+    code, answer = fleet()
+    assert code == 8
+    run = Run.open(answer["audits"][0]["run"])
+    assert main(["labels", "withdraw", run.uri, run.read_selection(1).ids[0]]) == 0
+    fleet.capsys.readouterr()
+    assert fleet("--summary")[0] == 8
+    assert len(webhook.posts) == 1
+    assert main(["alerts", str(fleet.home / "audits")]) == 0
+    said = " ".join(fleet.capsys.readouterr().out.split())
+    assert (
+        f"{answer['audits'][0]['name']}: the alert min_accuracy stays raised, because it cannot be decided: no" in said
+    )
+
+
 def test_a_new_run_with_the_same_alert_is_no_news(fleet: Fleet, webhook: Webhook) -> None:
     fleet.alerts["to"] = webhook.url
     fleet.label(fleet()[1])

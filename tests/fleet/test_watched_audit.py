@@ -172,7 +172,7 @@ def test_an_alarm_stays_while_labels_of_the_reference_are_missing(pool: Store) -
     written = run_fleet(fleet)
     assert (written.summary.audits[0].watch, written.failure.exit_code) == (None, 8)
     problem = summary_page.problems(written.summary)[0].text
-    assert "weekly: its alarm stays raised, because it cannot be decided: the reference is" in problem
+    assert "weekly: the alarm of its whole life stays raised, because it cannot be decided: the reference is" in problem
     label_actions.correct(first, id, "right", "kim")
     lost = first.store.list("rounds/1/labels/")[0].key
     data = first.store.read(lost)
