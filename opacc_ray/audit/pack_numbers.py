@@ -3,16 +3,7 @@
 import math
 
 import numpy as np
-from pack_designs import (
-    Rounds,
-    from_failures,
-    of_strata,
-    one_more_of_both,
-    student,
-    wider,
-    wilson,
-    wilson_ends,
-)
+from pack_designs import Rounds, from_failures, of_strata, one_more_of_both, student, wider, wilson, wilson_ends
 from scipy import special, stats
 
 UNEQUAL = ("stratified", "Hansen-Hurwitz", "Rao-Hartley-Cochran", "step by step")
@@ -368,6 +359,10 @@ def f_score(beta):
     return lambda tp, fn, P, Q: over((1 + beta**2) * tp, P + beta**2 * (tp + fn))
 
 
+def precision(tp, fn, P, Q):
+    return np.where(P > 0, over(tp, P + 0 * tp), fn <= 0)
+
+
 def recall(tp, fn, P, Q):
     return over(tp, tp + fn)
 
@@ -382,16 +377,16 @@ def mcc(tp, fn, P, Q):
 
 
 def kappa(tp, fn, P, Q):
-    num, real = P + Q, tp + fn
-    agreed, chance = (tp + Q - fn) / num, (P * real + Q * (num - real)) / num**2
-    return np.where(chance < 1, (agreed - chance) / np.maximum(1 - chance, 1e-300), 0.0)
+    fp, tn = P - tp, Q - fn
+    spread = P * (fp + tn) + Q * (tp + fn)
+    return np.where(spread > 0, 2 * (tp * tn - fp * fn) / np.maximum(spread, 1e-300), 0.0)
 
 
 METRICS = {
-    "precision": lambda tp, fn, P, Q: over(tp, P + 0 * tp),
+    "precision": precision,
     "recall": recall,
     "specificity": specificity,
-    "npv": lambda tp, fn, P, Q: 1 - over(fn, Q + 0 * fn),
+    "npv": lambda tp, fn, P, Q: precision(Q - fn, P - tp, Q, P),
     "balanced_accuracy": lambda tp, fn, P, Q: (recall(tp, fn, P, Q) + specificity(tp, fn, P, Q)) / 2,
     "jaccard": lambda tp, fn, P, Q: over(tp, P + fn),
     "mcc": mcc,

@@ -86,6 +86,15 @@ def _divided(top: Any, bottom: Any) -> Any:
     return np.where(bottom > 0, top / np.maximum(bottom, 1e-300), 1.0)
 
 
+def _precision(tp: Any, fn: Any, size: Parts) -> Any:
+    """Return TP/P; where nothing is predicted as the class, 0 if there are examples of it, as usual, and else 1."""
+    return np.where(size.inside > 0, _divided(tp, size.inside + 0 * tp), fn <= 0)
+
+
+def _npv(tp: Any, fn: Any, size: Parts) -> Any:
+    return _precision(size.outside - fn, size.inside - tp, Parts(size.outside, size.inside))
+
+
 def _recall(tp: Any, fn: Any, _: Parts) -> Any:
     return _divided(tp, tp + fn)
 
@@ -101,10 +110,9 @@ def _mcc(tp: Any, fn: Any, size: Parts) -> Any:
 
 
 def _kappa(tp: Any, fn: Any, size: Parts) -> Any:
-    num, positives = size.inside + size.outside, tp + fn
-    agreement = (tp + size.outside - fn) / num
-    chance = (size.inside * positives + size.outside * (num - positives)) / num**2
-    return np.where(chance < 1, (agreement - chance) / np.maximum(1 - chance, 1e-300), 0.0)
+    fp, tn = size.inside - tp, size.outside - fn
+    spread = size.inside * (fp + tn) + size.outside * (tp + fn)
+    return np.where(spread > 0, 2 * (tp * tn - fp * fn) / np.maximum(spread, 1e-300), 0.0)
 
 
 def f_score(beta: float) -> Function:
@@ -114,11 +122,11 @@ def f_score(beta: float) -> Function:
 
 
 CLASS_METRICS: dict[str, Function] = {
-    "precision": lambda tp, fn, size: _divided(tp, size.inside + 0 * tp),
+    "precision": _precision,
     "recall": _recall,
     "f1": f_score(1.0),
     "specificity": _specificity,
-    "npv": lambda tp, fn, size: 1 - _divided(fn, size.outside + 0 * fn),
+    "npv": _npv,
     "balanced_accuracy": lambda tp, fn, size: (_recall(tp, fn, size) + _specificity(tp, fn, size)) / 2,
     "jaccard": lambda tp, fn, size: _divided(tp, size.inside + fn),
     "mcc": _mcc,

@@ -14,6 +14,7 @@ is cut.
 """
 
 import operator
+import shlex
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -209,8 +210,9 @@ def _slicing_of(part: Pool, name: str) -> Slicing:
         if column in part.slices:
             raise SpecError(f"{name!r} is one slice, and an estimate states all of {column}: give {column}")
         there = f"it has {', '.join(part.slices)}" if part.slices else "it has none"
-        there += f"; run a CSV again with --slices {name}, add `slices: [{name}]` under `pool` in a spec and run it "
-        there += "again, or give Pool(slices=…): labels are kept"
+        all_of_them = shlex.quote(",".join([*part.slices, name]))
+        there += f"; run a CSV again with --slices {all_of_them}, add `slices: [{name}]` under `pool` in a spec and "
+        there += "run it again, or give Pool(slices=…): labels are kept"
         raise SpecError(f"the pool has no slices {name!r}; {there}")
     return part.slices[name]
 

@@ -251,3 +251,21 @@ class TestComposite:
     def test_what_is_labelled_wholly_is_known(self) -> None:
         share = DomainShare(0.1, 0.0, 10.0, 10.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0)
         assert stated(share) == 0.1
+
+
+def test_a_class_that_is_never_predicted_has_the_usual_precision_and_no_negative_zero() -> None:
+    none, rest = np.array([0.0, 0.0]), np.array([4.0, 0.0])
+    size = Parts(none, np.array([10.0, 10.0]))
+    assert CLASS_METRICS["precision"](none, rest, size).tolist() == [0, 1]  # four examples, or none
+    assert CLASS_METRICS["npv"](10 - none, none, Parts(10 + none, none)).tolist() == [1, 1]
+    assert CLASS_METRICS["npv"](10 - rest, none, Parts(10 + none, none)).tolist() == [0, 1]
+    assert str(float(CLASS_METRICS["kappa"](none, rest, size)[0])) == "0.0"
+
+
+def test_the_precision_of_a_class_without_predictions_is_unknown_until_labels_tell() -> None:
+    pool = opacc.Pool(prediction=["no"] * 50, confidence=np.full(50, 0.9), classes=["no", "yes"])
+    chosen = opacc.select(pool, "srs", budget=20)
+    found = opacc.estimate(chosen, ["no"] * 20, pool=pool, metric="precision@yes")
+    assert (found.low, found.high) == (0, 1)
+    found = opacc.estimate(chosen, ["yes"] + ["no"] * 19, pool=pool, metric="precision@yes")
+    assert found.low == found.value == found.high == 0
