@@ -95,11 +95,11 @@ def middle(num):
 class Share:
     """The mean of a variable in [0, 1] over a part of the pool of a known size, and its interval at any level."""
 
-    def __init__(self, value, variance, size, labelled, events, ends, alone=None):
+    def __init__(self, value, variance, size, labelled, events, ends, alone=None, half=(0.0, 0.0)):
         self.value, self.variance, self.size, self.labelled, self.events = value, variance, size, labelled, events
         self.error, self.ends, self.alone = (0.0 if labelled >= size else math.sqrt(variance)), ends, alone
         self.point, self.shown = min(max(value, 0.0), 1.0), self.moved_to(alone and alone.value)
-        self.median = self.moved_to(alone and alone.median)
+        self.median, self.half = self.moved_to(alone and alone.median), half
 
     def moved_to(self, goal):
         """Composite with what predictions alone state; None: the value by labels."""
@@ -124,6 +124,15 @@ class Share:
         """The mean of 1 - the variable."""
         args = 1 - self.value, self.variance, self.size, self.labelled, self.labelled - self.events
         return Share(*args, lambda level: tuple(1 - end for end in reversed(self.interval(level))))
+
+
+def of_signs(likely, effect):
+    """Sums of |effect|, its square and its fourth power, of those below and above 0, (2, 3)."""
+    return np.array([[likely @ np.maximum(sign * effect, 0) ** k for k in (1, 2, 4)] for sign in (-1, 1)])
+
+
+def half_event(signed):
+    return [0.5 * two / max(one, 1e-300) for one, two, _ in signed]
 
 
 class Alone:
@@ -180,7 +189,8 @@ class Parts:
         counts = self.sizes[inside].sum(), len(once), values[once].sum()
         if "trust" in self.own:
             return self.foreseen(values, mean, square, inside, here, *counts)
-        return self.by_design(values * self.factor, inside, here, *counts)
+        half = half_event(of_signs(mean[self.group], self.design.w * self.factor))
+        return self.by_design(values * self.factor, inside, here, *counts, half)
 
     def variance(self, values, mean, square, inside):
         """Variance of the mean of any variable; by a design with half an event, for those that no label has shown."""
@@ -199,7 +209,7 @@ class Parts:
         predicted, odds, squares = (self.sums[:, k][:, inside] for k in range(3))
         foreseen = np.maximum((odds @ square[inside] - squares @ mean[inside] ** 2) / divisor**2, 1e-300)
         weight = trust * (1 / foreseen) / (1 / foreseen).sum() + (1 - trust) * self.design.plan
-        value = measured = first = second = expected = met = 0.0
+        value = measured = first = second = expected = met = signed = 0.0
         rows = zip(
             weight, self.rounds, self.design.samples, self.design.places, self.design.before, predicted, strict=True
         )
@@ -212,18 +222,25 @@ class Parts:
             value += w * (known + sums @ mean[inside]) / divisor + error.sum()
             measured += (error**2 * out / (1 - h)).sum()
             effect = w / divisor * factor * np.sqrt(out) / pi
-            first, second = first + forecast @ effect, second + forecast @ effect**2
+            first, second, signed = (
+                first + forecast @ effect,
+                second + forecast @ effect**2,
+                signed + of_signs(forecast, effect),
+            )
             expected, met = expected + forecast.sum(), met + values[at][keep] @ effect
         unseen = max(sums @ mean[inside] - forecast @ factor, 0)  # of the last round
         own = weight**2 @ foreseen
         variance = max((labelled * measured + 20 * own) / (labelled + 20), 0.5 * own)
+        if np.ptp(self.factor) > 0:  # events differ in size
+            few = 2 * signed[:, 1].sum() ** 2 / max(signed[:, 2].sum(), 1e-300)
+            variance = max(variance, (few * measured + 20 * own) / (few + 20))
         half, near = 0.5 / max(expected, 1e-300), first / max(second, 1e-300)
         differs = ((values > 0) & (values < 1)).any() or not np.array_equal(mean, square)  # events, in size
         ends = wilson_ends(value, variance + half * second * differs, labelled, events, half * first, expected)
         alone = Alone(size, labelled, events, near * met, near * first, unseen)
-        return Share(value, variance, size, labelled, events, ends, alone)
+        return Share(value, variance, size, labelled, events, ends, alone, half_event(signed))
 
-    def by_design(self, values, inside, here, size, labelled, events):
+    def by_design(self, values, inside, here, size, labelled, events, half):
         design, largest = self.design, self.design.largest
         if inside.all():  # the design's own estimate
             both = [(design.mean(x), design.variance(x)) for x in (values, 1 - values)]
@@ -237,7 +254,7 @@ class Parts:
             widen = student(design.degrees, level) ** 2
             return one_more_of_both(*((m, v * widen) for m, v in both), largest, level)
 
-        return Share(*both[0], size, labelled, events, ends)
+        return Share(*both[0], size, labelled, events, ends, half=half)
 
     def failures(self, inside):
         """Share of failures."""
@@ -261,26 +278,6 @@ class Parts:
     def pair(self, c, inside):
         return self.failures(inside & (self.of_class == c)), self.missed(c, inside & (self.of_class != c))
 
-    def average(self, name, inside, level):
-        """Mean of a metric over all classes: linearised, a misprediction moves it by a weight."""
-        pairs = [self.pair(c, inside) for c in range(len(self.classes))]
-        P, Q = np.array([[own.size for own in pair] for pair in pairs], float).T
-        failed, missed = np.array([[own.shown for own in pair] for pair in pairs]).T
-        tp, fn = P * (1 - failed), Q * missed
-        g = METRICS.get(name) or f_score(float(name[1:]))
-        value, by_tp, by_fn = slopes(g, tp, fn, P, Q)
-        weight = (by_fn[:, None] - by_tp) * (1 - np.eye(len(P)))
-        mean, square = ((self.rivals * own).sum(axis=0)[self.of_class] for own in (weight, weight**2))
-        values, size = weight[self.truth, self.said], self.sizes[inside].sum()
-        n = self.failures(inside).labelled
-        error = size * math.sqrt(self.variance(values, mean, square, inside)) * (n < size)
-        ends = average_ends(value, error, n - 1, level)
-        if n < size and "trust" not in self.own:  # no event in a class: no variance
-            moved = np.array([moves(g, pair, level) for pair in pairs if pair[0].size or pair[1].events])
-            _, below, above = np.sqrt((moved**2).sum(axis=0)) / len(moved)
-            ends = wider(ends, (max(value - below, 0.0), min(value + above, 1.0)))
-        return of_ends(value, *ends, level) | {"n": n}
-
 
 def slopes(g, tp, fn, P, Q):
     """Mean of a metric over classes, and its derivatives by TP and FN of each."""
@@ -302,42 +299,6 @@ def average_ends(value, error, degrees, level):
     inside = min(max(value, nearest), 1 - nearest)
     size = inside * (1 - inside) * (special.ndtri(0.5 + level / 2) / half) ** 2
     return wilson(min(max(value, 0.0), 1.0), size, level)
-
-
-def moves(g, pair, level):
-    """A function of two totals, and how far the ends of Zou and Donner are below and above it."""
-    (P, Q), (a, b) = ((own.size for own in pair), (np.array([own.point, *own.interval(level)]) for own in pair))
-    of = lambda failed, missed: g(P * (1 - failed), Q * missed, P, Q)  # noqa: E731
-    own, moved = float(of(a[0], b[0])), (of(a, b[0] + 0 * a), of(a[0] + 0 * b, b))
-    return own, *(math.hypot(*(end(ends) - own for ends in moved)) for end in (np.min, np.max))
-
-
-def of_two(name, pair, level):
-    """A function of two totals, TP and FN, with a second interval where predictions alone say much more."""
-    g, lowest = METRICS.get(name) or f_score(float(name[1:])), -1.0 if name in ("mcc", "kappa") else 0.0
-    (P, Q), missed = (own.size for own in pair), pair[1]
-    of = lambda failed, missed: g(P * (1 - failed), Q * missed, P, Q)  # noqa: E731
-
-    def ends(pair):
-        if (1 - level) / 2 < 1 / 48 or name in ("precision", "npv"):
-            own, below, above = moves(g, pair, level)
-            return own - below, own + above
-        grid = of(*np.broadcast_arrays(pair[0].quantiles()[:, None], pair[1].quantiles()[None, :]))
-        return np.quantile(grid, [(1 - level) / 2, (1 + level) / 2])
-
-    num = pair[0].labelled + missed.labelled
-    found = of_ends(float(of(pair[0].shown, missed.median)), *ends(pair), level, lowest) | {
-        "n": num,
-        "if_predicted": None,
-    }
-    if missed.alone is not None and missed.alone.unseen > 0:
-        low, high = map(float, ends((pair[0], missed.alone)))
-        if found["high"] - found["low"] > 1.5 * (high - low):
-            most = missed.size * missed.alone.interval(level)[1] - missed.events
-            settle = math.log((1 - level) / 2) / math.log1p(-min((most + 1) / missed.size, 0.5))
-            second = {"factor": most / missed.alone.unseen, "labels": min(math.ceil(settle), missed.size)}
-            found["if_predicted"] = second | {"value": min(max(found["value"], low), high), "low": low, "high": high}
-    return found
 
 
 def of_ends(value, low, high, level, lowest=0.0):

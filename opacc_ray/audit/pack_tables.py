@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 from pack_designs import student, wider, wilson_ends
-from pack_numbers import METRICS, Share, average_ends, f_score, of_ends, of_two, slopes, stated
+from pack_numbers import METRICS, Share, average_ends, f_score, of_ends, slopes, stated
 from scipy import special
 
 FEWEST, WIDEST = 5, 0.25  # labels, and half-width, of an interval that says something
@@ -25,10 +25,67 @@ def metric(own, parts, text, inside, level, part=None):
         return ratio(text, counts, part.design, here, here[once].sum() == part.sizes[inside].sum() > 0, level)
     c = part.classes.index(positive) if positive else 1
     if name.startswith("macro_"):
-        return part.average(name[6:], inside, level)
+        return average(part, name[6:], inside, level)
     if name == "calibration_error":
         return calibration(part, level)
     return linear(part, name, c, level) if "base" in part.part else of_two(name, part.pair(c, inside), level)
+
+
+def average(part, name, inside, level):
+    """Mean of a metric over all classes: linearised, a misprediction moves it by a weight."""
+    pairs = [part.pair(c, inside) for c in range(len(part.classes))]
+    P, Q = np.array([[own.size for own in pair] for pair in pairs], float).T
+    failed, missed = np.array([[own.shown for own in pair] for pair in pairs]).T
+    tp, fn = P * (1 - failed), Q * missed
+    g = METRICS.get(name) or f_score(float(name[1:]))
+    value, by_tp, by_fn = slopes(g, tp, fn, P, Q)
+    weight = (by_fn[:, None] - by_tp) * (1 - np.eye(len(P)))
+    mean, square = ((part.rivals * own).sum(axis=0)[part.of_class] for own in (weight, weight**2))
+    values, size = weight[part.truth, part.said], part.sizes[inside].sum()
+    n = part.failures(inside).labelled
+    error = size * math.sqrt(part.variance(values, mean, square, inside)) * (n < size)
+    ends = average_ends(value, error, n - 1, level)
+    if n < size and "trust" not in part.own:  # no event in a class: no variance
+        moved = np.array([moves(g, pair, level) for pair in pairs if pair[0].size or pair[1].events])
+        _, below, above = np.sqrt((moved**2).sum(axis=0)) / len(moved)
+        ends = wider(ends, (max(value - below, 0.0), min(value + above, 1.0)))
+    return of_ends(value, *ends, level) | {"n": n}
+
+
+def moves(g, pair, level):
+    """A function of two totals, and how far the ends of Zou and Donner are below and above it."""
+    (P, Q), (a, b) = ((own.size for own in pair), (np.array([own.point, *own.interval(level)]) for own in pair))
+    of = lambda failed, missed: g(P * (1 - failed), Q * missed, P, Q)  # noqa: E731
+    own, moved = float(of(a[0], b[0])), (of(a, b[0] + 0 * a), of(a[0] + 0 * b, b))
+    return own, *(math.hypot(*(end(ends) - own for ends in moved)) for end in (np.min, np.max))
+
+
+def of_two(name, pair, level):
+    """A function of two totals, TP and FN, with a second interval where predictions alone say much more."""
+    g, lowest = METRICS.get(name) or f_score(float(name[1:])), -1.0 if name in ("mcc", "kappa") else 0.0
+    (P, Q), missed = (own.size for own in pair), pair[1]
+    of = lambda failed, missed: g(P * (1 - failed), Q * missed, P, Q)  # noqa: E731
+
+    def ends(pair):
+        if (1 - level) / 2 < 1 / 48 or name in ("precision", "npv"):
+            own, below, above = moves(g, pair, level)
+            return own - below, own + above
+        grid = of(*np.broadcast_arrays(pair[0].quantiles()[:, None], pair[1].quantiles()[None, :]))
+        return np.quantile(grid, [(1 - level) / 2, (1 + level) / 2])
+
+    num = pair[0].labelled + missed.labelled
+    found = of_ends(float(of(pair[0].shown, missed.median)), *ends(pair), level, lowest) | {
+        "n": num,
+        "if_predicted": None,
+    }
+    if missed.alone is not None and missed.alone.unseen > 0:
+        low, high = map(float, ends((pair[0], missed.alone)))
+        if found["high"] - found["low"] > 1.5 * (high - low):
+            most = missed.size * missed.alone.interval(level)[1] - missed.events
+            settle = math.log((1 - level) / 2) / math.log1p(-min((most + 1) / missed.size, 0.5))
+            second = {"factor": most / missed.alone.unseen, "labels": min(math.ceil(settle), missed.size)}
+            found["if_predicted"] = second | {"value": min(max(found["value"], low), high), "low": low, "high": high}
+    return found
 
 
 def linear(part, name, c, level):
@@ -39,11 +96,13 @@ def linear(part, name, c, level):
         mean = np.where(part.of_class == c, 1.0, part.rivals[c][part.of_class])
     share, lowest = part.share(values, mean, mean, part.everything), -1.0 if name == "overconfidence" else 0.0
     value, variance = part.part["base"] + share.value, part.variance(values, mean, mean, part.everything)
-    error = 0.0 if share.labelled >= share.size else math.sqrt(variance)
+    ends = [value, value]
     if lowest < 0:  # mean confidence less accuracy
         value, *ends = (part.part["base"] + own for own in (share.shown, *share.interval(level)))
-    else:
-        ends = average_ends(value, error, share.labelled - 1, level)
+    elif share.labelled < share.size:
+        below, above = share.half
+        wide = math.sqrt(variance), share.labelled - 1, level
+        ends = average_ends(value - below, *wide)[0], average_ends(value + above, *wide)[1]
     return of_ends(value, *ends, level, lowest) | {"n": share.labelled}
 
 

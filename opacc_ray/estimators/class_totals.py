@@ -11,6 +11,7 @@ labels, shrunk towards 1, that of failures, as by five labels.
 Legend: ŷ predicted class, C classes, S slices, G groups, n labels.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -34,7 +35,7 @@ from opacc_ray.estimators.metrics import (
     slopes,
 )
 from opacc_ray.estimators.scores import Linear
-from opacc_ray.estimators.totals import Evidence, Share, Variable, stated
+from opacc_ray.estimators.totals import DomainShare, Evidence, Share, Variable, stated
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -164,8 +165,12 @@ class ClassTotals:
             value, *ends = (number.base + own for own in (stated(share), *share.interval(level)))
         else:
             value = number.base + share.value
-            error = 0.0 if share.num >= share.size else float(self.evidence.variance(variable, everything, 1)[0]) ** 0.5
-            ends = [*average_interval(value, error, share.num - 1, level)]
+            ends = [value, value]
+            if share.num < share.size:
+                assert isinstance(share, DomainShare | DesignShare)
+                error = math.sqrt(float(self.evidence.variance(variable, everything, 1)[0]))
+                shifted = value - share.below, value + share.above
+                ends = [average_interval(own, error, share.num - 1, level)[k] for k, own in enumerate(shifted)]
         found = self.noted(estimate_of(value, ends[0], ends[1], level, share.num, number.lowest))
         return found, _met([share], np.ones(1), level)
 

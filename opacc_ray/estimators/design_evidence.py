@@ -42,6 +42,8 @@ class DesignShare(DomainMean):
     largest_weight: float  # of one label
     degrees: int | None = None  # of the variance, if it comes from few replicates
     rest: Moments | None = None  # mean and variance of 1 - v, where they do not follow from those of v
+    below: float = 0.0  # what half an event, of the size of those that make the variance, takes from the value
+    above: float = 0.0  # and what one adds
 
     def _ends(self, level: float) -> Interval:
         widen = student_widening(self.degrees, level) ** 2
@@ -103,7 +105,10 @@ class DesignEvidence:
         own, rest = (Moments(float(design.mean(x)), float(design.variance(x))) for x in (values, 1 - values))
         labelled, events = labelled_in(self.index, np.zeros(len(self.index), dtype=np.int64), variable.values, 1)
         counts = float(self.sizes.sum()), float(labelled[0]), float(events[0])
-        return DesignShare(*own, *counts, design.largest_weight, design.degrees, rest)
+        effect, likely = design.weights * self.groups.factor(self.index), variable.mean[self.group]
+        signed = ([likely @ np.maximum(s * effect, 0) ** k for k in (1, 2)] for s in (-1, 1))
+        half = (0.5 * float(two) / max(float(one), 1e-300) for one, two in signed)
+        return DesignShare(*own, *counts, design.largest_weight, design.degrees, rest, *half)
 
     def _ratios(self, variable: Variable, where: Codes, num: int) -> tuple[Array, Array, Array]:
         """Return R, v(R) and d̂ of each domain; where no label is, R is the mean of all labels."""

@@ -30,7 +30,9 @@ lower bound. So
     lower    max( Σ w·|d̂| - quantile of Σ w·|e|, |Σ w·d̂| - z(α/4)·σ )        both at α/4
 
 are the ends of its interval. The other intervals are Wilson's, with Student's quantile
-(:func:`opacc_ray.estimators.metrics.average_interval`); that of the overconfidence is the accuracy's.
+(:func:`opacc_ray.estimators.metrics.average_interval`). Their ends are moved outward by half an event, of the size Σ
+a²/Σ|a| by the effects a of events in that direction: a sample without one of the few large ones has a number, and a
+variance, that are too small. The interval of the overconfidence is the accuracy's.
 
 Legend: N pool, f failure, c confidence, s score, q probability of the class.
 """

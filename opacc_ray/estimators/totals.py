@@ -33,6 +33,9 @@ the few labels of D, so it is shrunk towards the predicted one, and it is never 
 
     max( (m·M + k·V)/(m + k), V/2 ),   k = 20,   V = Σ w_t² V_t,   M = Σ w_t² Σ_batch (v - v̂)²(1 - π)/π²/(1 - h)/N_D²
 
+Where events differ in size by a coefficient of the example, as in AUC, few large ones decide M. There the variance is
+also at least that with m = 2(Σ v̂a²)²/Σ v̂a⁴, with a the effect of a label.
+
 Half an event is added to the upper end, at the weight of labels where events are predicted; where events differ in
 size, as costs do, to the variance as well, as few labels show too little of how they differ. The lower end is at most
 that of the mid-P interval, because a single event proves little. Without an event, and with fewer than one predicted
@@ -265,6 +268,7 @@ class PredictedEvidence:
         weight = 1 / foreseen
         weight = self.trust * weight / weight.sum(axis=0) + (1 - self.trust) * self.weights[:, None]
         value, measured, first, second, met, expected = (np.zeros(num) for _ in range(6))
+        signed = np.zeros((2, 3, num))  # Σ v̂|effect|^k of effects below and above 0, k = 1, 2, 4
         for w, part, sums in zip(weight, self.labels, self.sums, strict=True):
             known, own = part.before[where[part.before] >= 0], np.arange(part.places.start, part.places.stop)
             here = where[own] >= 0
@@ -279,12 +283,16 @@ class PredictedEvidence:
             effect = scale * np.sqrt(left) / pi
             first += added(at, forecast * effect, num)
             second += added(at, forecast * effect**2, num)
+            signed += [[added(at, forecast * np.maximum(s * effect, 0) ** k, num) for k in (1, 2, 4)] for s in (-1, 1)]
             met += added(at, variable.values[own] * effect, num)
             expected += added(at, forecast, num)
         labelled, events = labelled_in(self.index, where, variable.values, num)
         by_forecast = (weight**2 * foreseen).sum(axis=0)
         shrunk = (labelled * measured + PRIOR_LABELS * by_forecast) / (labelled + PRIOR_LABELS)
         variance = np.maximum(shrunk, _LEAST_SHARE * by_forecast)
+        if np.ptp(factor) > 0:  # measured from few events, for they differ in size
+            few = 2 * signed[:, 1].sum(axis=0) ** 2 / np.maximum(signed[:, 2].sum(axis=0), _LEAST)
+            variance = np.maximum(variance, (few * measured + PRIOR_LABELS * by_forecast) / (few + PRIOR_LABELS))
         half = 0.5 / np.maximum(expected, _LEAST)
         last = self.labels[-1]
         own = np.arange(last.places.start, last.places.stop)[where[last.places] >= 0]
@@ -293,7 +301,8 @@ class PredictedEvidence:
         columns = value, variance, sizes, labelled, events, half * first, expected
         met_near, near = first * met / np.maximum(second, _LEAST), first**2 / np.maximum(second, _LEAST)
         unlike = half * second * variable.differs
-        return [column.tolist() for column in (*columns, unseen, met_near, near, unlike)]
+        below, above = (0.5 * two / np.maximum(one, _LEAST) for one, two, _ in signed)
+        return [column.tolist() for column in (*columns, unseen, met_near, near, unlike, below, above)]
 
 
 def labelled_in(index: NDArray[np.int64], where: Codes, values: Array, num: int) -> tuple[Array, Array]:
@@ -346,6 +355,8 @@ class DomainShare(DomainMean):
     met_near: float  # O and E: events, and events predicted, among the labels by how far they stand for others
     expected_near: float
     unlike: float = 0.0  # what half an event adds to the variance, where events differ in size
+    below: float = 0.0  # what half an event, of the size of those that make the variance, takes from the value
+    above: float = 0.0  # and what one adds
 
     def as_predicted(self) -> "PredictedShare":
         """Return the same mean, if the predictions hold for the examples without a label."""
