@@ -208,7 +208,7 @@ def look_for_goal(
         labels_to_go=0 if ahead.reached else max(1, ahead.total - looks[-1].labels - there),
         sizes=list(ahead.sizes),
         srs_labels=max(1, math.ceil(by_srs)),
-        advice=advice(ahead, by_srs, looks[-1], pool_size),
+        advice=advice(ahead, by_srs if rounds[-1].selection.method != "srs" else math.inf, looks[-1], pool_size),
         earlier_goals=list(dict.fromkeys(_earlier_goals(run, target, half_width))),
     )
 

@@ -122,6 +122,17 @@ def test_few_events_of_the_number_itself_ask_for_caution(run: Run) -> None:
     assert 1 < plain.cautious_half_width / plain.half_width < ratio <= np.sqrt(2)
 
 
+def test_a_simple_random_sample_is_not_advised_to_those_who_draw_one(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(goals, "labels_for", lambda *_: 1.0)  # so few would do
+    advised = [
+        goals.look_for_goal(labelled(spec_of(table, tmp_path / method, method)), 0.15, BY_CAMERA).advice
+        for method in ("srs", "css")
+    ]
+    assert advised == [None, "that is more than simple random sampling takes; go on with --method srs"]
+
+
 def test_a_goal_that_was_another_number_before_is_reported(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["next", run.uri, "--until", "recall@defect ±0.45"]) == 0
     told = capsys.readouterr().out
