@@ -120,7 +120,8 @@ def make_run(home: str, name: str, budget: int) -> Run:
     label(run, chosen.ids[:7])
     verbs.close(run)
     accuracy.estimate(run)
-    beside = verbs.select_on_free_track(run, "css", budget + 5, {})
+    beside = run.along("css")
+    verbs.select(beside, "css", budget + 5, {})
     label(beside, [name for name, known in zip(*_known(beside), strict=True) if not known])
     accuracy.estimate(beside)
     return run

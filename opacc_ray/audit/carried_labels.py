@@ -8,7 +8,7 @@ has a draw of its own, with the share of the budget that it has of the pool, at 
 import json
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -33,7 +33,7 @@ from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
-from opacc_ray.runs.series import output_of, run_beside, runs_before, runs_of
+from opacc_ray.runs.series import grown_from, output_of, run_beside, runs_of
 from opacc_ray.samplers import find_method, parse_parameters
 from opacc_ray.samplers.base import Report
 from opacc_ray.samplers.neyman.failure_model import predict_failure
@@ -66,32 +66,34 @@ class Carried(NamedTuple):
 def choose_first(
     run: Run, progress: Report, labels_of_new: Callable[[], int] | None = None
 ) -> tuple[Selection, set[str]] | None:
-    """Return the first round of a grown pool and its ids with carried labels; None if no label can be carried.
+    """Return the first round of a grown pool and its ids with carried labels.
 
-    ``labels_of_new`` returns how many examples are drawn from the new part; default: its share of the budget.
+    None if no label can be carried; labels of the same pool that do not count are then logged. ``labels_of_new``
+    returns how many examples are drawn from the new part; default: its share of the budget.
     """
-    sample = run.spec.sample
-    if sample.fresh or sample.budget is None or sample.models or sample.replicates or run.rounds():
-        return None
-    try:
-        carried = find_carried(run)
-    except OpaccError as error:
-        log.warning("no label is carried over from an earlier run: %s", error)
-        return None
+    sample, newest_first = run.spec.sample, runs_of(run.spec.output, run.spec.name)[0][::-1]
+    carried = None
+    if not (sample.fresh or sample.budget is None or sample.models or sample.replicates):
+        try:
+            carried = _find_carried(run, newest_first)
+        except OpaccError as error:
+            log.warning("no label is carried over from an earlier run: %s", error)
     if carried is None:
+        _tell_other_labels(run, newest_first)
         return None
+    assert sample.budget is not None
     size = run.complete_features().index.num_examples
     new = int((~carried.common).sum())
     wanted = math.ceil(sample.budget * new / size) if labels_of_new is None else labels_of_new()
     return _choose(run, carried, min(new, max(LEAST, wanted)), progress), set(carried.ids)
 
 
-def find_carried(run: Run) -> Carried | None:
+def _find_carried(run: Run, newest_first: Sequence[Run]) -> Carried | None:
     """Return the labels of the newest earlier run that count in this one; None if there is no such run or label.
 
     Raises OpaccError if its labels or features are damaged.
     """
-    for before in runs_before(run.spec, run.header.pool.digest):
+    for before in grown_from(newest_first, run.spec, run.header.pool.digest):
         asked = (before.spec.model.task, before.spec.model.classes) == (run.spec.model.task, run.spec.model.classes)
         if not asked or not before.rounds() or before.read_features() is None:
             continue
@@ -114,9 +116,9 @@ def _tell_unused(run: Run, before: Run, labels: int, missing: int) -> None:
         )
 
 
-def tell_other_labels(run: Run) -> None:
+def _tell_other_labels(run: Run, newest_first: Sequence[Run]) -> None:
     """Warn of the labels of another run of the same audit, pool and model, with another budget, method or seed."""
-    for before in reversed(runs_of(run.spec.output, run.spec.name)[0]):
+    for before in newest_first:
         same = before.header.pool.digest == run.header.pool.digest and before.spec.model == run.spec.model
         if same and before.uri != run.uri and (labels := read_labelled(before)):
             log.warning(

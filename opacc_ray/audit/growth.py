@@ -12,7 +12,7 @@ from opacc_ray.lake.store import Entry
 from opacc_ray.lake.store_uris import Store
 from opacc_ray.runs.feature_store import read_listing
 from opacc_ray.runs.run import Run
-from opacc_ray.runs.series import PoolChanges, changes_since, output_of, run_beside, runs_before
+from opacc_ray.runs.series import PoolChanges, changes_since, grown_from, output_of, run_beside, runs_of
 from opacc_ray.spec import Spec
 
 
@@ -24,7 +24,7 @@ def features_before(spec: Spec, plan: Plan, link: FeatureLink | None, code: Code
     if link is None and (not spec.pool.holds_features or spec.compares_with()):
         return None
     wanted = set(link.features) if link else set(spec.features())
-    for run in runs_before(spec, plan.digest):
+    for run in grown_from(runs_of(spec.output, spec.name)[0][::-1], spec, plan.digest):
         same = run.header.code == code and _deciding(run.spec, plan) == _deciding(spec, plan)
         index = _sound_index(run.features) if same else None
         if index is not None and wanted <= index.features.keys():

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.audit.carried_labels import choose_first, import_carried, tell_other_labels
+from opacc_ray.audit.carried_labels import choose_first, import_carried
 from opacc_ray.audit.growth import known_features, pool_changes
 from opacc_ray.audit.prior_knowledge import check_history, read_history
 from opacc_ray.audit.resolution import settle
@@ -130,15 +130,12 @@ def run(
         rounds = [(track, number) for track in audit.tracks() for number in track.rounds()]
         for uri in [uri for track, number in rounds for uri in track.restore_copies(number)]:
             log.warning("%s was lost or changed and is restored; a changed file was moved to replaced/", uri)
-        drawn = audit.rounds()
-        first = None if drawn else choose_first(audit, selecting, labels_of_new)
-        if drawn:
+        if drawn := audit.rounds():
             at = audit.drawn_at(drawn[-1])
             log.info("round %d was drawn before, %s: nothing new is drawn", drawn[-1], f"{at:%Y-%m-%d %H:%M} UTC")
-        elif first is not None:
+        elif first := choose_first(audit, selecting, labels_of_new):
             _write_round(audit, *first)
         else:
-            tell_other_labels(audit)
             own = spec.sample
             select(audit, own.method, own.budget, own.parameters, replicates=own.replicates, progress=selecting)
         import_carried(audit)
@@ -154,6 +151,20 @@ class Choice(NamedTuple):
     seed: int
     replicates: int | None
     names_served: bool = False  # whether a caller named the numbers that it serves, which later rounds then serve too
+
+    @classmethod
+    def of(
+        cls,
+        run: Run,
+        method: str,
+        budget: int | None,
+        parameters: Mapping[str, Any],
+        seed: int | None = None,
+        replicates: int | None = None,
+    ) -> "Choice":
+        """Return a choice, with what the spec of the run adds."""
+        drawn_with, own_seed = run.spec.drawn_with(method, parameters), run.spec.seed if seed is None else seed
+        return cls(method, budget, drawn_with, own_seed, replicates, "serve" in parameters)
 
     def matches(self, selection: Selection) -> bool:
         """Whether a selection has these arguments, as far as that is visible without drawing it again."""
@@ -188,9 +199,7 @@ def select(
         raise LabelError(f"{run.uri} has no selection yet, and the main track comes first; remove --track")
     earlier = read_rounds(run)[:-1] if number > 1 else []
     before = run.num_draws(number)
-    drawn_with = run.spec.drawn_with(method, parameters)
-    own_seed = run.spec.seed if seed is None else seed
-    choice = Choice(method, budget, drawn_with, own_seed, replicates, "serve" in parameters)
+    choice = Choice.of(run, method, budget, parameters, seed, replicates)
     selection, replaced = _choose(run, choice, earlier, progress), None
     if number in run.rounds():
         replaced = run.read_selection(number)
@@ -216,26 +225,14 @@ def select(
     return selection
 
 
-def select_on_free_track(
-    run: Run,
-    method: str,
-    budget: int | None,
-    parameters: Mapping[str, Any],
-    seed: int | None = None,
-    replicates: int | None = None,
-    progress: Report = unreported,
-) -> Run:
-    """Select as :func:`select`, but on a new track if the newest round has labels and is another selection.
+def free_track(run: Run, choice: Choice) -> Run:
+    """Return the run on a track that may draw a choice: a new one if the newest round is another choice with labels.
 
-    The name of the track is METHOD-BUDGET. It uses existing labels of its examples, but does not learn from them.
-    Returns the run on the track of the selection.
+    The name of a new track is METHOD-BUDGET. It uses existing labels of its examples, but does not learn from them.
     """
-    seed = run.spec.seed if seed is None else seed
-    choice = Choice(method, budget, run.spec.drawn_with(method, parameters), seed, replicates)
     number = max(run.rounds(), default=0)
     if number and not choice.matches(run.read_selection(number)) and is_labelled(run, number):
-        run = run.along(method if budget is None else f"{method}-{budget}")
-    select(run, method, budget, parameters, seed, replicates, progress)
+        return run.along(choice.method if choice.budget is None else f"{choice.method}-{choice.budget}")
     return run
 
 
@@ -274,36 +271,43 @@ def next_round(
     rounds, labelled = read_all(run)
     feature_store.check_drawn_from(run, [item.number for item in rounds])
     last = rounds[-1]
-    before, given = last.selection, dict(parameters or {})
-    names_served = "serve" in given
-    if method in (None, before.method):
-        kept, replicates = dict(before.parameters), before.design.num_replicates if replicates is None else replicates
-        if names_served or not before.facts.get(NAMES_SERVED):
-            kept.pop("serve", None)
-            given = run.spec.drawn_with(before.method, given)
-        else:
-            names_served = True
-        given = kept | given
-    else:
-        given = run.spec.drawn_with(str(method), given)
+    choice = _next_choice(run, last.selection, method or last.selection.method, budget, parameters or {}, replicates)
     if serve is not None and "serve" not in (parameters or {}):
-        given |= run.spec.drawn_with(method or before.method, {"serve": list(serve)})
-    choice = Choice(method or before.method, budget, given, before.seed, replicates or None, names_served)
+        served = run.spec.drawn_with(choice.method, {"serve": list(serve)})
+        choice = choice._replace(parameters={**choice.parameters, **served})
     if last.missing and not close:
-        if repeat and last.number > 1 and not _answered_since(last) and choice.matches(before):
+        if repeat and last.number > 1 and not _answered_since(last) and choice.matches(last.selection):
             run.restore_copies(last.number)  # the command that drew it may have been killed before it copied them
-            return before
-        go_on = "none has come yet: give them by `opacc label` or `opacc labels import`"
-        if _answered_since(last):
-            go_on = "import them, or give --close to continue without them"
-        raise LabelError(
-            f"round {last.number} of {run.title} needs {counted(len(last.missing), 'label')}, the first for "
-            f"{last.missing[0]!r}; {go_on}"
-        )
+            return last.selection
+        raise _missing_labels(run, last)
     refuse_empty_strata(run, last)
     selection = _choose(run, choice, rounds, progress)
     _write_round(run, selection, labelled, closing=partial(_given_up, last))
     return selection
+
+
+def _next_choice(
+    run: Run, before: Selection, method: str, budget: int | None, given: Mapping[str, Any], replicates: int | None
+) -> Choice:
+    """Return the choice of the round after ``before``, which keeps what is not given unless the method changes."""
+    kept = dict(before.parameters) if method == before.method else {}
+    if method == before.method and replicates is None:
+        replicates = before.design.num_replicates
+    if kept and before.facts.get(NAMES_SERVED) and "serve" not in given:
+        return Choice(method, budget, kept | dict(given), before.seed, replicates or None, names_served=True)
+    kept.pop("serve", None)
+    choice = Choice.of(run, method, budget, given, before.seed, replicates or None)
+    return choice._replace(parameters=kept | dict(choice.parameters))
+
+
+def _missing_labels(run: Run, last: LabelledRound) -> LabelError:
+    go_on = "none has come yet: give them by `opacc label` or `opacc labels import`"
+    if _answered_since(last):
+        go_on = "import them, or give --close to continue without them"
+    return LabelError(
+        f"round {last.number} of {run.title} needs {counted(len(last.missing), 'label')}, the first for "
+        f"{last.missing[0]!r}; {go_on}"
+    )
 
 
 def _answered_since(last: LabelledRound) -> bool:

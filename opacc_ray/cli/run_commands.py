@@ -217,11 +217,9 @@ def select(uri: str, track: str | None, assignments: tuple[str, ...], **options:
 
     run, parameters = Run.open(uri), cli.parse_assignments(assignments)
     with _selecting() as progress:
-        if track is None:
-            run = verbs.select_on_free_track(run, parameters=parameters, progress=progress, **options)
-        else:
-            run = run.along(track)
-            verbs.select(run, parameters=parameters, progress=progress, **options)
+        choice = verbs.Choice.of(run, parameters=parameters, **options)
+        run = verbs.free_track(run, choice) if track is None else run.along(track)
+        verbs.select(run, parameters=parameters, progress=progress, **options)
     return drawn(run)
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from pydantic import Field
 
@@ -31,18 +32,16 @@ def runs_of(output: str, name: str) -> tuple[list[Run], list[str]]:
     return sorted(found, key=lambda run: (run.header.created or "", run.name)), unread
 
 
-def runs_before(spec: Spec, listing: str) -> Iterator[Run]:
-    """Yield earlier runs of an audit, the newest first, with their pools read in the same way from the same place.
+def grown_from(runs: Iterable[Run], spec: Spec, listing: str) -> Iterator[Run]:
+    """Yield those of the runs whose pool was read in the same way from the same place, but not with this ``listing``.
 
-    ``listing`` is the digest of the pool's listing now; runs with that one are left out.
+    ``listing`` is the digest of the pool's listing now.
     """
-    for run in reversed(runs_of(spec.output, spec.name)[0]):
-        same = (run.spec.pool.uri.rstrip("/"), run.spec.pool.reading()) == (
-            spec.pool.uri.rstrip("/"),
-            spec.pool.reading(),
-        )
-        if same and run.header.pool.digest != listing and Population.of(run.spec) == Population.of(spec):
-            yield run
+
+    def reading(own: Spec) -> tuple[Any, ...]:
+        return own.pool.uri.rstrip("/"), own.pool.reading(), Population.of(own)
+
+    return (run for run in runs if run.header.pool.digest != listing and reading(run.spec) == reading(spec))
 
 
 class PoolChanges(Part):

@@ -40,6 +40,13 @@ def import_for(run: Run, ids: Sequence[str]) -> dict[str, Any]:
     return label_actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode()).to_dict()
 
 
+def select_beside(run: Run, method: str, budget: int, parameters: dict[str, Any], seed: int | None = None) -> Run:
+    """Select as `opacc select` without --track; return the run on the track of the selection."""
+    track = verbs.free_track(run, verbs.Choice.of(run, method, budget, parameters, seed))
+    verbs.select(track, method, budget, parameters, seed)
+    return track
+
+
 def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     capsys.readouterr()
     assert main([*arguments, "--json"]) == 0
@@ -86,12 +93,12 @@ def test_same_selection_as_that_of_a_labelled_round_opens_nothing(run: Run, caps
 def test_selection_without_labels_is_replaced_on_its_own_track(tmp_path: Path) -> None:
     run = write_run(tmp_path, "mine", PREDICTION, classes=CLASSES)
     verbs.select(run, "srs", 20, {})
-    assert verbs.select_on_free_track(run, "css", 30, {}).track is None
+    assert select_beside(run, "css", 30, {}).track is None
     assert (run.read_selection(1).method, len(run.tracks())) == ("css", 1)
 
 
 def test_selection_of_a_track_whose_labels_came_for_another_is_not_replaced(run: Run) -> None:
-    beside = verbs.select_on_free_track(run, "srs", 100, {})
+    beside = select_beside(run, "srs", 100, {})
     overlap = set(run.read_selection(1).ids)
     verbs.select(beside, "srs", 100, {}, seed=5)  # labels that the first track has anyway orphan nothing
     (name, *_) = [name for name in beside.read_selection(1).ids if name not in overlap]
@@ -114,7 +121,7 @@ def test_name_that_no_folder_can_have_is_refused(name: str, run: Run, capsys: py
 def test_track_that_is_not_there_is_refused_by_name(
     arguments: list[str], run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    verbs.select_on_free_track(run, "srs", 100, {})
+    select_beside(run, "srs", 100, {})
     (tmp_path / "FILE").write_text("id,label\n")
     place = 1 + (arguments[0] == "labels")
     given = [str(tmp_path / "FILE") if item == "FILE" else item for item in arguments]
@@ -162,7 +169,7 @@ def test_labels_known_before_steer_no_draw(method: str, run: Run, tmp_path: Path
 
 
 def test_rounds_of_a_track_learn_from_its_own_labels_alone(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    beside = verbs.select_on_free_track(run, "neyman", 40, {})
+    beside = select_beside(run, "neyman", 40, {})
     import_for(beside, listed(beside))
     answered = answer(capsys, "next", run.uri, "--track", "neyman-40", "--budget", "30")
     assert (answered["track"], answered["round"]) == ("neyman-40", 2)
@@ -175,7 +182,7 @@ def test_rounds_of_a_track_learn_from_its_own_labels_alone(run: Run, capsys: pyt
 
 def test_part_of_a_round_that_another_choice_labelled_is_no_sample_of_it(run: Run) -> None:
     """Those of a deepest round are likely failures: the first label of a random order is not at random any more."""
-    beside = verbs.select_on_free_track(run, "srs", 100, {})
+    beside = select_beside(run, "srs", 100, {})
     (mine,) = read_rounds(beside)
     num = int(mine.labelled.sum())
     stated = accuracy.estimate(beside, partial=True)
@@ -188,7 +195,7 @@ def test_part_of_a_round_that_another_choice_labelled_is_no_sample_of_it(run: Ru
 
 def test_a_further_round_waits_for_a_label_of_its_own(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     """Labels that another track gave it before it was drawn stand in no way of what the rounds before it say."""
-    beside = verbs.select_on_free_track(run, "css", 40, {})
+    beside = select_beside(run, "css", 40, {})
     import_for(beside, listed(beside))
     stated = accuracy.estimate(beside)
     assert text_of(capsys, "report", run.uri, "--track", "css-40")
@@ -214,14 +221,14 @@ def test_first_labels_of_a_sequential_round_are_a_sample_unless_another_choice_h
     run = write_run(tmp_path, "mine", PREDICTION, classes=CLASSES)
     import_for(run, verbs.select(run, "srs", 60, {}).ids[:30])
     assert accuracy.estimate(run, partial=True).design_based
-    shared = verbs.select_on_free_track(run, "srs", 60, {}, seed=run.spec.seed + 1)
+    shared = select_beside(run, "srs", 60, {}, seed=run.spec.seed + 1)
     (mine,) = read_rounds(shared)
     assert mine.known_before > 0
     assert mine.nonresponse is not None
 
 
 def test_label_for_either_track_comes_in_any_file(run: Run) -> None:
-    beside = verbs.select_on_free_track(run, "css", 100, {})
+    beside = select_beside(run, "css", 100, {})
     wanted = listed(beside)
     import_for(run, wanted[: len(wanted) // 2])
     assert import_for(beside, wanted[len(wanted) // 2 :])["missing"] == 0
@@ -237,10 +244,10 @@ def _truth(run: Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def test_what_a_track_gave_up_counts_in_another(run: Run) -> None:
-    beside = verbs.select_on_free_track(run, "srs", 100, {})
+    beside = select_beside(run, "srs", 100, {})
     wanted = listed(beside)
     verbs.close(beside)
-    other = verbs.select_on_free_track(run, "css", 100, {})
+    other = select_beside(run, "css", 100, {})
     both = sorted(set(wanted) & set(listed(other)))
     only = sorted(set(wanted) - set(both))
     imported = import_for(run, wanted)
@@ -253,7 +260,7 @@ def test_what_a_track_gave_up_counts_in_another(run: Run) -> None:
 
 
 def test_status_shows_all_tracks(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    beside = verbs.select_on_free_track(run, "srs", 100, {})
+    beside = select_beside(run, "srs", 100, {})
     accuracy.estimate(run)
     missing = len(listed(beside))
     state = status(run)
@@ -271,7 +278,7 @@ def test_status_shows_all_tracks(run: Run, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_estimate_of_a_track_is_not_taken_for_that_of_another(run: Run) -> None:
-    beside = verbs.select_on_free_track(run, "srs", 100, {})
+    beside = select_beside(run, "srs", 100, {})
     accuracy.estimate(run)
     beside.store.write(beside.estimate_key, run.store.read(run.estimate_key))
     (fault,) = verify(run.uri).faults
@@ -279,7 +286,7 @@ def test_estimate_of_a_track_is_not_taken_for_that_of_another(run: Run) -> None:
 
 
 def test_round_of_a_track_is_not_taken_for_that_of_another(run: Run) -> None:
-    beside = verbs.select_on_free_track(run, "srs", 100, {})
+    beside = select_beside(run, "srs", 100, {})
     [(commit, draw)] = beside.logged(Draw)
     run.log.append(lambda _: Happening([draw], "other", 1, commit.files))
     found = verify(run.uri)
@@ -289,7 +296,7 @@ def test_round_of_a_track_is_not_taken_for_that_of_another(run: Run) -> None:
 
 
 def test_track_that_lost_its_rounds_is_named(run: Run) -> None:
-    beside = verbs.select_on_free_track(run, "srs", 100, {})
+    beside = select_beside(run, "srs", 100, {})
     import_for(beside, listed(beside))
     accuracy.estimate(beside)
     for entry in run.store.list("tracks/srs-100/rounds/"):
@@ -310,7 +317,7 @@ def test_tracks_lie_in_a_bucket_as_in_a_folder(bucket: str, tmp_path: Path) -> N
         write_pool(home)
         run, _ = write_features(home)
         label(run, verbs.select(run, "srs", 20, {}).ids)
-        beside = verbs.select_on_free_track(run, "css", 30, {})
+        beside = select_beside(run, "css", 30, {})
         label(beside, listed(beside))
         result = accuracy.estimate(beside).to_dict()
         stated.append({name: result[name] for name in ("value", "low", "high", "n", "design_based", "track")})
@@ -324,7 +331,7 @@ def test_verify_covers_tracks(name: str, tmp_path: Path) -> None:
     write_pool(str(tmp_path))
     run, _ = write_features(str(tmp_path))
     label(run, verbs.select(run, "srs", 20, {}).ids)
-    beside = verbs.select_on_free_track(run, "css", 30, {})
+    beside = select_beside(run, "css", 30, {})
     label(beside, listed(beside))
     beside.write_goal(label_budget.look_for_goal(beside, 0.2))
     accuracy.estimate(beside)
