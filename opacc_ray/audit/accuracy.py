@@ -145,7 +145,7 @@ def circumstances_of(run: Run, known: Sequence[LabelledRound], level: float, vie
 
     The ``view`` of what estimates read is opened if it is needed and not given.
     """
-    goal = run.reached_goal()
+    goal = run.newest_goal(reached=True)
     found = Circumstances(level)
     if goal is not None:
         found = Circumstances(level, goal.half_width, goal.target, tuple(goal.earlier_goals))

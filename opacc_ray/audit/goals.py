@@ -268,10 +268,8 @@ def _look(found: Interim, labels: int) -> InterimAnalysis:
 def _earlier_goals(run: Run, target: Target, half_width: float) -> Iterator[float | str]:
     """Yield the other goals so far: half-widths of the accuracy, texts of other numbers."""
     now = _goal_text(str(target), half_width)
-    for number in run.rounds():
-        goal = run.read_goal(number)
-        if goal:
-            yield from (own for own in (*goal.earlier_goals, _goal_text(goal.target, goal.half_width)) if own != now)
+    for goal in run.goals().values():
+        yield from (own for own in (*goal.earlier_goals, _goal_text(goal.target, goal.half_width)) if own != now)
 
 
 def _goal_text(target: str, half_width: float) -> float | str:

@@ -24,7 +24,7 @@ def step_of(run: Run, rounds: Sequence[RoundCounts], *, stated: bool = False) ->
         return ["label"] if has_page(run) else ["labels import", "FILE"]
     if not any(item.labelled for item in rounds):
         return ["next"]
-    goal = run.open_goal()
+    goal = run.newest_goal(reached=False)
     if goal is not None:
         return ["next", *until_options(goal.half_width, goal.metric, goal.by)]
     return ["report" if stated else "estimate"]

@@ -39,8 +39,9 @@ from opacc_ray.lake.pools import planned_ids
 from opacc_ray.lake.store_uris import open_store, read_uri
 from opacc_ray.pool import Pool
 from opacc_ray.runs import feature_store
-from opacc_ray.runs.run import Run, names_of_runs
+from opacc_ray.runs.run import Run
 from opacc_ray.runs.run_documents import HistorySource, KeptFile, KeptHistory
+from opacc_ray.runs.series import names_of_runs
 from opacc_ray.spec import ReferenceSpec, Spec
 
 log = logging.getLogger(__name__)

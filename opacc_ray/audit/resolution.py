@@ -24,9 +24,9 @@ from opacc_ray.extract.user_process import call
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.store_uris import Store, join, open_store
 from opacc_ray.runs.identity import checked_weights, header_of, located
-from opacc_ray.runs.run import HEADER, names_of_runs
+from opacc_ray.runs.run import HEADER
 from opacc_ray.runs.run_documents import RunHeader
-from opacc_ray.runs.series import run_beside
+from opacc_ray.runs.series import names_of_runs, run_beside
 from opacc_ray.spec import PoolSpec, Spec
 
 log = logging.getLogger(__name__)

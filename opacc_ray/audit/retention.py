@@ -11,8 +11,8 @@ from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import OpaccError
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs.feature_sets import list_sets, remove_set
-from opacc_ray.runs.run import Run, names_of_runs
-from opacc_ray.runs.series import first_labelled
+from opacc_ray.runs.run import Run
+from opacc_ray.runs.series import first_labelled, names_of_runs
 
 
 class ExpiredRun(Part):

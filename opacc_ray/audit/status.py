@@ -23,9 +23,9 @@ from opacc_ray.runs.commit_log import FOLDER as LOG
 from opacc_ray.runs.commit_log import Commit, Happening, Removal
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, RoundCounts, StatedEstimate
 from opacc_ray.runs.feature_sets import list_sets
-from opacc_ray.runs.run import HEADER, Run, names_of_runs
+from opacc_ray.runs.run import HEADER, Run
 from opacc_ray.runs.run_documents import Predicted
-from opacc_ray.runs.series import PoolChanges, first_labelled, runs_of
+from opacc_ray.runs.series import PoolChanges, first_labelled, names_of_runs, runs_of
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ def _track_status(
     """Return the state of one track; ``lost`` names lost files of labels."""
     estimate, is_current = run.read_estimate(), None
     if estimate is not None:
-        goal = run.reached_goal() if rounds else None
+        goal = run.newest_goal(reached=True) if rounds else None
         stops_at = (None, ACCURACY) if goal is None else (goal.half_width, goal.target)
         stated = estimate.labels_digest, (estimate.goal, estimate.goal_of)
         is_current = bool(rounds) and stated == (digest_of(rounds), stops_at)

@@ -47,7 +47,7 @@ from opacc_ray.runs import feature_store
 from opacc_ray.runs.commit_log import Commit, Happening
 from opacc_ray.runs.feature_store import compare_objects, write_listing
 from opacc_ray.runs.run import HEADER, Closing, Run
-from opacc_ray.runs.run_documents import ClosedRound
+from opacc_ray.runs.run_documents import ClosedRound, Draw
 from opacc_ray.samplers import find_method, parse_parameters
 from opacc_ray.samplers.base import Report, unreported
 from opacc_ray.samplers.select import select as select_from
@@ -198,7 +198,7 @@ def select(
     if run.track is not None and not run.along(None).rounds():
         raise LabelError(f"{run.uri} has no selection yet, and the main track comes first; remove --track")
     earlier = read_rounds(run)[:-1] if number > 1 else []
-    before = run.num_draws(number)
+    before = len(run.logged(Draw, number))
     choice = Choice.of(run, method, budget, parameters, seed, replicates)
     selection, replaced = _choose(run, choice, earlier, progress), None
     if number in run.rounds():

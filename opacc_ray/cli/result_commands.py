@@ -101,7 +101,7 @@ def estimate(
     stated = accuracy.estimate(run, costs=prices, assist=assist, score=worth, **options)
     step = ["report"]
     vague = [name for name in metrics if name in stated.metrics and not part_tells(stated.metrics[name])]
-    if stated.missing or vague or run.open_goal() is not None:  # the usual case loads less
+    if stated.missing or vague or run.newest_goal(reached=False) is not None:  # the usual case loads less
         from opacc_ray.audit.next_step import step_of, until_options
 
         step = step_of(run, stated.rounds, stated=True)

@@ -285,3 +285,54 @@ def _beta_tail(value: float, moments: Moments) -> float:
 def level_of_each(level: float, num: int) -> float:
     """Return the level (Bonferroni's) at which ``num`` intervals together hold with probability ``level``."""
     return 1 - (1 - level) / max(num, 1)
+
+
+class PredictedShare(NamedTuple):
+    """The mean of a 0/1 variable over one domain, if predictions hold for its unlabelled examples up to one factor.
+
+    Labels that stand for many others show O events where E are predicted, each label weighted by its effect a, so E is
+    (Σa v̂)²/Σa²v̂. The factor κ then has the distribution Gamma(O + ½)/(E + ½), and the events among the unlabelled, of
+    which S are predicted, are Poisson of mean κS: together negative binomial. As exact intervals of a count do, the
+    quantile of chance α takes α for ½: no event more at the lower end, and nearly one at the upper.
+    """
+
+    size: float  # N_D
+    num: int
+    events: float  # known by labels
+    met: float  # O
+    expected: float  # E
+    unseen: float  # S
+
+    @property
+    def value(self) -> float:
+        """The estimate."""
+        return (self.events + self.unseen * (self.met + 0.5) / (self.expected + 0.5)) / max(self.size, 1)
+
+    @property
+    def median(self) -> float:
+        """The estimate at the median of κ."""
+        from scipy.special import gammaincinv
+
+        factor = float(gammaincinv(self.met + 0.5, 0.5)) / (self.expected + 0.5)
+        return (self.events + self.unseen * factor) / max(self.size, 1)
+
+    @property
+    def error(self) -> float:
+        """Standard error."""
+        mean = self.value * self.size - self.events
+        return float(np.sqrt(mean * (1 + self.unseen / (self.expected + 0.5)))) / max(self.size, 1)
+
+    def interval(self, level: float) -> Interval:
+        """Return both ends at a confidence level."""
+        low, high = self.quantiles(np.array([(1 - level) / 2, (1 + level) / 2])).tolist()
+        return low, high
+
+    def quantiles(self, chances: Array) -> Array:
+        """Return the quantiles (k,) at ``chances`` (k,)."""
+        from scipy.stats import nbinom
+
+        if self.num >= self.size or self.unseen <= 0:
+            return np.full(len(chances), self.events / max(self.size, 1))
+        share = (self.expected + 0.5) / (self.expected + 0.5 + self.unseen)
+        found: Array = nbinom.ppf(chances, self.met + chances, share)
+        return np.minimum((self.events + found) / self.size, 1.0)

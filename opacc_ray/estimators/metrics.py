@@ -20,7 +20,7 @@ joint intervals.
 Where a class is rare, no design can know how many of its examples hide among very many others: if fewer than one is
 predicted among 950 labels of these, 3/950 of them may still be of the class, and only the confidence says otherwise. So
 a second interval is stated beside the first, which holds if the confidence is right, up to a factor that the labels
-calibrate (:class:`opacc_ray.estimators.totals.PredictedShare`), about the examples that no label reached. What is
+calibrate (:class:`opacc_ray.estimators.intervals.PredictedShare`), about the examples that no label reached. What is
 stated of one class uses the median of that factor. Where few events are predicted among the labels, its mean is about
 twice as much, and scores tend to predict too many events where none was seen. Averages use the mean: medians do not add
 up.

@@ -18,9 +18,10 @@ predicted probability p of failure, and the mean m and the mean square s of v am
 so the sums of p, p(1/π - 1) and p²(1/π - 1) over *groups*, the examples of one slice and one predicted class, give
 every total (:class:`GroupSums`).
 
-What is stated is a composite of θ̂ and θ_p, what labels and predictions alone say of D (:class:`PredictedShare`; for
-composites see J. N. K. Rao, I. Molina, "Small Area Estimation", 2015, 3.3). With V the variance of θ̂ and V_p that of
-θ_p if the predictions are right up to one factor, θ̂ is moved by
+What is stated is a composite of θ̂ and θ_p, what labels and predictions alone say of D
+(:class:`~opacc_ray.estimators.intervals.PredictedShare`; for composites see J. N. K. Rao, I. Molina, "Small Area
+Estimation", 2015, 3.3). With V the variance of θ̂ and V_p that of θ_p if the predictions are right up to one factor,
+θ̂ is moved by
 
     V / max(V + V_p, (θ̂ - θ_p)²)
 
@@ -56,7 +57,7 @@ from typing import ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.estimators.intervals import Interval, cut, mid_p_low, wilson, zero_failure_bound
+from opacc_ray.estimators.intervals import Interval, PredictedShare, cut, mid_p_low, wilson, zero_failure_bound
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.integer]
@@ -358,7 +359,7 @@ class DomainShare(DomainMean):
     below: float = 0.0  # what half an event, of the size of those that make the variance, takes from the value
     above: float = 0.0  # and what one adds
 
-    def as_predicted(self) -> "PredictedShare":
+    def as_predicted(self) -> PredictedShare:
         """Return the same mean, if the predictions hold for the examples without a label."""
         return PredictedShare(self.size, self.num, self.events, self.met_near, self.expected_near, self.unseen)
 
@@ -385,57 +386,6 @@ class DomainShare(DomainMean):
         nearest = min(self.half_event, 0.5)
         inside = min(max(share, nearest), 1 - nearest)
         return max(inside * (1 - inside) / max(self.variance + self.unlike, _LEAST), 1e-3)
-
-
-class PredictedShare(NamedTuple):
-    """The mean of a 0/1 variable over one domain, if predictions hold for its unlabelled examples up to one factor.
-
-    Labels that stand for many others show O events where E are predicted, each label weighted by its effect a, so E is
-    (Σa v̂)²/Σa²v̂. The factor κ then has the distribution Gamma(O + ½)/(E + ½), and the events among the unlabelled, of
-    which S are predicted, are Poisson of mean κS: together negative binomial. As exact intervals of a count do, the
-    quantile of chance α takes α for ½: no event more at the lower end, and nearly one at the upper.
-    """
-
-    size: float  # N_D
-    num: int
-    events: float  # known by labels
-    met: float  # O
-    expected: float  # E
-    unseen: float  # S
-
-    @property
-    def value(self) -> float:
-        """The estimate."""
-        return (self.events + self.unseen * (self.met + 0.5) / (self.expected + 0.5)) / max(self.size, 1)
-
-    @property
-    def median(self) -> float:
-        """The estimate at the median of κ."""
-        from scipy.special import gammaincinv
-
-        factor = float(gammaincinv(self.met + 0.5, 0.5)) / (self.expected + 0.5)
-        return (self.events + self.unseen * factor) / max(self.size, 1)
-
-    @property
-    def error(self) -> float:
-        """Standard error."""
-        mean = self.value * self.size - self.events
-        return float(np.sqrt(mean * (1 + self.unseen / (self.expected + 0.5)))) / max(self.size, 1)
-
-    def interval(self, level: float) -> Interval:
-        """Return both ends at a confidence level."""
-        low, high = self.quantiles(np.array([(1 - level) / 2, (1 + level) / 2])).tolist()
-        return low, high
-
-    def quantiles(self, chances: Array) -> Array:
-        """Return the quantiles (k,) at ``chances`` (k,)."""
-        from scipy.stats import nbinom
-
-        if self.num >= self.size or self.unseen <= 0:
-            return np.full(len(chances), self.events / max(self.size, 1))
-        share = (self.expected + 0.5) / (self.expected + 0.5 + self.unseen)
-        found: Array = nbinom.ppf(chances, self.met + chances, share)
-        return np.minimum((self.events + found) / self.size, 1.0)
 
 
 def stated(share: Share, by_median: bool = False) -> float:

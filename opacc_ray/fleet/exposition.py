@@ -24,8 +24,9 @@ from opacc_ray.fleet.alert_states import FLEETS, open_alerts
 from opacc_ray.fleet.fleet_documents import AuditOutcome
 from opacc_ray.fleet.outcomes import is_silent
 from opacc_ray.lake.store_uris import Store, open_store
-from opacc_ray.runs.run import HEADER, Run, names_of_runs
+from opacc_ray.runs.run import HEADER, Run
 from opacc_ray.runs.run_documents import RunHeader
+from opacc_ray.runs.series import names_of_runs
 
 log = logging.getLogger(__name__)
 

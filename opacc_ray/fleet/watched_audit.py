@@ -45,7 +45,8 @@ from opacc_ray.fleet.watched_windows import (
 )
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs import feature_store
-from opacc_ray.runs.run import Run, names_of_runs
+from opacc_ray.runs.run import Run
+from opacc_ray.runs.series import names_of_runs
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from collections.abc import Set
 from typing import Any
 
 from opacc_ray.errors import LabelError
-from opacc_ray.labels.formats.jsonl_file import as_jsonl
+from opacc_ray.labels.formats.jsonl_file import PLACE, as_jsonl
 from opacc_ray.labels.formats.label_formats import parse
 from opacc_ray.labels.joining import rewritten
 from opacc_ray.labels.label_rows import few, quoted
@@ -28,7 +28,7 @@ def of_selected(run: Run, name: str, data: bytes, chosen: Set[str]) -> tuple[str
         there.add(row.id)
         if row.status != "blank":
             fields = {key: getattr(row, key) for key in KEPT}
-            kept.append({key: value for key, value in fields.items() if value is not None})
+            kept.append({key: value for key, value in fields.items() if value is not None} | {PLACE: row.place})
     strange = sorted(set(others).difference(ids_in_pool(run, list(dict.fromkeys(others)))))
     remedy = rewritten(strange, sorted(chosen - there))
     if remedy is not None:

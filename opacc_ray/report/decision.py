@@ -94,7 +94,7 @@ def _next_step(run: Run, report: RunReport) -> NextStep:
             why="Find out where annotators differ, and correct these labels.",
             command=command_of(run, "labels agreement"),
         )
-    if verdict is None and run.open_goal() is not None:
+    if verdict is None and run.newest_goal(reached=False) is not None:
         why = "Draw and label more: the goal of `opacc next --until` is not reached."
         return NextStep(why=why, command=step)
     if verdict is None:

@@ -38,11 +38,6 @@ HEADER, ESTIMATE, TRACKS = "spec.json", "estimate.json", "tracks/"
 _TRACK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-def names_of_runs(output: Store) -> list[str]:
-    """Return the names of the runs of an output, in order."""
-    return [name for name, *rest in (entry.key.split("/") for entry in output.list()) if rest == [HEADER]]
-
-
 class Run:
     """One audit in storage, on one of its tracks: the one whose rounds and estimate are read; None: the first one."""
 
@@ -242,10 +237,6 @@ class Run:
         """Owner of the track's draws: the digest of the run, and the track if it is not the first one."""
         return self.header.digest if self.track is None else f"{self.header.digest}/{self.track}"
 
-    def num_draws(self, number: int) -> int:
-        """Return how many times a round was drawn."""
-        return len(self.logged(Draw, number))
-
     def drawn_at(self, number: int) -> datetime:
         """Return when a round was last drawn."""
         return datetime.fromisoformat(self.logged(Draw, number)[-1][0].at)
@@ -265,9 +256,10 @@ class Run:
     def _read_drawn(self, number: int, name: str) -> tuple[bytes, str]:
         """Return the content of a file of a round as it was drawn, and the URI of its copy."""
         folder = self.folder(number)
-        return draws.read_file(folder, self._newest_draw(number), name), folder.uri_of(name)
+        return draws.read_file(folder, self.newest_draw(number), name), folder.uri_of(name)
 
-    def _newest_draw(self, number: int) -> Draw:
+    def newest_draw(self, number: int) -> Draw:
+        """Return the draw of a round that counts; raises DataError if it belongs to another run or track."""
         draw = self.logged(Draw, number)[-1][1]
         if draw.run != self.drawn_for:
             raise DataError(f"round {number} of {self.title} was drawn for another run or track; restore {LOG}")
@@ -299,7 +291,7 @@ class Run:
             )
 
         self.log.append(decide)
-        newest = self._newest_draw(number)
+        newest = self.newest_draw(number)
         if newest == own:
             draws.copy(folder, files)
         else:
@@ -308,15 +300,11 @@ class Run:
     def restore_copies(self, number: int) -> list[str]:
         """Restore the copies of a round's files; returns the URIs of those that were lost or changed."""
         folder = self.folder(number)
-        return [folder.uri_of(name) for name in draws.publish(folder, self._newest_draw(number))]
+        return [folder.uri_of(name) for name in draws.publish(folder, self.newest_draw(number))]
 
     def check_copies(self, number: int) -> None:
         """Raise DataError if a copy that people see, such as a manifest, differs from what was drawn."""
-        draws.check_copies(self.folder(number), self._newest_draw(number))
-
-    def drawn_from(self, number: int) -> str:
-        """Return the digest of the features that a round was drawn from."""
-        return self._newest_draw(number).features
+        draws.check_copies(self.folder(number), self.newest_draw(number))
 
     def manifests(self, number: int) -> list[str]:
         """Return the URIs of a round's manifests."""
@@ -341,32 +329,23 @@ class Run:
         return ClosedRound(selection=self._selection_digest(number), given_up=list(given_up))
 
     def _selection_digest(self, number: int) -> str:
-        return self._newest_draw(number).files[draws.SELECTION].sha256
+        return self.newest_draw(number).files[draws.SELECTION].sha256
 
-    def read_goal(self, number: int) -> Goal | None:
-        """Return the last answer of `opacc next --until` after a round; None if there is none."""
-        goals = self.logged(Goal, number)
-        return goals[-1][1] if goals else None
+    def goals(self) -> dict[int, Goal]:
+        """Return the last answer of `opacc next --until` after each round that has one, by round."""
+        found = {commit.round: goal for commit, goal in self.logged(Goal) if commit.round}
+        return {number: found[number] for number in sorted(found)}
 
-    def reached_goal(self) -> Goal | None:
-        """Return the newest goal of `opacc next --until` if it was reached, so that sampling stopped at it."""
-        goal = self._newest_goal()
-        return goal if goal is not None and goal.reached else None
-
-    def open_goal(self) -> Goal | None:
-        """Return the newest goal of `opacc next --until` if it was not reached."""
-        goal = self._newest_goal()
-        return None if goal is None or goal.reached else goal
-
-    def _newest_goal(self) -> Goal | None:
-        goals = [goal for number in self.rounds() if (goal := self.read_goal(number)) is not None]
-        return goals[-1] if goals else None
+    def newest_goal(self, *, reached: bool) -> Goal | None:
+        """Return the newest goal of `opacc next --until` if it was ``reached``, or if it was not."""
+        goal = next(reversed(self.goals().values()), None)
+        return goal if goal is not None and goal.reached is reached else None
 
     def write_goal(self, goal: Goal) -> None:
         """Log an answer of `opacc next --until` with the last round that it covers."""
         number = goal.looks[-1].round
         happened = Happening([goal], self.track, number)
-        self.log.append(lambda commits: None if self.at(commits).read_goal(number) == goal else happened)
+        self.log.append(lambda commits: None if self.at(commits).goals().get(number) == goal else happened)
 
     # -- result ------------------------------------------------------------------------------------------
 

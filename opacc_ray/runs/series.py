@@ -16,6 +16,11 @@ from opacc_ray.runs.run import HEADER, Run
 from opacc_ray.spec import Spec
 
 
+def names_of_runs(output: Store) -> list[str]:
+    """Return the names of the runs of an output, in order."""
+    return [name for name, *rest in (entry.key.split("/") for entry in output.list()) if rest == [HEADER]]
+
+
 def runs_of(output: str, name: str) -> tuple[list[Run], list[str]]:
     """Return all runs of an audit below an output, the oldest first, and the URIs of headers that cannot be read."""
     store = open_store(output)

@@ -335,9 +335,9 @@ def test_what_is_decided_is_kept_with_the_round_and_the_same_again(
 ) -> None:
     import_for(run, verbs.select(run, "neyman", 30, {}).ids)
     asked = label_budget.look_for_goal(run, 0.06)
-    assert run.read_goal(1) is None  # asking writes nothing
+    assert run.goals().get(1) is None  # asking writes nothing
     first = answered(run, "--until", "0.06", capsys=capsys)
-    assert run.read_goal(1) == asked
+    assert run.goals().get(1) == asked
     assert first["goal"].items() <= asked.to_dict().items()
     import_for(run, run.read_selection(2).ids)
     again = label_budget.look_for_goal(run, 0.06)
@@ -393,7 +393,7 @@ def test_labels_that_are_missing_are_asked_for_before_a_goal_draws_more(
     answered(run, "--until", "0.05", capsys=capsys)
     assert main(["next", run.uri, "--until", "0.05"]) == LabelError.exit_code
     assert "round 2 of" in capsys.readouterr().err
-    assert (run.rounds(), run.read_goal(2)) == ([1, 2], None)
+    assert (run.rounds(), run.goals().get(2)) == ([1, 2], None)
 
 
 # -- what is current -------------------------------------------------------------------------------------

@@ -130,7 +130,7 @@ def test_selections_at_once_replace_a_round_one_by_one(run: Run) -> None:
     assert len(run.read_selection(2)) in (7, 8)
     assert run.read_chosen(2).ids == list(run.read_selection(2).ids) == manifest_ids(run, 2)
     assert all(str(item).startswith("another `opacc select`") for item in found if isinstance(item, Exception))
-    assert {len(open_draw(run, number)["ids"]) for number in range(1, run.num_draws(2) + 1)} >= {15}
+    assert {len(open_draw(run, number)["ids"]) for number in range(1, len(run.logged(Draw, 2)) + 1)} >= {15}
 
 
 def open_draw(run: Run, number: int) -> Any:

@@ -13,6 +13,10 @@ TASK_KEYS = frozenset({"opacc_id", "data", "annotations", "annotation_id", "resu
 """Keys that a task of Label Studio has, and a row of labels has not."""
 
 
+PLACE = "opacc_place"
+"""Key of a row that was taken from another file: its place there, for messages."""
+
+
 def as_jsonl(rows: Iterable[Mapping[str, Any]]) -> bytes:
     """Return rows as JSON Lines; half a character of a text is kept, so that whoever reads it names its place."""
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode(errors="surrogatepass")
@@ -64,6 +68,7 @@ def _label_of_row(found: Any, file: LabelFile, place: str, remedy: str = "") -> 
     if not _is_row(found, {"label", "status", *file.counts}):
         keys = ", ".join(["id", *file.counts]) if file.counts else "id and label"
         raise LabelError(f"{place} is not a JSON object with the keys {keys}{remedy}")
+    place = _text(found.get(PLACE), PLACE, place) or place
     fields = {column: _text(found[column], column, place) for column in COLUMNS if column in found}
     if set(file.counts) & set(found) and not fields.get("label"):
         own = {name: _text(found.get(name), name, place) for name in file.counts}

@@ -19,7 +19,8 @@ from opacc_ray.labels.label_rows import checked_annotator
 from opacc_ray.labels.page.desk import Desk
 from opacc_ray.labels.page.label_queue import LabelQueue
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.runs.run import HEADER, Run, names_of_runs
+from opacc_ray.runs.run import HEADER, Run
+from opacc_ray.runs.series import names_of_runs
 
 log = logging.getLogger(__name__)
 
