@@ -6,6 +6,7 @@ This module and its imports load in a moment: a command loads what it needs when
 import os
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 import click
 from click.shell_completion import shell_complete
@@ -137,7 +138,16 @@ def _wrong_usage(error: click.ClickException, *, as_json: bool) -> int:
         click.echo(error.format_message(), err=True)
         return error.exit_code
     hint = f"; see {context.command_path} --help" if context else ""
+    if isinstance(error, click.NoSuchOption) and context:
+        error.possibilities = _options_like(error.option_name, context)
     if isinstance(error, click.MissingParameter) and error.param is not None and error.param.type is RUN:
         newest = [name for names in known_outputs().values() for name in names][:_SHOWN]
         hint = (f", such as {', '.join(newest)}" if newest else "") + hint
     return fail(f"{error.format_message().rstrip('.')}{hint}", 2, as_json=as_json)
+
+
+def _options_like(name: str, context: click.Context) -> list[str]:
+    """Return the option that was probably meant: click compares the dashes too, and names hidden options."""
+    shown = [item for item in context.command.get_params(context) if not getattr(item, "hidden", False)]
+    names = [own.lstrip("-") for item in shown for own in item.opts if own.startswith("--")]
+    return [f"--{near}" for near in get_close_matches(name.lstrip("-"), names, 1)]

@@ -137,14 +137,20 @@ def _look(output: str, done: Ended, rule: AlertRule | None, now: datetime) -> Au
     runs, apart = _of_population(runs_of(output, done.audit.name)[0], Population.of(located(done.audit.spec)))
     waiting: list[WaitingRun] = []
     stated: list[tuple[Run, AccuracyEstimate]] = []
+    evidence: list[Evidence | None] = []
     for run in reversed(runs):  # the newest first
-        own = status(run, with_warnings=False) if len(stated) < 2 else None
-        if own and not stated:
-            waiting += _waiting(run, own, now)
-        estimate = _state(run, own) if own else run.read_estimate()
+        if len(evidence) == 2:
+            estimate = run.read_estimate()
+        else:
+            read = run.snapshot()  # for the status and the evidence
+            own = status(read, with_warnings=False)
+            if not stated:
+                waiting += _waiting(run, own, now)
+            estimate = _state(run, own)
+            evidence += [Evidence.of(read)] if estimate is not None else []
         if estimate is not None:
             stated.append((run, estimate))
-    last, before = ([Evidence.of(run) for run, _ in stated[:2]] + [None, None])[:2]
+    last, before = (*evidence, None, None)[:2]
     history = [point_of(run, estimate) for run, estimate in reversed(stated)]
     return _blank(done, done.error).model_copy(
         update={

@@ -124,7 +124,7 @@ def watch_audit(
         known, later = windows_by(newest, by, until) if by and newest else windows_of(runs[first:])
         life = _Life(known, tolerance, false_alarms)
         windows = [life.take(window) for window in later]
-    found = known.stated.estimate
+    found, alone = known.stated.estimate, _alone(windows, life.alarm, tolerance)
     return WatchedAudit(
         audit=name,
         output=output,
@@ -139,7 +139,7 @@ def watch_audit(
         alarm=life.alarm,
         delay=life.delay(windows),
         exact=life.exact,
-        answer=_answer(windows, life.alarm, life.state, false_alarms) + _alone(windows, life.alarm, tolerance),
+        answer=_answer(windows, life.alarm, life.state, false_alarms) + (f" But {alone}" if alone else ""),
         notes=[*_notes(known, is_whole=by is None and since is None), *(own.unused for own in later if own.unused)],
     )
 
@@ -189,8 +189,11 @@ def watch_state(
         undecided = watch_check(asked, None, is_raised=was_raised).model_copy(update={"reason": str(error)})
         return None, undecided, [f"The watch cannot be decided: {error}."]
     labelled = [window for window in found.windows if window.labels]
+    alone = _alone(found.windows, found.alarm, tolerance)
+    notes = [*found.notes, *([alone] if alone else [])]
     state = WatchState(
-        **found.model_dump(include={"reference", "accuracy", "alarm", "delay", "exact", "false_alarms", "notes"}),
+        **found.model_dump(include={"reference", "accuracy", "alarm", "delay", "exact", "false_alarms"}),
+        notes=notes,
         windows=len(found.windows),
         labelled=len(labelled),
         last=found.windows[-1].run if found.windows else None,
@@ -199,7 +202,7 @@ def watch_state(
         without_labels=found.windows[-1].without_labels if found.windows and not found.windows[-1].labels else {},
     )
     check = watch_check(asked, labelled[-1] if labelled else None, is_raised=found.alarm is not None)
-    return state, check, found.notes
+    return state, check, notes
 
 
 def watch_check(asked: WatchSpec, last: WatchedWindow | None, *, is_raised: bool) -> AlertCheck:
@@ -312,7 +315,7 @@ def _answer(windows: Sequence[WatchedWindow], alarm: str | None, state: Watch, r
 
 
 def _alone(windows: Sequence[WatchedWindow], alarm: str | None, tolerance: float) -> str:
-    """Return a sentence on the windows whose own interval shows a drop by more than the tolerance, without an alarm."""
+    """Return what to say of windows whose own interval shows a drop by more than the tolerance, without an alarm."""
     lower = [own for own in windows if own.change_high is not None and own.change_high < -tolerance]
     if alarm is not None or not lower:
         return ""
@@ -320,7 +323,7 @@ def _alone(windows: Sequence[WatchedWindow], alarm: str | None, tolerance: float
     assert worst.change_low is not None and worst.change_high is not None  # noqa: PT018
     others = f" So {'is' if len(lower) == 2 else 'are'} {counted(len(lower) - 1, 'other')}." if len(lower) > 1 else ""
     return (
-        f" But {worst.run} alone is {-100 * worst.change_high:.1f} to {-100 * worst.change_low:.1f} points lower than "
+        f"{worst.run} alone is {-100 * worst.change_high:.1f} to {-100 * worst.change_low:.1f} points lower than "
         f"the reference (95 % interval), more than the tolerance.{others} Without such a drop, at most about one "
         "window in 40 shows that by chance; more labels of it decide, or an alert `max_drop`."
     )

@@ -112,7 +112,9 @@ def test_error_with_json_is_an_object(told) -> None:
         (["rum"], "No such command 'rum'. Did you mean 'run'?"),
         (["status"], "Missing argument 'RUN'"),
         (["select", "anywhere"], "Missing option '--method'"),
-        (["estimate", "anywhere", "--lvel", "0.9"], "No such option '--lvel'"),
+        (["estimate", "anywhere", "--lvel", "0.9"], "No such option '--lvel'. Did you mean '--level'?"),
+        (["run", "spec.yaml", "--out", "x"], "No such option '--out'. Did you mean '--output'?"),
+        (["run", "spec.yaml", "--level", "0.9"], "No such option '--level'; see opacc run --help"),
         (["next", "anywhere", "--budget", "few"], "'few' is not a valid integer"),
         (
             ["history", "weekly", "--picture", "seen.png"],

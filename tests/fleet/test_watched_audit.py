@@ -15,9 +15,9 @@ from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.fleet import console, summary_page, watched_windows
 from opacc_ray.fleet.alert_states import NOTICE
-from opacc_ray.fleet.fleet_spec import Fleet, parse_fleet
+from opacc_ray.fleet.fleet_spec import Fleet, WatchSpec, parse_fleet
 from opacc_ray.fleet.run_fleet import run_fleet
-from opacc_ray.fleet.watched_audit import watch_audit
+from opacc_ray.fleet.watched_audit import watch_audit, watch_state
 from opacc_ray.labels import label_actions
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs.run import Run
@@ -134,6 +134,8 @@ def test_a_window_alone_that_is_lower_and_a_lost_reference_are_stated(
     assert f"But {third.name} alone is {low:.1f} to {high:.1f} points lower than the reference" in found.answer
     assert "Without such a drop, at most about one window in 40" in found.answer
     assert "alone" not in watch_audit("weekly", f"{pool.uri}-audits", tolerance=0.3).answer
+    _, _, notes = watch_state("weekly", f"{pool.uri}-audits", WatchSpec(tolerance=0.0), 0.05, was_raised=False)
+    assert [found.answer.partition("But ")[2]] == notes, "the summary of a fleet states it too"
     capsys.readouterr()
     assert main(["runs", "expire", f"{pool.uri}-audits", "--days", "0"]) == 0
     told = " ".join(capsys.readouterr().out.split())
