@@ -173,15 +173,21 @@ def estimate(
         raise SpecError("together=True is about the slices of by: give by, such as by='camera'")
     if by is not None or asked.name != ACCURACY:
         return _metric(selection, outcome, level, asked, by, pool, history, together)
-    given = by_round(selection, outcome)
-    if isinstance(selection, Selection):
-        given = outcomes_of(selection, given[0], [pool])
-    elif given is not outcome:
-        given = [outcomes_of(part, own, [pool]) for part, own in zip(selection, given, strict=True)]
+    given = _outcomes(selection, outcome, pool)
     found = estimate_from_outcomes(selection, given, level, prediction=prediction, pool=pool, history=history)
     if population is not None:
         return _of_population(population, found, selection, given, clusters, pool, history)
     return replace(found, effective_size=baseline(selection, given, found).effective_size)
+
+
+def _outcomes(selection: Selection | Sequence[Selection], outcome: Any, pool: Pool | View | None) -> Any:
+    """Return outcomes, round by round if there are several, from outcomes or labels."""
+    given = by_round(selection, outcome)
+    if isinstance(selection, Selection):
+        return outcomes_of(selection, given[0], [pool])
+    if given is outcome:
+        return outcome
+    return [outcomes_of(part, own, [pool]) for part, own in zip(selection, given, strict=True)]
 
 
 def _population(sample_of: int | str | None, clusters: ArrayLike | None) -> SampleOf | None:

@@ -139,7 +139,7 @@ def _wrong_usage(error: click.ClickException, *, as_json: bool) -> int:
         return error.exit_code
     hint = f"; see {context.command_path} --help" if context else ""
     if isinstance(error, click.NoSuchOption) and context:
-        error.possibilities = _options_like(error.option_name, context)
+        error = click.NoSuchOption(error.option_name, None, _options_like(error.option_name, context), context)
     if isinstance(error, click.MissingParameter) and error.param is not None and error.param.type is RUN:
         newest = [name for names in known_outputs().values() for name in names][:_SHOWN]
         hint = (f", such as {', '.join(newest)}" if newest else "") + hint

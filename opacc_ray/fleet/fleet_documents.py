@@ -159,7 +159,9 @@ class WatchState(Part):
         description="accuracy of the newest window if confidence means there what it meant in the reference, by "
         "method; empty once it has labels"
     )
-    notes: list[str] = Field(default=[], description="what else limits the result, such as a removed reference or a low window")
+    notes: list[str] = Field(
+        default=[], description="what else limits the result, such as a removed reference or a low window"
+    )
 
 
 class MetricGoal(Part):

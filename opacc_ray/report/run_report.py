@@ -90,16 +90,12 @@ def gather(
     index, least = run.complete_features().index, run.spec.least if goal is None else Least.of(goal)
     rounds = read_rounds(run, conflict=conflict, score=score)
     missing, known = sum(len(item.missing) for item in rounds), having_labels(rounds)
-    before = _readable(run) if known else []
-    stated = _stated(run, before, least, level=level, conflict=conflict, score=score) if known else None
-    if keep and stated is not None and not any(_states(own, stated) for own in before):
-        run.write_estimate(stated)
+    stated = _stated(run, least, keep=keep, level=level, conflict=conflict, score=score) if known else None
     predictions, shares = read_predictions(run), is_share(rounds[0].measure)  # else a confidence is no forecast of it
     tables, edges = list[SliceTable](), np.empty(0)
     if known and run.spec.model.task == "classification":
         tables, edges = tables_of(run, rounds, known, predictions, level)
-    wrong = mispredictions(known, predictions) if known else None
-    pictures = pictures_of(run, wrong.examples) if wrong else {}
+    gallery, pictures = _gallery(run, known, predictions) if known else (None, {})
     kept = read_record(run)
     report = RunReport(
         run=run.uri,
@@ -122,7 +118,7 @@ def gather(
         tables=tables,
         reliability=reliability_of(run, predictions, tables, edges) if predictions and shares else None,
         values=_values(known) if run.spec.model.task == "regression" else None,
-        gallery=_with_notes(wrong, pictures, _rows_of(run, wrong)) if wrong else None,
+        gallery=gallery,
         excluded=[ExcludedExample(id=item.id, reason=item.reason) for item in index.bad[:LISTED]],
         num_excluded=len(index.bad),
         characterization=read_characterization(run),
@@ -132,11 +128,13 @@ def gather(
     return decided(run, report, least), pictures
 
 
-def _stated(run: Run, before: Sequence[AccuracyEstimate], goal: Least | None, **options: Any) -> AccuracyEstimate:
+def _stated(run: Run, goal: Least | None, *, keep: bool, **options: Any) -> AccuracyEstimate:
     """Return an estimate with the metrics of spec and goal, and with all that `opacc estimate` was asked for.
 
-    Slices are those of the estimates ``before`` it from the same labels at the same level.
+    Slices are those of earlier estimates from the same labels at the same level. ``keep`` logs it, unless one of these
+    has all of its numbers.
     """
+    before = _readable(run)
     asked = (name for estimate in before for name in estimate.metrics)
     wanted = list(dict.fromkeys([*run.spec.numbers, *([goal.metric] if goal else []), *asked]))
     stated = accuracy.estimate(run, keep=False, partial=True, metrics=wanted, **options)
@@ -144,7 +142,10 @@ def _stated(run: Run, before: Sequence[AccuracyEstimate], goal: Least | None, **
     for kept in before:
         if (kept.labels_digest, kept.level) == (stated.labels_digest, stated.level):
             tables = {(table.metric, table.by): table for table in kept.by_slice} | tables
-    return stated.model_copy(update={"by_slice": list(tables.values())})
+    stated = stated.model_copy(update={"by_slice": list(tables.values())})
+    if keep and not any(_states(own, stated) for own in before):
+        run.write_estimate(stated)
+    return stated
 
 
 def _readable(run: Run) -> list[AccuracyEstimate]:
@@ -196,22 +197,24 @@ def _cells(confusion: ConfusionShares) -> list[ConfusionCell]:
     return sorted(found, key=lambda cell: (-cell.share, cell.true, cell.predicted))
 
 
+def _gallery(run: Run, known: Sequence[LabelledRound], predictions: PoolPredictions | None) -> tuple[Gallery, Pictures]:
+    """Return the mispredicted examples with their rows, or the reason where there is no picture; and the pictures."""
+    wrong = mispredictions(known, predictions)
+    pictures, rows = pictures_of(run, wrong.examples), _rows_of(run, wrong)
+    notes = {id: found for id, found in pictures.items() if isinstance(found, str)}
+    examples = [
+        item.model_copy(update={"not_shown": notes.get(item.id), "shown": dict(rows.get(item.id, {}))})
+        for item in wrong.examples
+    ]
+    return wrong.model_copy(update={"examples": examples}), pictures
+
+
 def _rows_of(run: Run, gallery: Gallery) -> dict[str, Shown]:
     """Return what annotators see of the examples of a gallery; nothing if the pool cannot be read any more."""
     rounds = {item.round for item in gallery.examples}
     with suppress(OpaccError):
         return read_shown(run, map(run.read_chosen, sorted(rounds)), read_log(run).show)
     return {}
-
-
-def _with_notes(gallery: Gallery, pictures: Pictures, rows: Mapping[str, Shown]) -> Gallery:
-    """Return the gallery with the rows of its examples; each example without a picture has the reason."""
-    notes = {id: found for id, found in pictures.items() if isinstance(found, str)}
-    examples = [
-        item.model_copy(update={"not_shown": notes.get(item.id), "shown": dict(rows.get(item.id, {}))})
-        for item in gallery.examples
-    ]
-    return gallery.model_copy(update={"examples": examples})
 
 
 def _short(text: str) -> str:

@@ -88,12 +88,7 @@ def read_predictions(
     prediction, classes = _predictions(table, found, problems)
     confidence = _confidences(table, found, problems)
     if not problems and prediction is not None and confidence is not None:
-        positive = _positive(prediction, confidence)
-        if positive is not None and (classes or positive == 1):  # model.output: probability, which is that of class 1
-            found = {key if key != "confidence" else "output": name for key, name in found.items()}
-            confidence = np.where(prediction == positive, confidence, 1 - confidence)
-            if classes and positive == 0:
-                prediction, classes = 1 - prediction, classes[::-1]
+        found, prediction, classes, confidence = _with_output(_Columns(found, prediction, classes, confidence))
     if not len(table):
         problems = ["it has no row"]
     if problems:
@@ -241,6 +236,30 @@ def _confidences(table: Any, columns: Mapping[str, str], problems: list[str]) ->
     if len(unfit):
         problems.append(f"{place} {unfit[0]:g}, outside [0, 1]; {remedy_for(values)}")
     return np.clip(values, 0, 1)
+
+
+class _Columns(NamedTuple):
+    """What a file of predictions holds."""
+
+    names: dict[str, Any]  # by key
+    prediction: NDArray[np.int64]  # (N,)
+    classes: list[str] | None
+    confidence: NDArray[np.float64]  # (N,)
+
+
+def _with_output(given: _Columns) -> _Columns:
+    """Return the columns with ``output`` in place of ``confidence`` if it holds the probability of one class.
+
+    That is ``model.output: probability`` in a spec, where it is the probability of class 1.
+    """
+    positive = _positive(given.prediction, given.confidence)
+    if positive is None or (not given.classes and positive == 0):
+        return given
+    names = {key if key != "confidence" else "output": name for key, name in given.names.items()}
+    confidence = np.where(given.prediction == positive, given.confidence, 1 - given.confidence)
+    if given.classes and positive == 0:
+        return _Columns(names, 1 - given.prediction, given.classes[::-1], confidence)
+    return _Columns(names, given.prediction, given.classes, confidence)
 
 
 def _positive(prediction: NDArray[np.int64], confidence: NDArray[np.float64]) -> int | None:
