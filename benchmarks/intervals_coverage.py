@@ -27,8 +27,7 @@ from processes import repeat
 
 import opacc_ray as opacc
 from opacc_ray.estimators.accuracy_estimate import Estimate
-from opacc_ray.estimators.class_totals import ClassTotals
-from opacc_ray.estimators.costs import scaled
+from opacc_ray.estimators.class_totals import ClassTotals, scaled
 from opacc_ray.estimators.design_based import combine_rounds, confidence_sequence
 from opacc_ray.estimators.prediction_powered import assisted_estimate
 from opacc_ray.parts.view import view_of

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from opacc_ray.pool import Pool
     from opacc_ray.report.characterized import characterize
     from opacc_ray.samplers.discovery import Discovery
-    from opacc_ray.samplers.estimate_ratio import estimate_ratio
+    from opacc_ray.samplers.estimate import estimate_ratio
     from opacc_ray.selection import Selection
 
 __version__ = "0.2.0"

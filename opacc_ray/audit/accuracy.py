@@ -13,7 +13,7 @@ from opacc_ray.audit.run_numbers import Asked, RunNumbers, asked_of, class_names
 from opacc_ray.audit.sanity import warnings_of
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.estimators.accuracy_estimate import Estimate
-from opacc_ray.estimators.costs import cost_of_every_error, cost_of_failures
+from opacc_ray.estimators.class_totals import cost_of_every_error, cost_of_failures
 from opacc_ray.estimators.design_based import SPENDING, confidence_sequence, draw_sequence
 from opacc_ray.estimators.label_noise import disagreement, widen
 from opacc_ray.estimators.population import PoolAsSample

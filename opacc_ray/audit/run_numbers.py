@@ -14,7 +14,7 @@ from opacc_ray.audit.prior_knowledge import read_history
 from opacc_ray.designs.grown import Grown
 from opacc_ray.errors import SpecError
 from opacc_ray.estimators.accuracy_estimate import Estimate
-from opacc_ray.estimators.costs import Costs, scaled
+from opacc_ray.estimators.class_totals import Costs, scaled
 from opacc_ray.estimators.intervals import level_of_each, zero_failure_bound
 from opacc_ray.estimators.label_noise import disagreement
 from opacc_ray.estimators.metric_comparison import Labelled, linearise

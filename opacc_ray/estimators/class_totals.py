@@ -8,13 +8,16 @@ five labels, an example is of class k ≠ ŷ with probability p·r(k | ŷ). So e
 A score in [0, 1], of a regression, is known by its mean p of 1 - score; its square is s·p on average, with s from the
 labels, shrunk towards 1, that of failures, as by five labels.
 
+The mean cost of errors is the total of another variable, the cost of each misprediction. If every error costs the same,
+it is the share of failures times that cost.
+
 Legend: ŷ predicted class, C classes, S slices, G groups, n labels.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -251,3 +254,33 @@ def _met(shares: Sequence[Share], slope: Array, level: float) -> float:
     met = np.array([max(min(share.events, share.num - share.events), 0.0) for share in shares])
     total = float(weight.sum())
     return float(np.sqrt(total / (weight / (met + 1) ** 2).sum())) - 1 if total > 0 else float(met.sum())
+
+
+Costs = Mapping[Any, float | Mapping[Any, float]]
+"""True class -> the cost of missing it, or -> predicted class -> the cost of that confusion; others cost 1."""
+
+
+def cost_of_every_error(costs: Costs, classes: Collection[Any] | None) -> float | None:
+    """Return the cost of every error if all cost the same, else None; unknown ``classes`` may have unnamed errors."""
+    listed: set[float] = set() if classes else {1.0}
+    for true in costs if classes is None else classes:
+        cost = costs.get(true, 1.0)
+        if not isinstance(cost, Mapping):
+            listed.add(cost)
+            continue
+        named = [value for predicted, value in cost.items() if predicted != true]
+        listed.update(named)
+        if classes is None or len(named) < len(classes) - 1:
+            listed.add(1.0)
+    return listed.pop() if len(listed) == 1 else None
+
+
+def cost_of_failures(accuracy: Estimate, cost: float) -> Estimate:
+    """Return the mean cost, with its interval, of errors that all cost the same."""
+    return scaled(replace(accuracy, value=1 - accuracy.value, low=1 - accuracy.high, high=1 - accuracy.low), cost)
+
+
+def scaled(found: Estimate, factor: float) -> Estimate:
+    """Return an estimate in other units."""
+    ends = {name: factor * getattr(found, name) for name in ("value", "standard_error", "low", "high")}
+    return replace(found, **ends)

@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from opacc_ray.errors import AlertError, DeliveryError, OpaccError, counted, shortened
-from opacc_ray.fleet.alert_states import NOTICE, with_states
-from opacc_ray.fleet.delivery import deliver
+from opacc_ray.fleet.alert_states import NOTICE, deliver, with_states
 from opacc_ray.fleet.fleet_documents import AlertNotice, Delivery, FailedAudit, FleetSummary, RaisedAlert
 from opacc_ray.fleet.fleet_spec import Fleet
 from opacc_ray.fleet.outcomes import Outcomes

@@ -7,7 +7,9 @@ from operator import eq, ne
 from typing import Any
 
 from opacc_ray.errors import LabelError
-from opacc_ray.labels.joining import Joined, is_local, time_of, votes_of
+from opacc_ray.labels.formats.jsonl_file import PLACE, as_jsonl
+from opacc_ray.labels.formats.label_formats import parse
+from opacc_ray.labels.joining import Joined, is_local, rewritten, time_of, votes_of
 from opacc_ray.labels.label_documents import (
     Answered,
     AnsweredRound,
@@ -19,7 +21,8 @@ from opacc_ray.labels.label_documents import (
 )
 from opacc_ray.labels.label_log import Returned, Score
 from opacc_ray.labels.label_rows import COUNTED, Label, few, find_class, have_numbers_for_names, quoted, whole_number
-from opacc_ray.labels.labelled_rounds import Track, labelled_round
+from opacc_ray.labels.labelled_rounds import Track, ids_in_pool, labelled_round
+from opacc_ray.runs.run import Run
 from opacc_ray.runs.run_documents import UnusedRows
 from opacc_ray.spec import ModelSpec
 
@@ -203,3 +206,35 @@ def overruling(
     """Describe a label that does not count, and the one that counts instead."""
     own: dict[str, Any] = {name: getattr(item, name) for name in ("id", "label", "annotator", "place")}
     return Overruling(**own, by_label=by_label, by_annotator=by_annotator, by_place=by_place)
+
+
+KEPT = ("id", "label", "status", "annotator", "labelled_at", "run", "round")
+"""Fields of a label that stay."""
+
+
+def of_selected(run: Run, name: str, data: bytes, chosen: Set[str]) -> tuple[str, bytes, dict[str, int]]:
+    """Return the answers of a file to the ``chosen`` examples as another file, and counts of the rows left out.
+
+    Raises LabelError if there are none, or if ids that the pool lacks are chosen ones without a row, written otherwise.
+    """
+    kept, others, there = list[dict[str, Any]](), list[str](), set[str]()
+    for row in parse(data, name, run.spec.model.counts or ()):
+        if row.id not in chosen:
+            others.append(row.id)
+            continue
+        there.add(row.id)
+        if row.status != "blank":
+            fields = {key: getattr(row, key) for key in KEPT}
+            kept.append({key: value for key, value in fields.items() if value is not None} | {PLACE: row.place})
+    strange = sorted(set(others).difference(ids_in_pool(run, list(dict.fromkeys(others)))))
+    remedy = rewritten(strange, sorted(chosen - there))
+    if remedy is not None:
+        what = f"{len(strange)} id(s) not in the pool: {few([quoted(id) for id in strange])}"
+        raise LabelError(f"{name}: {what}: {remedy}; nothing of the file was taken")
+    if not kept:
+        raise LabelError(
+            f"{name} has no label of a selected example, but {len(others):,} rows of others: take ids from the manifest"
+        )
+    lacking = set(strange)
+    unknown = sum(id in lacking for id in others)
+    return f"{name}.selected.jsonl", as_jsonl(kept), {"left_out": len(others) - unknown, "unknown": unknown}

@@ -2,35 +2,46 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, shortened
-from opacc_ray.lake.bounds import Statistics, bounds_of, constant_bounds, statistics_of
-from opacc_ray.lake.columns import chain_of, no_column
+from opacc_ray.lake.columns import chain_of, is_text, no_column
 from opacc_ray.lake.examples import Constants, Found, Piece
 from opacc_ray.lake.filter_parser import Condition, columns_of
-from opacc_ray.lake.filters import check_filter, may_keep
+from opacc_ray.lake.filters import Bounds, check_filter, may_keep
 from opacc_ray.lake.logical_schema import (
     FIELD_ID,
     Layout,
+    Placed,
     common_type,
+    conformed,
     default_of,
+    keeps_order,
     numbered,
     place,
     plain,
     rebuilt,
 )
-from opacc_ray.lake.parquet_io import leaves_of, metadata_of, pa, unless_valid
+from opacc_ray.lake.parquet_io import leaves_of, metadata_of, pa, to_numpy, unless_valid
 from opacc_ray.lake.store import Entry, Store
 
 log = logging.getLogger(__name__)
 
 Chains = dict[str, list[Any]]
 """The fields of each column of a table, from the top level down to the column itself."""
+
+
+class Statistics(NamedTuple):
+    """What a footer states of a column in a row group."""
+
+    least: Any = None  # Python value; None: unknown
+    most: Any = None
+    may_be_null: bool = True
+    may_have_values: bool = True
 
 
 class FileFooter(NamedTuple):
@@ -210,3 +221,53 @@ def _groups_kept(condition: Condition, file: FileFooter, layout: Layout) -> NDAr
             value = pa.scalar(None, kind) if value is None else value
             bounds[column.name] = constant_bounds([value] * size, kind)
     return may_keep(condition, {name: own for name, own in bounds.items() if own is not None}, size)
+
+
+def statistics_of(chunk: Any) -> Statistics:
+    """Return the statistics of a column chunk of a Parquet file."""
+    found = chunk.statistics if chunk.is_stats_set else None
+    if found is None:
+        return Statistics()
+    least = most = None
+    if found.has_min_max:
+        with suppress(ValueError, OverflowError, NotImplementedError):  # dates beyond those of Python
+            least, most = found.min, found.max
+    num_nulls = found.null_count if found.has_null_count else None
+    return Statistics(least, most, num_nulls != 0, num_nulls is None or num_nulls < chunk.num_values)
+
+
+def bounds_of(statistics: Sequence[Statistics], column: Placed) -> Bounds | None:
+    """Return the bounds of a column in each row group of a file; None if its conversion changes their order."""
+    kind = getattr(column.own.type, "value_type", column.own.type)
+    if not keeps_order(kind, column.wanted.type):
+        return None
+    own = column.own.with_type(kind)
+    limits = [_array([getattr(each, name) for each in statistics], kind) for name in ("least", "most")]
+    try:
+        least, most = (conformed(limit, own, column.wanted) for limit in limits)
+    except pa.ArrowInvalid:  # a value that the common type cannot hold: reading it says so
+        return None
+    nulls, values = ([getattr(each, name) for each in statistics] for name in ("may_be_null", "may_have_values"))
+    return Bounds(least, most, np.array(nulls), np.array(values))
+
+
+def constant_bounds(values: Sequence[Any], kind: Any) -> Bounds:
+    """Return the bounds of columns with one value for each part: Arrow scalars, or None where that is unknown."""
+    there = np.array([value is not None for value in values], dtype=bool)
+    column = pa.concat_arrays(
+        [pa.nulls(1, kind) if value is None else pa.repeat(value.cast(kind), 1) for value in values]
+    )
+    null = to_numpy(column.is_null())
+    return Bounds(column, column, null | ~there, ~null | ~there, may_be_nan=not there.all())
+
+
+def _array(values: Sequence[Any], kind: Any) -> Any:
+    kind = pa.string() if is_text(kind) else kind
+    return pa.concat_arrays([_one(value, kind) for value in values])
+
+
+def _one(value: Any, kind: Any) -> Any:
+    if value is not None:
+        with suppress(pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+            return pa.repeat(pa.scalar(value, kind), 1)
+    return pa.nulls(1, kind)

@@ -8,8 +8,7 @@ from scipy.stats import beta, binom
 import opacc_ray as opacc
 from opacc_ray.designs.stratified import Stratified
 from opacc_ray.estimators.accuracy_estimate import Estimate
-from opacc_ray.estimators.class_totals import ClassTotals
-from opacc_ray.estimators.costs import cost_of_every_error, cost_of_failures, scaled
+from opacc_ray.estimators.class_totals import ClassTotals, cost_of_every_error, cost_of_failures, scaled
 from opacc_ray.estimators.metrics import Metric
 from opacc_ray.parts.view import view_of
 from opacc_ray.pool import Pool

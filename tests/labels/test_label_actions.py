@@ -510,9 +510,7 @@ def test_a_file_of_all_labels_answers_the_selected_examples_alone(run: Run) -> N
     assert read_rounds(run)[0].labelled.sum() == 3
     assert label_actions.import_labels(run, "truth.csv", data.encode(), only_selected=True).again
     late = f"id,label,labelled_at\nother,cat,\n{ids[0]},cat,2999-01-01T00:00:00Z\n"
-    with pytest.raises(
-        LabelError, match=r"truth.csv line 3 was labelled at '2999-01-01T00:00:00Z', which"
-    ):
+    with pytest.raises(LabelError, match=r"truth.csv line 3 was labelled at '2999-01-01T00:00:00Z', which"):
         label_actions.import_labels(run, "truth.csv", late.encode(), only_selected=True)
     with pytest.raises(
         LabelError, match=r"truth.csv has no label of a selected example, but 1 rows of others: take ids from"

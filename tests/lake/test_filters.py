@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.lake.bounds import constant_bounds
+from opacc_ray.lake.file_footers import constant_bounds
 from opacc_ray.lake.filter_parser import columns_of, needed_of, parse_filter
 from opacc_ray.lake.filters import Bounds, check_filter, may_keep, rows_kept
 

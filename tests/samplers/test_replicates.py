@@ -11,7 +11,7 @@ import opacc_ray as opacc
 from opacc_ray.designs.replicates import Replicates
 from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.errors import DataError, LabelError, SpecError
-from opacc_ray.estimators.costs import scaled
+from opacc_ray.estimators.class_totals import scaled
 from opacc_ray.estimators.design_based import estimate_sample
 from opacc_ray.estimators.rounds import linear_estimator
 from opacc_ray.parts.subset import subset

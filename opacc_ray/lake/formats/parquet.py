@@ -20,10 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, shortened
-from opacc_ray.lake.bounds import constant_bounds
 from opacc_ray.lake.columns import column_along
 from opacc_ray.lake.examples import Batch, Cut, Found, Limits, Piece, Rules, Shard, in_shards
-from opacc_ray.lake.file_footers import FooterReader, chains_in, common_chains, pieces_of, readable
+from opacc_ray.lake.file_footers import FooterReader, chains_in, common_chains, constant_bounds, pieces_of, readable
 from opacc_ray.lake.filter_parser import ALL, Condition, columns_of, needed_of, parse_filter
 from opacc_ray.lake.filters import may_keep, rows_kept
 from opacc_ray.lake.formats import ROW_COLUMNS, Traits
