@@ -65,7 +65,7 @@ _HOME = {
     "compare": "labelled",
     "discover": "labelled",
     "estimate": "labelled",
-    "estimate_ratio": "samplers.estimate_ratio",
+    "estimate_ratio": "samplers.estimate",
     "load_example": "demo.example",
     "outcomes": "labels.given_labels",
     "regress": "audit.regress",

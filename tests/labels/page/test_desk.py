@@ -22,7 +22,8 @@ from opacc_ray.labels.page.label_queue import UnsureError
 from opacc_ray.labels.page.serve import WaitingRuns, _token_of, holds_runs
 from opacc_ray.labels.page.web_app import Access, WebApp
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.runs.run import Run, names_of_runs
+from opacc_ray.runs.run import Run
+from opacc_ray.runs.series import names_of_runs
 from opacc_ray.spec import parse_spec
 
 TOKEN = "t" * 20
