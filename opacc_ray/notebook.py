@@ -103,8 +103,7 @@ class Audit:
         LabelError
             Labels do not fit, or none came although ``until`` is given.
         """
-        metric, half_width = read_goal(until) if until is not None else (ACCURACY, None)
-        target = read_target(metric, by)
+        half_width, target = read_goal(until, by) if until is not None else (None, read_target(by=by))
         if isinstance(spec, Mapping):
             spec = parse_spec(spec, "spec")
         found = spec if isinstance(spec, Spec) else load_spec(os.fspath(spec))
@@ -225,16 +224,8 @@ class Audit:
             Unknown method, parameter or number, or a budget that does not fit.
         """
         if until is not None:
-            metric, half_width = read_goal(until)
-            goal = next_until(
-                self._run,
-                half_width,
-                read_target(metric, by),
-                budget=budget,
-                method=method,
-                parameters=parameters,
-                close=close,
-            )
+            options: dict[str, Any] = {"budget": budget, "method": method, "parameters": parameters, "close": close}
+            goal = next_until(self._run, *read_goal(until, by), **options)
             return None if goal.reached else self.selections()[-1]
         if budget is None:
             raise SpecError("give a budget, or until, such as until=0.03")
@@ -276,8 +267,7 @@ class Audit:
 
     def budget(self, until: str | float, *, by: str | None = None, level: float = 0.95) -> LabelBudget:
         """Predict how many labels an interval takes: 0.03, or "recall@defect ±0.03"; ``by`` as for :meth:`next`."""
-        metric, half_width = read_goal(until)
-        return label_budget(self._run, half_width, read_target(metric, by), level=level)
+        return label_budget(self._run, *read_goal(until, by), level=level)
 
     def selections(self) -> list[Selection]:
         """Return the selection of each round."""

@@ -6,7 +6,6 @@ commands that append at once, one fails. An Iceberg table is read before each co
 (:mod:`opacc_ray.lake.iceberg_append`).
 """
 
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from opacc_ray.lake.catalogs import load_iceberg
 from opacc_ray.lake.iceberg_append import append_missing
 from opacc_ray.lake.parquet_io import encode, pa, read_bytes
 from opacc_ray.lake.store_uris import CATALOG, Store, catalog_table, open_store
-from opacc_ray.lake.table_logs import storage_options
+from opacc_ray.lake.table_logs import import_package, storage_options
 
 VIEWS = "views.sql"
 
@@ -102,7 +101,7 @@ class DeltaEstimates(_InFolder):
     source = "delta_scan('{}')"
 
     def append(self, owner: str, stated: Sequence[StatedRows]) -> None:
-        deltalake, options, app = package("deltalake", "delta"), storage_options(self.store), f"opacc-{owner}"
+        deltalake, options, app = import_package("deltalake", "delta"), storage_options(self.store), f"opacc-{owner}"
         there = deltalake.DeltaTable.is_deltatable(self.uri, storage_options=options)
         table = deltalake.DeltaTable(self.uri, storage_options=options) if there else None
         before = (table and table.transaction_version(app)) or 0
@@ -114,14 +113,14 @@ class DeltaEstimates(_InFolder):
         access = {"schema_mode": "merge"} if table else {"storage_options": options}
         try:
             deltalake.write_deltalake(table or self.uri, rows, mode="append", commit_properties=done, **access)
-        except package("deltalake.exceptions", "delta").DeltaError as error:
+        except import_package("deltalake.exceptions", "delta").DeltaError as error:
             reason = shortened(str(error), 200)
             raise StorageError(
                 f"cannot append to the table {self.uri} ({reason}); run the same command again"
             ) from None
 
     def read(self, audit: str) -> tuple[list[dict[str, Any]], list[str]]:
-        table = package("deltalake", "delta").DeltaTable(self.uri, storage_options=storage_options(self.store))
+        table = import_package("deltalake", "delta").DeltaTable(self.uri, storage_options=storage_options(self.store))
         return table.to_pyarrow_table(filters=[("audit", "=", audit)]).to_pylist(), []
 
 
@@ -143,13 +142,13 @@ class IcebergEstimates(EstimatesTable):
         return ".".join(part if part.isidentifier() else f'"{part}"' for part in parts)
 
     def append(self, owner: str, stated: Sequence[StatedRows]) -> None:
-        package("pyiceberg.catalog", "iceberg")
+        import_package("pyiceberg.catalog", "iceberg")
         if stated:
             table = catalog_table("iceberg", self.catalog, self.name)
             append_missing(table, pa.concat_tables([item.rows for item in stated]), key="estimate")
 
     def read(self, audit: str) -> tuple[list[dict[str, Any]], list[str]]:
-        expressions = package("pyiceberg.expressions", "iceberg")
+        expressions = import_package("pyiceberg.expressions", "iceberg")
         table = load_iceberg(catalog_table("iceberg", self.catalog, self.name))
         return table.scan(expressions.EqualTo("audit", audit)).to_arrow().to_pylist(), []
 
@@ -198,13 +197,3 @@ def _kind_at(target: Store) -> type[EstimatesTable] | None:
     views = target.read_if_there(VIEWS)
     is_iceberg = views is not None and b"_scan(" not in views and b"read_parquet(" not in views
     return IcebergEstimates if is_iceberg else None
-
-
-def package(module: str, extra: str) -> Any:
-    """Return a module of an optional package; raises SpecError with the extra to install."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise SpecError(
-            f"this table needs a package that is not installed ({error}); pip install 'opacc_ray[{extra}]'"
-        ) from None

@@ -16,7 +16,7 @@ from pydantic import Field
 from opacc_ray.documents import Document, format_field
 from opacc_ray.errors import LabelError, SpecError, counted
 from opacc_ray.labels.formats.csv_file import spreadsheet_safe
-from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, no_label, read_rounds, weights_of
+from opacc_ray.labels.labelled_rounds import LabelledRound, read_known, weights_of
 from opacc_ray.lake.store_uris import open_store, split
 from opacc_ray.runs.commit_log import Happening
 from opacc_ray.runs.run import Run
@@ -43,10 +43,7 @@ def export_training(run: Run, file: str, *, failures: bool = True) -> ExportedTr
     """
     if not file.lower().endswith(".csv"):
         raise SpecError(f"--training {file}: training data are a CSV file; give a name such as training.csv")
-    rounds = read_rounds(run)
-    known = having_labels(rounds)
-    if not known:
-        raise no_label(run, rounds)
+    known = read_known(run)
     rows = _rows(run, known, failures)
     if not rows:
         labels = counted(sum(len(item.truth) for item in known), "label")

@@ -85,8 +85,11 @@ def served(run: Run, target: Target) -> list[str]:
     return found + ([target.by] if named else [name.strip() for name in target.by.split(CROSSING)])
 
 
-def read_goal(text: str | float) -> tuple[str, float]:
-    """Read a metric and half the width of its interval, ``"f1@defect ±0.02"``; raises SpecError for anything else."""
+def read_goal(text: str | float, by: str | None = None) -> tuple[float, Target]:
+    """Read half the width of an interval and what it is of, ``"f1@defect ±0.02"``; raises SpecError for anything else.
+
+    ``by`` is as for :func:`read_target`.
+    """
     metric, _, width = str(text).strip().rpartition(" ")
     try:
         half_width = float(width.removeprefix("±"))
@@ -94,7 +97,7 @@ def read_goal(text: str | float) -> tuple[str, float]:
         half_width = math.nan
     if not 0 < half_width < 1:
         raise SpecError(f"{shown(text)}: give a half-width between 0 and 1, such as 0.02 or 'f1@defect ±0.02'")
-    return metric.strip() or ACCURACY, half_width
+    return half_width, read_target(metric.strip() or ACCURACY, by)
 
 
 def read_target(metric: str = ACCURACY, by: str | None = None) -> Target:

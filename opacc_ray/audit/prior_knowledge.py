@@ -29,10 +29,10 @@ from opacc_ray.extract.stored_features import read_prior, read_words, try_prior,
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.judges import read_judges, read_said, text_of
 from opacc_ray.labels.formats.label_formats import parse
-from opacc_ray.labels.joining import join
+from opacc_ray.labels.joining import join, reading_by
 from opacc_ray.labels.label_log import outcome_of, read_log
 from opacc_ray.labels.label_rows import Label
-from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, outcomes_of_another, read_rounds, reading_by
+from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, outcomes_of_another, read_rounds
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.parquet_io import encode, numbers, read_bytes, to_numpy
 from opacc_ray.lake.pools import planned_ids

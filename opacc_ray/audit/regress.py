@@ -28,7 +28,7 @@ from opacc_ray.audit.suites import (
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import DataError, LabelError, SpecError, counted
 from opacc_ray.extract.inference import run_here
-from opacc_ray.labels.labelled_rounds import reading_by
+from opacc_ray.labels.joining import reading_by
 from opacc_ray.lake.examples import Example
 from opacc_ray.lake.formats.features import read_file
 from opacc_ray.lake.store_uris import open_store

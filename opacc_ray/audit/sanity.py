@@ -7,6 +7,7 @@
 The first two are stored in ``sanity.json``. :mod:`opacc_ray.estimators.plausibility` decides what deserves a warning.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -124,19 +125,13 @@ def _random_results(tried: Trial) -> list[str]:
 
 def predictions_of(model: ModelSpec, columns: Mapping[str, NDArray[Any]]) -> Predicted:
     """Summarize the predictions for some examples."""
-    prediction = columns["prediction"]
-    if model.task == "regression":
-        return Predicted(examples=len(prediction), classes=None, confidence=None, values=_spread(prediction))
-    confidence = columns.get("confidence")
-    if model.task in ("grade", "multilabel", "counts"):
-        spread = None if confidence is None else _spread(confidence)
-        return Predicted(examples=len(prediction), classes=None, confidence=spread, values=None)
-    codes, counts = np.unique(prediction, return_counts=True)
+    prediction, is_regression = columns["prediction"], model.task == "regression"
+    counts = Counter(prediction.tolist()) if model.task == "classification" else None
     return Predicted(
         examples=len(prediction),
-        classes=_named(model, dict(zip(codes.tolist(), counts.tolist(), strict=True))),
-        confidence=None if confidence is None else _spread(confidence),
-        values=None,
+        classes=None if counts is None else _named(model, counts),
+        confidence=None if is_regression else _spread(columns.get("confidence")),
+        values=_spread(prediction) if is_regression else None,
     )
 
 
@@ -145,7 +140,9 @@ def _named(model: ModelSpec, counts: Mapping[int, int]) -> dict[str, int]:
     return {model.name_of(code): num for code, num in sorted(counts.items(), key=lambda item: (-item[1], item[0]))}
 
 
-def _spread(values: NDArray[Any]) -> Spread:
+def _spread(values: NDArray[Any] | None) -> Spread | None:
+    if values is None:
+        return None
     return Spread(low=float(values.min()), median=float(np.median(values)), high=float(values.max()))
 
 

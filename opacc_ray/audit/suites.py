@@ -23,7 +23,7 @@ from opacc_ray.documents import Part, SealedDocument, format_field
 from opacc_ray.errors import DataError, SpecError, counted
 from opacc_ray.labels.example_files import ExampleFiles
 from opacc_ray.labels.label_log import read_log
-from opacc_ray.labels.labelled_rounds import having_labels, no_label, read_rounds
+from opacc_ray.labels.labelled_rounds import read_known
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.neurons.criteria import Criterion, Ranges
 from opacc_ray.neurons.sections import equal_count, part_bounds, part_codes, part_counts, relative_entropy
@@ -285,12 +285,8 @@ def _checked(run: Run) -> float | None:
 
 
 def _labelled(run: Run, within: float | None) -> _Labelled:
-    rounds = read_rounds(run)
-    known = having_labels(rounds)
-    if not known:
-        raise no_label(run, rounds)
     found: dict[str, tuple[int, SuiteExample]] = {}
-    for item in known:
+    for item in read_known(run):
         for id, place, truth, said in zip(item.known.ids, item.known.index, item.truth, item.predicted, strict=True):
             own = SuiteExample(id=id, label=truth, prediction=said, right=is_right(said, truth, within))
             found[id] = int(place), own

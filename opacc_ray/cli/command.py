@@ -317,6 +317,7 @@ class _Goal(click.ParamType):  # type: ignore[type-arg]
 LEVEL = _BetweenZeroAndOne("confidence level", "0.95")
 HALF_WIDTH = _BetweenZeroAndOne("half-width", "0.02")
 GOAL = _Goal()
+until_option = functools.partial(click.option, "--until", type=GOAL, metavar='"[METRIC ]±W"')
 goal_parts_option = click.option(
     "--by",
     metavar="SLICES",
@@ -340,6 +341,9 @@ def picture_option(text: str) -> Callable[[Any], Any]:
 run_argument = click.argument("uri", metavar="RUN", type=RUN)
 columns_option = click.option(
     "--columns", metavar="KEY=A,…", help="CSV: columns without a usual name: id=sku,prediction=guess,confidence=sure."
+)
+judges_option = click.option(
+    "--judges", metavar="A,B", help="CSV: columns that say whether the answer is right, such as gpt,rules."
 )
 track_option = click.option("--track", metavar="NAME", help="Series of rounds to use (default: the main one).")
 budget_option = click.option("--budget", type=int, metavar="N", help="Number of labels.")

@@ -184,19 +184,13 @@ def export(
 @cli.command("budget")
 @click.argument("uri", metavar="RUN|FILE.csv", type=cli.RUN)
 @cli.track_option
-@click.option(
-    "--until",
-    type=cli.GOAL,
-    metavar='"[METRIC ]±W"',
-    required=True,
-    help="Half-width to reach, such as 0.03 or 'recall@defect ±0.03'.",
-)
+@cli.until_option(required=True, help="Half-width to reach, such as 0.03 or 'recall@defect ±0.03'.")
 @cli.goal_parts_option
 @click.option("--method", metavar="METHOD", help="Also report the labels that this method needs in one round.")
 @cli.picture_option("Draw half the width of the interval against labels.")
-@click.option("--level", type=cli.LEVEL, default=0.95, show_default=True, help="Confidence level.")
+@cli.level_option
 @cli.columns_option
-@click.option("--judges", metavar="A,B", help="CSV: columns that say whether the answer is right, such as gpt,rules.")
+@cli.judges_option
 @click.option("--label-price", type=click.FloatRange(min=0), metavar="X", help="What one label costs.")
 @click.option("--judge-price", type=click.FloatRange(min=0), metavar="X", help="What one judge call costs.")
 def budget(

@@ -22,9 +22,7 @@ table_options = cli.with_options(
     click.option("--method", type=cli.METHOD, help="CSV: sampling method (default: neyman)."),
     cli.columns_option,
     click.option("--answer", metavar="A", help="CSV: column with answers to grade; A,B: two to choose between."),
-    click.option(
-        "--judges", metavar="A,B", help="CSV: columns that say whether the answer is right, such as gpt,rules."
-    ),
+    cli.judges_option,
     click.option("--show", metavar="A,B", help="CSV: columns that annotators see, such as subject,text."),
     click.option("--slices", metavar="A,B", help="CSV: columns that make slices, such as camera,region,camera*region."),
     click.option("--budget", type=int, metavar="N", help="CSV: number of labels (default: that of its run, if any)."),
@@ -73,7 +71,7 @@ def run_spec(spec: str, no_trial: bool, exit_file: str | None, until: str | None
 @cli.command("audit")
 @click.argument("spec", metavar="FILE.csv|SPEC.yaml")
 @table_options
-@click.option("--until", type=cli.GOAL, metavar='"[METRIC ]±W"', help="Draw and label rounds until the interval is ±W.")
+@cli.until_option(help="Draw and label rounds until the interval is ±W.")
 @cli.goal_parts_option
 @click.option("--annotator", metavar="NAME", help="Annotator (default: the page asks).")
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="Port; 0: any free one.")
@@ -233,11 +231,8 @@ def select(uri: str, track: str | None, assignments: tuple[str, ...], **options:
     "--replicates", type=int, metavar="R", help="Samples, as of select (default: as in the last round; 0: one, of all)."
 )
 @click.option("--close", is_flag=True, help="Give up the missing labels.")
-@click.option(
-    "--until",
-    type=cli.GOAL,
-    metavar='"[METRIC ]±W"',
-    help="Stop once the interval is ±W, such as 0.03 or 'f1@defect ±0.03'; else draw the next planned round.",
+@cli.until_option(
+    help="Stop once the interval is ±W, such as 0.03 or 'f1@defect ±0.03'; else draw the next planned round."
 )
 @cli.goal_parts_option
 def next_round(

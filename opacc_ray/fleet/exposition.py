@@ -139,28 +139,18 @@ def _of_run(store: Store, found: _Found) -> Iterator[MetricSample]:
         log.warning("%s", error)
         yield from _samples(labels, values)
         return
-    stated = state.estimate
-    yield from _samples(
-        labels,
-        {
-            "opacc_run_created_timestamp_seconds": _seconds(found.created),
-            "opacc_run_failed": float(state.failure is not None),
-            "opacc_shards": state.shards.total,
-            "opacc_shards_done": state.shards.done,
-            "opacc_labels": sum(item.labelled for item in state.rounds),
-            "opacc_labels_awaited": sum(item.missing for item in state.rounds),
-        },
-    )
-    if stated is not None:
-        yield from _samples(
-            labels,
-            {
-                "opacc_estimate": stated.value,
-                "opacc_interval_low": stated.low,
-                "opacc_interval_high": stated.high,
-                "opacc_interval_width": stated.high - stated.low,
-            },
-        )
+    values = {
+        "opacc_run_created_timestamp_seconds": _seconds(found.created),
+        "opacc_run_failed": float(state.failure is not None),
+        "opacc_shards": state.shards.total,
+        "opacc_shards_done": state.shards.done,
+        "opacc_labels": sum(item.labelled for item in state.rounds),
+        "opacc_labels_awaited": sum(item.missing for item in state.rounds),
+    }
+    if stated := state.estimate:
+        ends = {"opacc_interval_low": stated.low, "opacc_interval_high": stated.high}
+        values |= {"opacc_estimate": stated.value, **ends, "opacc_interval_width": stated.high - stated.low}
+    yield from _samples(labels, values)
 
 
 def _of_fleets(store: Store) -> Iterator[MetricSample]:

@@ -16,7 +16,7 @@ from opacc_ray.errors import LabelError
 from opacc_ray.labels.example_files import ExampleFiles, has_pictures
 from opacc_ray.labels.label_documents import ExportedLabels
 from opacc_ray.labels.label_rows import Context
-from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, no_label, read_rounds, weights_of
+from opacc_ray.labels.labelled_rounds import LabelledRound, read_known, weights_of
 from opacc_ray.labels.labelling_tasks import context_of, copy_examples, refuse_other_files
 from opacc_ray.lake.store import write_files
 from opacc_ray.lake.store_uris import open_store
@@ -32,10 +32,7 @@ def export_labels(run: Run, tool: str, folder: str) -> ExportedLabels:
     Raises LabelError if no example has a label yet, if examples are no pictures or labels in conflict, or if the folder
     has another export.
     """
-    rounds = read_rounds(run)
-    known = having_labels(rounds)
-    if not known:
-        raise no_label(run, rounds)
+    known = read_known(run)
     store, files, context = open_store(folder), ExampleFiles(run, run.rounds()), context_of(run)
     if not has_pictures(run):
         raise LabelError(f"the examples of {run.title} are no pictures, which {tool} shows: nothing can be exported")

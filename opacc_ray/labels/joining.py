@@ -25,7 +25,9 @@ from operator import eq
 from unicodedata import normalize
 
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.labels.label_rows import Label, few, quoted
+from opacc_ray.labels.grades import counts_of, grade_of, set_of
+from opacc_ray.labels.label_rows import Label, canonical_number, class_of, few, name_by_number, quoted, value_of
+from opacc_ray.spec import ModelSpec
 
 MOST_ANSWERS = 1000  # different answers to one example, by annotator, label and time, above which a file is refused
 
@@ -284,3 +286,27 @@ def _refuse_disputes(
         elif source not in (LABELS, LABELS_SO_FAR):
             remedy += "; then import the file again"
         raise LabelConflict(f"{source}: {what} on {len(disputes)} example(s): {few(disputes, '; ')}: {remedy}")
+
+
+def reading_by(
+    model: ModelSpec, num_classes: int | None, *, numbers_are_classes: bool = False
+) -> Callable[[str, str], str]:
+    """Return the function from an id and the text of a label to the form that predictions have.
+
+    ``num_classes`` is None where it is not known yet. The function raises LabelError for a text that is no label.
+    """
+
+    def read(name: str, text: str) -> str:
+        if model.task == "grade":
+            return grade_of(text, model, id=name)
+        if model.task == "multilabel":
+            return set_of(text, model, id=name)
+        if model.counts is not None:
+            return counts_of(text, model.counts, id=name)
+        if model.task == "regression":
+            return canonical_number(value_of(text, id=name))
+        if numbers_are_classes:
+            text = name_by_number(text, model.classes)
+        return model.name_of(class_of(text, model.classes, num_classes, id=name))
+
+    return read

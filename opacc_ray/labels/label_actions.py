@@ -15,7 +15,7 @@ from opacc_ray.labels import import_summary
 from opacc_ray.labels.formats.jsonl_file import as_jsonl
 from opacc_ray.labels.formats.label_formats import format_of, parse
 from opacc_ray.labels.import_summary import LISTED, RowCounts, of_selected
-from opacc_ray.labels.joining import Joined, in_canonical_form, winning
+from opacc_ray.labels.joining import Joined, in_canonical_form, reading_by, winning
 from opacc_ray.labels.label_documents import (
     Answered,
     AnswerList,
@@ -34,7 +34,6 @@ from opacc_ray.labels.labelled_rounds import (
     join_labels,
     read_rounds,
     read_tracks,
-    reading_by,
 )
 from opacc_ray.runs.commit_log import name_of_labels
 from opacc_ray.runs.run import Run

@@ -19,11 +19,10 @@ from opacc_ray.designs.grown import CARRIED
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.estimators.accuracy_estimate import Estimate, joined_reasons
 from opacc_ray.estimators.rounds import linear_estimator
-from opacc_ray.labels.grades import counts_of, grade_of, set_of
-from opacc_ray.labels.joining import LABELS_SO_FAR, Joined, join, opinions_of
+from opacc_ray.labels.joining import LABELS_SO_FAR, Joined, join, opinions_of, reading_by
 from opacc_ray.labels.label_documents import LabelAction
 from opacc_ray.labels.label_log import Score, measure_of, outcome_of, read_log
-from opacc_ray.labels.label_rows import Label, canonical_number, class_of, name_by_number, value_of
+from opacc_ray.labels.label_rows import Label
 from opacc_ray.runs.draws import Chosen
 from opacc_ray.runs.estimate_documents import RoundCounts
 from opacc_ray.runs.run import Run
@@ -141,6 +140,15 @@ def refuse_empty_strata(run: Run, last: LabelledRound) -> None:
 def having_labels(rounds: Iterable[LabelledRound]) -> list[LabelledRound]:
     """Return the rounds that count and have a label."""
     return [item for item in rounds if item.is_counted and item.labelled.any()]
+
+
+def read_known(run: Run) -> list[LabelledRound]:
+    """Read the rounds that count and have a label; raises LabelError without one, and as :func:`read_rounds`."""
+    rounds = read_rounds(run)
+    known = having_labels(rounds)
+    if not known:
+        raise no_label(run, rounds)
+    return known
 
 
 def no_label(run: Run, rounds: Sequence[LabelledRound] = ()) -> LabelError:
@@ -266,27 +274,6 @@ def canonical_form(run: Run) -> Callable[[str, str], str]:
     It raises LabelError for a text that is no label.
     """
     return reading_by(run.spec.model, run.num_classes)
-
-
-def reading_by(
-    model: ModelSpec, num_classes: int | None, *, numbers_are_classes: bool = False
-) -> Callable[[str, str], str]:
-    """Return :func:`canonical_form` for a model, whose number of classes may not be known yet."""
-
-    def read(name: str, text: str) -> str:
-        if model.task == "grade":
-            return grade_of(text, model, id=name)
-        if model.task == "multilabel":
-            return set_of(text, model, id=name)
-        if model.counts is not None:
-            return counts_of(text, model.counts, id=name)
-        if model.task == "regression":
-            return canonical_number(value_of(text, id=name))
-        if numbers_are_classes:
-            text = name_by_number(text, model.classes)
-        return model.name_of(class_of(text, model.classes, num_classes, id=name))
-
-    return read
 
 
 def stated(estimate: Estimate, rounds: Sequence[LabelledRound]) -> dict[str, Any]:

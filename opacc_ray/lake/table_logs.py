@@ -40,13 +40,14 @@ def _key_of(store: Store, path: str) -> str:
     return key
 
 
-def import_package(module: str, kind: str, what: str) -> Any:
-    """Return a module of an optional package; raises SpecError with the extra to install."""
+def import_package(module: str, kind: str, what: str | None = None) -> Any:
+    """Return a module of an optional package; raises SpecError with the extra to install, for the key ``what``."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
+        needs = "this table" if what is None else f"{what}.format: {kind}"
         raise SpecError(
-            f"{what}.format: {kind} needs a package that is not installed ({error}); pip install 'opacc_ray[{kind}]'"
+            f"{needs} needs a package that is not installed ({error}); pip install 'opacc_ray[{kind}]'"
         ) from None
 
 

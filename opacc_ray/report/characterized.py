@@ -28,6 +28,7 @@ from opacc_ray.runs.identity import versions
 from opacc_ray.runs.run import Run
 from opacc_ray.study.case_files import READERS
 from opacc_ray.study.reference_examples import ClassList, class_list, numbers_of, read_labelled
+from opacc_ray.study.study_spec import stem_of
 
 OF_TEST = "characterized-test"
 """Folder next to the estimate for the characterisation of a test set."""
@@ -151,7 +152,7 @@ def characterize_sets(
     found = []
     for place, (one, other) in enumerate(zip(sets, compared, strict=True)):
         if isinstance(one, str):
-            reference, name = None if other is None else opened[other], one.rpartition("/")[2].rpartition(".")[0]
+            reference, name = None if other is None else opened[other], stem_of(one)
             given = opened[one], reference, classes.names, name, regions, mixtures
             found.append(characterize_set(*given, by, own_clusters))
             continue

@@ -109,8 +109,7 @@ def find_cases(
         scale = error_scale if spec.error_scale is None else spec.error_scale
         uris = files_of(spec.path)
         for uri in uris:
-            stem = uri.rpartition("/")[2].rpartition(".")[0]
-            name = (spec.name or stem) if len(uris) == 1 else f"{spec.name}-{stem}" if spec.name else stem
+            name = spec.name_of(uri, is_alone=len(uris) == 1)
             mapped, criterion = tuple(sorted(mapping.items())), spec.coverage or coverage
             whole = Source(name, uri, mapped, scale, None, mixed, spec.reference, tuple(slices), criterion)
             found += _subpools(whole, spec.subpools or subpools)

@@ -46,7 +46,7 @@ from opacc_ray.study.characterization_results import (
     table_of,
 )
 from opacc_ray.study.seen_cases import FOLDER, Prepared, prepared, see_case
-from opacc_ray.study.study_spec import Cases, CaseSpec
+from opacc_ray.study.study_spec import Cases, CaseSpec, stem_of
 
 NAME = "characterization"
 """What `--as` calls these experiments."""
@@ -151,7 +151,7 @@ def _reference(made: Prepared, base: Case, spec: CharacterizationSpec, store: St
     if uri is None:
         return None
     if spec.models:
-        stems = {model.rpartition("/")[2].rpartition(".")[0]: model for model in spec.models}
+        stems = {stem_of(model): model for model in spec.models}
         model = next((name for name in stems if len(stems) == 1 or str(made.base).endswith(f"-{name}")), "")
         uri = see_case(uri, load_spec(stems[model]), model, store.uri_of(f"{FOLDER}/reference-{model}.npz"))
     found = read_case(find_cases([CaseSpec(path=uri, name="reference")], {}, None)[0])

@@ -20,7 +20,7 @@ from opacc_ray.lake.store_uris import Store
 from opacc_ray.spec import Spec, load_spec
 from opacc_ray.study.cases import files_of
 from opacc_ray.study.drift import IMAGE_DRIFTS, Arrays, drift_arrays, parse_drift, read_arrays, write_arrays
-from opacc_ray.study.study_spec import CaseSpec
+from opacc_ray.study.study_spec import CaseSpec, stem_of
 
 FOLDER = "cases"
 
@@ -46,16 +46,14 @@ def prepared(
     images = next((text for text, kind, _ in kinds if kind in IMAGE_DRIFTS), None)
     if images and not models:
         raise SpecError(f"drift {images} is one of images, which a model must see; add --model SPEC.yaml")
-    specs = {_stem(uri): load_spec(uri) for uri in models}
+    specs = {stem_of(uri): load_spec(uri) for uri in models}
     if len(specs) < len(models):
         raise SpecError(f"two of the specs {', '.join(models)} have one name; rename one of the files")
     found = []
     for case in cases:
         uris = files_of(case.path)
         for uri in uris:
-            name = (
-                case.name or _stem(uri) if len(uris) == 1 else f"{case.name}-{_stem(uri)}" if case.name else _stem(uri)
-            )
+            name = case.name_of(uri, is_alone=len(uris) == 1)
             found += list(_made(case, uri, name, specs, kinds, seed, store))
     return found
 
@@ -96,7 +94,3 @@ def _seen(arrays: Arrays, spec: Spec, uri: str, model: str) -> Arrays:
     if classes and label is not None and label.dtype.kind not in "biuf":  # both by name
         columns["prediction"] = np.array(classes)[columns["prediction"]]
     return {key: values for key, values in arrays.items() if key != "x"} | columns
-
-
-def _stem(uri: str) -> str:
-    return uri.rpartition("/")[2].rpartition(".")[0]

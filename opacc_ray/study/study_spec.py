@@ -54,6 +54,12 @@ class CaseSpec(BaseModel):
         "line 'Without labels' alone: no method is given it",
     )
 
+    def name_of(self, uri: str, *, is_alone: bool) -> str:
+        """Return the name of a file of the case; ``is_alone`` says whether it is the only one."""
+        if is_alone:
+            return self.name or stem_of(uri)
+        return f"{self.name}-{stem_of(uri)}" if self.name else stem_of(uri)
+
     @field_validator("name")
     @classmethod
     def _names_a_file(cls, value: str | None) -> str | None:
@@ -65,6 +71,11 @@ class CaseSpec(BaseModel):
     @classmethod
     def _is_a_criterion(cls, value: str | None) -> str | None:
         return value if value is None else str(criterion_of_case(value))
+
+
+def stem_of(uri: str) -> str:
+    """Return the name of a file, without folder and suffix."""
+    return uri.rpartition("/")[2].rpartition(".")[0]
 
 
 def _paths_as_cases(value: Any) -> Any:

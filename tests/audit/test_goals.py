@@ -40,7 +40,7 @@ def test_rounds_are_drawn_until_the_interval_of_the_number_is_narrow_enough(
     text: str, by: str | None, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ["--until", text, *(["--by", by] if by else [])]
-    half_width = goals.read_goal(text)[1]
+    half_width, target = goals.read_goal(text)
     for _ in range(8):
         assert main(["next", run.uri, *options, "--json"]) == 0
         answer = json.loads(capsys.readouterr().out)
@@ -50,7 +50,7 @@ def test_rounds_are_drawn_until_the_interval_of_the_number_is_narrow_enough(
         assert answer["n"] == goal["sizes"][0]
         label(run)
     assert goal["looks"][-1]["cautious_half_width"] <= half_width < goal["looks"][-2]["cautious_half_width"]
-    assert (goal["metric"], goal["by"]) == (goals.read_goal(text)[0], by)
+    assert (goal["metric"], goal["by"]) == (str(target.metric), by)
     assert (goal["slice"] is None) == (by is None)
     serve = run.read_selection(run.rounds()[-1]).parameters.get("serve")
     assert serve in (None, {"recall@defect ±0.12": ["recall@0"], "f1@fine 0.04": ["f1@1"]}.get(text, ["camera"]))
