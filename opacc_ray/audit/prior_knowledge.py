@@ -11,7 +11,6 @@ Estimates stay valid if it is wrong. It stays the same for all rounds, even if o
 that the estimate uses exactly what the draws used.
 """
 
-import hashlib
 import io
 import logging
 from collections.abc import Iterator, Sequence
@@ -39,6 +38,7 @@ from opacc_ray.lake.pools import planned_ids
 from opacc_ray.lake.store_uris import open_store, read_uri
 from opacc_ray.pool import Pool
 from opacc_ray.runs import feature_store
+from opacc_ray.runs.commit_log import digest_of
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.run_documents import HistorySource, KeptFile, KeptHistory
 from opacc_ray.runs.series import names_of_runs
@@ -96,7 +96,7 @@ def read_file(run: Run, kept: KeptHistory, name: str) -> bytes:
     if not folder.exists(name):
         raise DataError(f"{folder.uri_of(name)} is lost; restore it from a backup")
     data = folder.read(name)
-    if hashlib.sha256(data).hexdigest() != kept.files[name].sha256:
+    if digest_of(data) != kept.files[name].sha256:
         raise DataError(f"{folder.uri_of(name)} was changed since it was gathered; restore it from a backup")
     return data
 
@@ -108,11 +108,9 @@ def uri_of(run: Run) -> str:
 
 def _keep(run: Run, sources: Sequence[HistorySource], files: dict[str, bytes]) -> KeptHistory:
     """Write the files, then create the record; of two commands at the same time, one succeeds."""
-    described = {
-        name: KeptFile(sha256=hashlib.sha256(data).hexdigest(), size=len(data)) for name, data in files.items()
-    }
+    described = {name: KeptFile(sha256=digest_of(data), size=len(data)) for name, data in files.items()}
     joined = "".join(f"{name} {item.sha256}\n" for name, item in sorted(described.items()))
-    folder = hashlib.sha256(joined.encode()).hexdigest()[:16]
+    folder = digest_of(joined.encode())[:16]
     run.store.store(f"{FOLDER}/{folder}").write_many(files.items(), 8)
     record = KeptHistory(run=run.header.digest, folder=folder, files=described, sources=list(sources))
     return KeptHistory.from_bytes(run.store.create(RECORD, record.to_bytes()), uri_of(run))

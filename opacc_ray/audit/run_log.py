@@ -1,18 +1,25 @@
-"""The log of a run in words: who did what and when, and the digest that tells later whether any of it is gone."""
+"""The log of a run in words: who did what and when, the digest that tells later whether any of it is gone, and the
+run as it was at a time.
+"""
 
+import logging
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Literal
 
 from pydantic import Field
 
 from opacc_ray.audit.evidence_documents import Signed
 from opacc_ray.documents import Document, Part, format_field
+from opacc_ray.errors import SpecError
 from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.labels.label_documents import LabelAction
 from opacc_ray.runs.commit_log import Commit
 from opacc_ray.runs.estimate_documents import Stated
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.run_documents import ClosedRound, Draw, Goal, Seal, Taught
+
+log = logging.getLogger(__name__)
 
 
 class LoggedEntry(Part):
@@ -43,6 +50,26 @@ def run_log(run: Run) -> RunLog:
         for commit in run.commits
     ]
     return RunLog(run=run.uri, head=run.head, entries=entries)
+
+
+def run_as_of(run: Run, time: datetime) -> Run:
+    """Return the run as it was at a time; raises SpecError if its log was empty then."""
+    seen = tuple(commit for commit in run.commits if datetime.fromisoformat(commit.at) <= time)
+    if run.commits and not seen:
+        raise SpecError(
+            f"nothing had been drawn in {run.uri} at {time:%Y-%m-%d %H:%M:%S} UTC; its log begins at "
+            f"{run.commits[0].at[:19]}"
+        )
+    newest, now = run.commits[-1:], datetime.now(UTC)
+    if newest and datetime.fromisoformat(newest[0].at) > max(time, now):
+        log.warning(
+            "%s has entries as late as %s UTC, and it is %s: a clock was wrong; more may have been known at %s",
+            run.uri,
+            newest[0].at[:19],
+            f"{now:%H:%M:%S}",
+            f"{time:%Y-%m-%d %H:%M:%S}",
+        )
+    return run.at(seen)
 
 
 def _said(commit: Commit) -> Iterator[str]:

@@ -345,8 +345,7 @@ def _write_round(
     notes = dict.fromkeys(compared.changed, NOTES["changed"])
     notes |= dict.fromkeys(compared.lost, NOTES["lost"])
     first = {name: i for i, name in reversed([*enumerate(chosen.ids)])}  # draws: an example is labelled once
-    columns = shown_columns(run)
-    shown = read_shown(run, [chosen], columns) if spec.manifest.formats else {}
+    shown = read_shown(run, [chosen], shown_columns(run)) if spec.manifest.formats else {}
     rows = [
         Task(
             id=chosen.ids[i],
@@ -361,8 +360,8 @@ def _write_round(
         for i in sorted(first.values())
         if not chosen.labelled[i]
     ]
-    model = spec.model
-    context = Context(tuple(model.classes) if model.classes else None, counts=tuple(model.counts or ()))
+    names, counts = spec.model.classes, spec.model.counts
+    context = Context(tuple(names) if names else None, counts=tuple(counts or ()))
     files: dict[str, bytes] = {}
     for kind in spec.manifest.formats:
         files |= write_manifest(kind, rows, context, show_prediction=spec.manifest.show_prediction)

@@ -97,7 +97,9 @@ def estimate(
     prices = load_costs(costs, run.spec.model, run.num_classes) if costs else None
     options |= {"metrics": metrics or None, "by": by or None}
     if as_of is not None:
-        run, options["keep"] = run.as_of(as_of), False
+        from opacc_ray.audit.run_log import run_as_of
+
+        run, options["keep"] = run_as_of(run, as_of), False
     stated = accuracy.estimate(run, costs=prices, assist=assist, score=worth, **options)
     step = ["report"]
     vague = [name for name in metrics if name in stated.metrics and not part_tells(stated.metrics[name])]

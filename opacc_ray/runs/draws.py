@@ -21,7 +21,7 @@ from opacc_ray.lake.parquet_io import numbers, texts
 from opacc_ray.lake.store import Entries
 from opacc_ray.lake.store_uris import Entry, Store
 from opacc_ray.runs.commit_log import digest_of
-from opacc_ray.runs.run_documents import Draw, DrawnFile
+from opacc_ray.runs.run_documents import Draw, KeptFile
 from opacc_ray.samplers import METHODS
 from opacc_ray.selection import Selection
 
@@ -37,7 +37,7 @@ THREADS = 8
 
 def describe(files: Mapping[str, bytes], run: str, features: str) -> Draw:
     """Return the draw that consists of some files; ``features`` is the digest of the features it was drawn from."""
-    described = {name: DrawnFile(sha256=digest_of(data), size=len(data)) for name, data in sorted(files.items())}
+    described = {name: KeptFile(sha256=digest_of(data), size=len(data)) for name, data in sorted(files.items())}
     return Draw(run=run, features=features, folder=_place(described), files=described)
 
 
@@ -95,7 +95,7 @@ def faults(folder: Store, draw: Draw) -> list[tuple[str, str]]:
     return [(name, text) for name, text in zip(names, folder.each(fault, names, THREADS), strict=True) if text]
 
 
-def _checked(folder: Store, key: str, expected: DrawnFile, remedy: str) -> bytes:
+def _checked(folder: Store, key: str, expected: KeptFile, remedy: str) -> bytes:
     data = _read_while_written(folder, key)
     if data is None:
         raise DataError(f"{folder.uri_of(key)} is lost; {remedy}")
@@ -119,7 +119,7 @@ def _last(name: str) -> tuple[bool, str]:
     return name == SELECTION, name
 
 
-def _place(files: Mapping[str, DrawnFile]) -> str:
+def _place(files: Mapping[str, KeptFile]) -> str:
     content = {name: file.sha256 for name, file in files.items()}
     return f"draws/{digest_of(json.dumps(content, sort_keys=True).encode())[:16]}"
 

@@ -7,10 +7,9 @@ first track has no name. A label belongs to an example, so it counts in every tr
 uses labels of another track, because the estimate assumes a design that does not.
 """
 
-import logging
 import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TypeVar
 
 from opacc_ray.documents import Document
@@ -26,8 +25,6 @@ from opacc_ray.runs.earlier_layout import happened_before
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, Stated
 from opacc_ray.runs.run_documents import ClosedRound, Draw, Goal, RunHeader
 from opacc_ray.selection import Selection
-
-log = logging.getLogger(__name__)
 
 AnyDocument = TypeVar("AnyDocument", bound=Document)
 Closing = Callable[["Run"], Sequence[ClosedRound]]
@@ -117,25 +114,6 @@ class Run:
     def at(self, commits: tuple[Commit, ...]) -> "Run":
         """Return the run as it was when its log had these entries."""
         return Run(self.store, self.header, self.track, self._reader, self.log, commits)
-
-    def as_of(self, time: datetime) -> "Run":
-        """Return the run as it was at a time; raises SpecError if its log was empty then."""
-        seen = tuple(commit for commit in self.commits if datetime.fromisoformat(commit.at) <= time)
-        if self.commits and not seen:
-            raise SpecError(
-                f"nothing had been drawn in {self.uri} at {time:%Y-%m-%d %H:%M:%S} UTC; its log begins at "
-                f"{self.commits[0].at[:19]}"
-            )
-        newest, now = self.commits[-1:], datetime.now(UTC)
-        if newest and datetime.fromisoformat(newest[0].at) > max(time, now):
-            log.warning(
-                "%s has entries as late as %s UTC, and it is %s: a clock was wrong; more may have been known at %s",
-                self.uri,
-                newest[0].at[:19],
-                f"{now:%H:%M:%S}",
-                f"{time:%Y-%m-%d %H:%M:%S}",
-            )
-        return self.at(seen)
 
     @property
     def commits(self) -> tuple[Commit, ...]:

@@ -127,8 +127,8 @@ class ModelSanity(SealedDocument):
 # -- rounds ------------------------------------------------------------------------------------------------
 
 
-class DrawnFile(Part):
-    """A file of a draw."""
+class KeptFile(Part):
+    """A stored file."""
 
     sha256: str = Field(description="SHA-256 of its content")
     size: int = Field(ge=0, description="bytes")
@@ -141,7 +141,7 @@ class Draw(SealedDocument):
     run: str = Field(description="digest of the run that owns the draw, with /TRACK if the track is not the first")
     features: str = Field(description="digest of the features that it was drawn from")
     folder: str = Field(description="folder of the files below the round: draws/ and a digest of all of them")
-    files: dict[str, DrawnFile] = Field(description="by name: selection.json, predictions.parquet, manifests")
+    files: dict[str, KeptFile] = Field(description="by name: selection.json, predictions.parquet, manifests")
 
 
 class ClosedRound(SealedDocument):
@@ -299,13 +299,6 @@ class HistorySource(Part):
     uri: str = Field(description="URI of the source")
     examples: int = Field(ge=0, description="number of labelled examples, or of values of the column")
     column: str | None = Field(description="name of the column; null for labels")
-
-
-class KeptFile(Part):
-    """A stored file."""
-
-    sha256: str = Field(description="SHA-256 of the content")
-    size: int = Field(ge=0, description="bytes")
 
 
 class KeptHistory(SealedDocument):

@@ -9,6 +9,7 @@ import pytest
 from reported_run import CLASSES, CONFIDENCE, KEYS, PREDICTION, TRUTH, N, label, write_run
 
 from opacc_ray.audit import accuracy, verbs
+from opacc_ray.audit.run_log import run_as_of
 from opacc_ray.audit.status import status
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels.label_actions import import_labels
@@ -79,22 +80,22 @@ def test_what_was_known_at_a_time_is_stated_whatever_came_later(tmp_path: Path) 
     then = datetime.now(UTC)
     label(run, verbs.next_round(run, 20).ids)
     accuracy.estimate(run)
-    assert accuracy.estimate(run.as_of(then), keep=False) == first
+    assert accuracy.estimate(run_as_of(run, then), keep=False) == first
     with pytest.raises(
         SpecError, match=r"nothing had been drawn in .* at 2020-01-01 00:00:00 UTC; its log begins at 20"
     ):
-        run.as_of(datetime(2020, 1, 1, tzinfo=UTC))
+        run_as_of(run, datetime(2020, 1, 1, tzinfo=UTC))
 
 
 def test_a_log_whose_times_are_later_than_now_is_not_asked_for_a_time_in_silence(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = labelled_run(tmp_path, (40,))
-    assert run.as_of(datetime.now(UTC)).commits == run.commits
+    assert run_as_of(run, datetime.now(UTC)).commits == run.commits
     assert not caplog.records
     ahead = datetime.now(UTC) + timedelta(hours=2)
     run.log.append(lambda _: Happening([Stated(value=0.5)], at=ahead.isoformat()))
-    assert len(run.as_of(datetime.now(UTC)).commits) == len(run.commits) - 1
+    assert len(run_as_of(run, datetime.now(UTC)).commits) == len(run.commits) - 1
     assert f"has entries as late as {ahead:%Y-%m-%dT%H:%M:%S} UTC, and it is" in caplog.text
 
 
