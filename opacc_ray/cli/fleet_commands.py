@@ -41,15 +41,11 @@ def fleet_text(written: "Written") -> "list[Line]":
     from opacc_ray.report.facts import facts, warned
 
     summary = written.summary
-    worst, waiting = summary_page.worst_table(summary), summary_page.waiting_table(summary)
-    watched = summary_page.watch_table(summary)
     words = {"delivered": "delivered", "known": "unchanged", "failed": "FAILED"}
     return [
         summary_page.audit_table(summary),
         *(item._replace(label=item.label.upper()) for item in summary_page.problems(summary)),
-        *([worst] if worst.rows else []),
-        *([waiting] if waiting.rows else []),
-        *([watched] if watched.rows else []),
+        *summary_page.further_tables(summary),
         *facts(*(("note", f"{name}: {text}") for name, text in summary_page.notes_of(summary))),
         *warned(summary_page.apart_texts(summary), "note"),
         summary.answer,

@@ -63,18 +63,20 @@ def summary_text(summary: FleetSummary) -> str:
     lines = [f"## {escaped(summary.name)}: {len(summary.audits)} audits", "", f"**{escaped(summary.answer)}**", ""]
     lines += [f"> **{escaped(fact.label)}:** {escaped(fact.text)}\n" for fact in problems(summary)]
     lines += [f"> **{escaped(name)}:** {escaped(note)}\n" for name, note in notes_of(summary)]
-    lines += [*markdown_table(audit_table(summary)), ""]
-    worst, waiting = worst_table(summary), waiting_table(summary)
-    lines += [*markdown_table(worst), ""] if worst.rows else []
-    lines += [*markdown_table(waiting), ""] if waiting.rows else []
-    watched = watch_table(summary)
-    lines += [*markdown_table(watched), ""] if watched.rows else []
+    for table in (audit_table(summary), *further_tables(summary)):
+        lines += [*markdown_table(table), ""]
     lines += [f"{escaped(stopped(text))}\n" for text in apart_texts(summary)]
     lines += [f"{escaped(text)}\n" for text in rule_texts(summary)]
     return "\n".join([*lines, f"Made at {escaped(summary.made)} with opacc_ray {escaped(summary.made_with)}."]) + "\n"
 
 
 # -- rows ------------------------------------------------------------------------------------------------
+
+
+def further_tables(summary: FleetSummary) -> list[Table]:
+    """Return the tables next to that of the audits that have rows: lowest slices, waiting runs, watched audits."""
+    tables = worst_table(summary), waiting_table(summary), watch_table(summary)
+    return [table for table in tables if table.rows]
 
 
 def audit_table(summary: FleetSummary) -> Table:
