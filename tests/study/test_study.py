@@ -195,7 +195,7 @@ class TestOnRay:
         (["--method", "srs"], 2, "no budgets given; add --budget 100"),
         (["--budget", "10"], 2, "no methods given; add --method ces"),
         (["nowhere.npz", "--method", "srs", "--budget", "3"], 3, "cannot read .*nowhere.npz"),
-        (["nowhere", "--method", "srs", "--budget", "3"], 5, "no case at .*nowhere"),
+        (["nowhere", "--method", "srs", "--budget", "3"], 3, "cannot list .*nowhere: there is no such folder"),
     ],
 )
 def test_bad_input_is_one_sentence(
