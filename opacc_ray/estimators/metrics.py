@@ -43,6 +43,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,10 +51,10 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import SpecError, shown
 from opacc_ray.estimators.accuracy_estimate import Estimate, IfPredicted, within_interval
-from opacc_ray.estimators.intervals import normal_quantile, student_quantile, wilson
+from opacc_ray.estimators.intervals import PredictedShare, normal_quantile, student_quantile, wilson
 from opacc_ray.estimators.ratios import Ratio
 from opacc_ray.estimators.scores import OVERCONFIDENCE, RANKINGS, SCORES
-from opacc_ray.estimators.totals import LEVELS, DomainShare, Share, quantiles, stated
+from opacc_ray.estimators.totals import DomainShare, Share, stated
 
 Array = NDArray[np.float64]
 
@@ -63,6 +64,9 @@ INTERVAL = "two totals"
 
 FEWEST, WIDEST = 5, 0.25
 """Fewest labels, and largest half-width, of an interval that says something."""
+
+_LEVELS, _POINTS = 48, 192
+"""Quantiles of the distribution of a mean that are computed, and by which it is represented."""
 
 _MUCH = 1.5
 """How much narrower an interval by predictions is before it is stated too."""
@@ -242,9 +246,9 @@ class Totals(NamedTuple):
 
     def _interval(self, metric: Metric, level: float) -> tuple[float, float]:
         """Return the quantiles of the metric over all pairs of the two totals' quantiles."""
-        if (1 - level) / 2 < 1 / LEVELS or metric.name in OF_ONE_TOTAL:
+        if (1 - level) / 2 < 1 / _LEVELS or metric.name in OF_ONE_TOTAL:
             return self._combined(metric, level)
-        found = self._at(metric, quantiles(self.failures)[:, None], quantiles(self.missed)[None, :])
+        found = self._at(metric, _quantiles(self.failures)[:, None], _quantiles(self.missed)[None, :])
         low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2]).tolist()
         return low, high
 
@@ -276,6 +280,24 @@ class Totals(NamedTuple):
         """Return the estimates of TP and FN; FN is a median, as far as it is predicted, unless it is to be added up."""
         failures, missed = (min(max(own, 0.0), 1.0) for own in (stated(self[0]), stated(self[1], by_median)))
         return self.failures.size * (1 - failures), self.missed.size * missed
+
+
+@lru_cache(1024)
+def _quantiles(share: Share) -> Array:
+    """Return equally likely quantiles (_POINTS,) that represent the distribution of a share, in order.
+
+    _LEVELS of them are computed, and the others lie between: of fewer, one would stand for 2 % of a distribution.
+    """
+    if isinstance(share, PredictedShare):
+        return share.quantiles(_middles(_POINTS))
+    ends = [share.interval(1 - (2 * k + 1) / _LEVELS) for k in range(_LEVELS // 2)]
+    found = np.array([low for low, _ in ends] + [high for _, high in reversed(ends)])
+    return np.interp(_middles(_POINTS), _middles(_LEVELS), found)
+
+
+def _middles(num: int) -> Array:
+    """Return the probabilities (num,) in the middle of as many equal parts of [0, 1]."""
+    return (2 * np.arange(num) + 1) / (2 * num)
 
 
 def estimate_of(value: float, low: float, high: float, level: float, num: int, lowest: float = 0.0) -> Estimate:

@@ -42,8 +42,8 @@ size, as costs do, to the variance as well, as few labels show too little of how
 that of the mid-P interval, because a single event proves little. Without an event, and with fewer than one predicted
 among the labels, the upper end is at least the exact one. Finally the interval is cut to what the labels prove.
 
-The ends at all levels are a confidence distribution, whose quantiles :meth:`Share.quantiles` returns: functions of
-several means are estimated with them (:mod:`opacc_ray.estimators.metrics`).
+The ends at all levels are a confidence distribution: functions of several means are estimated with its quantiles
+(:mod:`opacc_ray.estimators.metrics`).
 
 Legend: N_D size, m labels in D, π inclusion probability, h leverage of a label, w weight of a round.
 """
@@ -51,7 +51,6 @@ Legend: N_D size, m labels in D, π inclusion probability, h leverage of a label
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -67,9 +66,6 @@ PRIOR_LABELS = 20
 
 _LEAST_SHARE = 0.5
 """Least variance, in multiples of the predicted one."""
-
-LEVELS, POINTS = 48, 192
-"""Quantiles of the distribution of a mean that are computed, and by which it is represented."""
 
 _LEAST = 1e-300
 _BLOCK = 1 << 18
@@ -100,24 +96,6 @@ class Share(Hashable, Protocol):
 
     def interval(self, level: float) -> Interval:
         """Return both ends at a confidence level."""
-
-
-@lru_cache(1024)
-def quantiles(share: Share) -> Array:
-    """Return equally likely quantiles (POINTS,) that represent the distribution of a share, in order.
-
-    LEVELS of them are computed, and the others lie between: of fewer, one would stand for 2 % of a distribution.
-    """
-    if isinstance(share, PredictedShare):
-        return share.quantiles(_middles(POINTS))
-    ends = [share.interval(1 - (2 * k + 1) / LEVELS) for k in range(LEVELS // 2)]
-    found = np.array([low for low, _ in ends] + [high for _, high in reversed(ends)])
-    return np.interp(_middles(POINTS), _middles(LEVELS), found)
-
-
-def _middles(num: int) -> Array:
-    """Return the probabilities (num,) in the middle of as many equal parts of [0, 1]."""
-    return (2 * np.arange(num) + 1) / (2 * num)
 
 
 class GroupSums(NamedTuple):
