@@ -121,7 +121,7 @@ def watch_audit(
     if newest is None and first is None:
         raise _UnlabelledError(_no_reference(name, output, since))
     with contextlib.ExitStack() as until:
-        known, later = windows_by(newest, by, until) if by and newest else windows_of(runs[first:])
+        known, later = windows_by(newest, by, until) if by and newest else windows_of(runs[first:], until)
         life = _Life(known, tolerance, false_alarms)
         windows = [life.take(window) for window in later]
     found, alone = known.stated.estimate, _alone(windows, life.alarm, tolerance)
@@ -233,11 +233,12 @@ def labels_for_next(name: str, output: str, asked: WatchSpec) -> int:
         return most
     if first is None:
         return most
-    known, later = windows_of(runs[first:])
-    life = _Life(known, asked.tolerance, rate=1.0)
-    for window in later:
-        if window.labels is not None:
-            life.bet(window)
+    with contextlib.ExitStack() as until:
+        known, later = windows_of(runs[first:], until)
+        life = _Life(known, asked.tolerance, rate=1.0)
+        for window in later:
+            if window.labels is not None:
+                life.bet(window)
     return int(labels_to_draw(life.state, least, most))
 
 

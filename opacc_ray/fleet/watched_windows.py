@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.audit.accuracy import accuracy_of, sample_of, whole_rounds
-from opacc_ray.audit.run_numbers import RunNumbers
+from opacc_ray.audit.run_numbers import RunNumbers, open_for_estimates
 from opacc_ray.designs.design import Design
 from opacc_ray.designs.grown import CARRIED, NEW, Grown
 from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
@@ -27,6 +27,7 @@ from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_
 from opacc_ray.runs.identity import Population
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.series import output_of, run_beside, runs_of
+from opacc_ray.samplers.neyman.regression import uses_regression
 from opacc_ray.selection import Selection
 from opacc_ray.slices import NOT_GIVEN, rank
 
@@ -119,19 +120,19 @@ def _missing(item: LabelledRound) -> str:
     return f"{counted(number, 'label')} of its round {item.number} {'is' if number == 1 else 'are'} missing"
 
 
-def _reference_labels(run: Run) -> WindowLabels:
-    rounds = rounds_of(run)
-    sample = sample_of(rounds)
+def _reference_labels(run: Run, until: contextlib.ExitStack) -> WindowLabels:
+    sample = sample_of(rounds_of(run))
+    view = until.enter_context(open_for_estimates(run, sample[0])) if uses_regression(sample[0]) else None
 
     def interval_at(level: float) -> tuple[float, float]:
-        found = accuracy_of(run, *sample, level)
+        found = accuracy_of(run, *sample, level, view)
         return found.low, found.high
 
     outcome = np.concatenate(sample[1])
     plain = all(isinstance(part.design, SimpleRandom) for part in sample[0])
     index, weight = np.concatenate([part.index for part in sample[0]]), linear_estimator(sample[0]).weights
     draws = 1 - outcome if plain else None
-    return WindowLabels(outcome, accuracy_of(run, *sample, LEVEL), interval_at, draws, plain, index, weight)
+    return WindowLabels(outcome, accuracy_of(run, *sample, LEVEL, view), interval_at, draws, plain, index, weight)
 
 
 def _window_labels(run: Run) -> WindowLabels | None:
@@ -172,10 +173,13 @@ def _by_design(
     return WindowLabels(outcome, found, interval_at, draws, is_simple, rows, weight)
 
 
-def windows_of(runs: Sequence[Run]) -> tuple[Window, list[Window]]:
-    """Return runs as windows: the first one, which has labels, and what each of the others brought."""
+def windows_of(runs: Sequence[Run], until: contextlib.ExitStack) -> tuple[Window, list[Window]]:
+    """Return runs as windows: the first one, which has labels, and what each of the others brought.
+
+    Intervals can be computed ``until`` the end of a block.
+    """
     first, *later = runs
-    known = Window(first.name, first, None, _reference_labels(first))
+    known = Window(first.name, first, None, _reference_labels(first, until))
     return known, [_window(run) for run in later]
 
 

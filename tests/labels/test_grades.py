@@ -125,7 +125,7 @@ def test_an_audit_of_graded_answers_covers_the_truth(
     page = open_store(run.uri).read("report.html").decode()
     assert "secret gold" not in page
     if grades != "1-5":  # whose grades for wrong answers are not the lowest
-        assert "<td>What is " in page  # what annotators saw of the mistakes
+        assert '<td class="text">What is ' in page  # what annotators saw of the mistakes
 
 
 def test_a_preference_is_blind_and_covers_the_truth(tmp_path: Path) -> None:
