@@ -22,12 +22,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.estimators.accuracy_estimate import Estimate
-from opacc_ray.estimators.design_evidence import DesignShare
-from opacc_ray.estimators.intervals import wider
+from opacc_ray.estimators.accuracy_estimate import Estimate, joined_reasons
+from opacc_ray.estimators.design_evidence import DesignEvidence, DesignShare
+from opacc_ray.estimators.intervals import TIE, wider
 from opacc_ray.estimators.metrics import (
     ACCURACY,
     AVERAGES,
+    FEWEST,
     Metric,
     Parts,
     Totals,
@@ -215,8 +216,24 @@ class ClassTotals:
         for s, totals in enumerate(zip(*by_class, strict=True)):
             if num[s] < size[s] and isinstance(totals[0].failures, DesignShare):  # no event in a class: no variance
                 ends[s] = wider(ends[s], joined_ends(totals, metric, found[s][0], level))
-        rows = zip(found, ends, num, strict=True)
-        return [self.noted(estimate_of(own, *both, level, n)) for (own, _), both, n in rows]
+        rows = [estimate_of(own, *both, level, n) for (own, _), both, n in zip(found, ends, num, strict=True)]
+        reasons = [self._few_labels(totals) for totals in zip(*by_class, strict=True)]
+        return [
+            replace(own, design_based=own.design_based and why is None, reason=joined_reasons((own.reason, why)))
+            for own, why in zip(map(self.noted, rows), reasons, strict=True)
+        ]
+
+    def _few_labels(self, totals: Sequence[Totals]) -> str | None:
+        """Return that a mean over classes may be biased: many have few labels, which stand for unlike numbers."""
+        if not isinstance(self.evidence, DesignEvidence) or np.ptp(self.evidence.design.weights) <= TIE:
+            return None
+        few = sum(own.failures.num < min(FEWEST, own.failures.size) for own in totals)
+        if few < FEWEST:
+            return None
+        return (
+            f"{few} classes have fewer than {FEWEST} labels of their predictions, with unequal weights; the mean over "
+            "classes is biased then, and its interval may be far off: use neyman or srs"
+        )
 
     def _expected(self, weight: Array) -> Array:
         """Return Σ_k r(k | ŷ)·W(k, ŷ) of each group, (G,), from ``weight`` (S, C, C)."""

@@ -224,3 +224,14 @@ def test_the_overconfidence_is_the_mean_confidence_less_the_accuracy(method: str
     found = opacc.estimate(chosen, outcome, pool=pool, metric="overconfidence")
     own = confidence.mean() - np.array([found.value, found.high, found.low])
     assert own == pytest.approx([accuracy.value, accuracy.low, accuracy.high], abs=0.01)
+
+
+@pytest.mark.parametrize("method", ["srs", "css", "neyman"])
+def test_a_mean_over_classes_with_few_labels_of_unequal_weights_says_that_it_is_biased(method: str) -> None:
+    rng = np.random.default_rng(1)
+    truth, confidence = rng.integers(0, 40, 2000), rng.uniform(0.3, 1, 2000)
+    predicted = np.where(rng.random(2000) < confidence, truth, (truth + 1) % 40)
+    pool = opacc.Pool(prediction=predicted, confidence=confidence)
+    chosen = opacc.select(pool, method, budget=80)
+    found = opacc.estimate(chosen, [str(c) for c in truth[chosen.index]], pool=pool, metric="macro_precision")
+    assert ("fewer than 5 labels" in (found.reason or "")) == (method == "css") == (not found.design_based)
