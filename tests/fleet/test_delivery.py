@@ -125,7 +125,7 @@ def test_alerts_are_delivered_although_an_audit_is_broken_once_and_when_they_are
     [post] = webhook.posts
     assert [item["audit"] for item in post["alerts"]] == ALERTED
     assert [(item["audit"], item["exit_code"]) for item in post["failures"]] == [(BROKEN, 3)]
-    assert re.search(rf"{BROKEN} failed: cannot read .*&lt;!channel&gt;", post["text"])
+    assert re.search(rf"{BROKEN} failed: model.weights: cannot read .*&lt;!channel&gt;", post["text"])
     assert (post["state"], post["resolved"]) == ("firing", [])
     assert answer["deliveries"] == [
         {"to": f"{webhook.url.partition('/services')[0]}/***", "state": "delivered", "error": None}
