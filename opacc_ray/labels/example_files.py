@@ -149,7 +149,7 @@ class ExampleFiles:
             return store.read(key)
         except StorageError as error:
             page = f"`opacc label {quote(self._run.uri)}`"
-            raise StorageError(f"{error}; restore the file, or label the other examples with {page}") from None
+            raise StorageError(f"{error}; if it is lost, label the other examples with {page}") from None
 
     def _place(self, id: str) -> tuple[Store, str]:
         """Return the store and the key of an image file, which a table of stored features names by its URI."""

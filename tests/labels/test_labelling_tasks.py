@@ -101,7 +101,7 @@ def test_images_of_another_round_in_the_folder_are_named(
 def test_a_lost_image_is_named_with_what_to_do(run: Run, tmp_path: Path) -> None:
     lost = run.read_selection(1).ids[3]
     (Path(run.spec.pool.uri) / lost).unlink()
-    told = rf"{lost}: there is no such file.*; restore the file, or .*`opacc label {run.uri}`"
+    told = rf"{lost}: there is no such file.*; if it is lost, label the other examples .*`opacc label {run.uri}`"
     with pytest.raises(StorageError, match=told):
         write_tasks(run, Wanted("cvat", str(tmp_path / "tasks")))
 
