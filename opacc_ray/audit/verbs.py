@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.audit.carried_labels import choose_first, import_carried
 from opacc_ray.audit.growth import known_features, pool_changes
+from opacc_ray.audit.next_step import has_page
 from opacc_ray.audit.prior_knowledge import check_history, read_history
 from opacc_ray.audit.resolution import settle
 from opacc_ray.audit.sanity import check_model, note_predictions, note_trial
@@ -301,7 +302,7 @@ def _next_choice(
 
 
 def _missing_labels(run: Run, last: LabelledRound) -> LabelError:
-    go_on = "none has come yet: give them by `opacc label` or `opacc labels import`"
+    go_on = f"none has come yet: give them by `opacc {'label' if has_page(run) else 'labels import'}`"
     if _answered_since(last):
         go_on = "import them, or give --close to continue without them"
     return LabelError(

@@ -167,7 +167,8 @@ def refuse_invisible(run: Run, context: Context, tool: FormatName | None = None)
     if not context.has_pictures and not context.columns:
         raise SpecError(
             f"annotators would see nothing: the rows of {run.spec.pool.uri} are no pictures, and manifest.show names "
-            "no column; write manifest: {show: [COLUMN, ...]} into the spec and run it again, which keeps all else"
+            "no column; run a CSV again with --show COLUMN, or write manifest: {show: [COLUMN, ...]} into the spec "
+            "and run it again: draws and labels are kept"
         )
     if not context.has_pictures or not context.columns or not getattr(FORMATS.get(tool or ""), "PICTURES_ALONE", False):
         return

@@ -189,7 +189,7 @@ def test_next_again_prints_the_round_that_a_killed_command_drew(run: Run, capsys
     assert (run.rounds(), run.store.exists("rounds/2/manifest.csv")) == ([1, 2], True)
     assert main(["next", run.uri, "--budget", "21"]) == LabelError.exit_code
     assert "needs 20 labels" in (refusal := capsys.readouterr().err)
-    assert "none has come yet: give them by `opacc label` or `opacc labels import`" in refusal
+    assert "none has come yet: give them by `opacc label" in refusal
     assert "--close" not in refusal
     import_for(run, run.read_selection(2).ids[:5])
     assert main(["next", run.uri, "--budget", "20"]) == LabelError.exit_code
