@@ -70,9 +70,10 @@ def by_rounds(own, rounds, design, y, known, level):
         from_failures(share, variance, *given, 1 if assisted else 2, degrees),
         (1 - share, math.sqrt(variance)),
     )
-    if trust is not None:  # moved towards what predictions and labels alone state
-        apart = share - (own["elsewhere"] + known[0]) / size
-        moved = trust * 0.5 * min(1.0, variance / max(apart**2, 1e-300)) * apart if known[2] else 0.0
+    if trust is not None:  # moved towards what predictions and labels alone state, if they foresee the labels' failures
+        apart, p, e = share - (own["elsewhere"] + known[0]) / size, given[1], given[2]
+        agreed = max(1 - 2 * e.sum() ** 2 / max(p @ (1 - p), 1e-300), 0.0) if known[2] else 0.0
+        moved = trust * 0.5 * agreed * min(1.0, variance / max(apart**2, 1e-300)) * apart
         return result[0] + moved, result[1], *ends
     if all(sample.kind not in UNEQUAL for sample in design.samples):
         return *result, *ends

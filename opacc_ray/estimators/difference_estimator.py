@@ -64,6 +64,9 @@ Array = NDArray[np.float64]
 MOST_MOVED = 0.5
 """Largest share of the way to the prediction by which an estimate is moved."""
 
+FARTHEST = 0.5
+"""Squared distance of the failures among the labels from their predicted number, in variances, from which none is."""
+
 
 class RoundEstimate(NamedTuple):
     """The share of failures among the examples that one round was drawn from."""
@@ -94,7 +97,8 @@ class CombinedRounds(NamedTuple):
         found = accuracy_of_rounds(self.share, self.rounds, self.weight, self.known, level)
         if self.predicted is not None and self.known.binary:
             apart, variance = self.share - self.predicted, found.standard_error**2
-            share = self.trust * MOST_MOVED * min(1.0, variance / max(apart**2, 1e-300))
+            agreement = label_effects(self.rounds, self.weight).agreement
+            share = self.trust * MOST_MOVED * agreement * min(1.0, variance / max(apart**2, 1e-300))
             found = replace(found, value=found.value + share * apart)
         return self.known.clip(found)
 
@@ -114,6 +118,12 @@ class LabelEffects(NamedTuple):
         place = self._or_ones(self.expected)
         place = place / place.sum()
         return 0.5 * float(place @ self.effect), 0.5 * float(place @ self.effect**2)
+
+    @property
+    def agreement(self) -> float:
+        """c, how well the number of failures among the labels agrees with the predicted one, from 0 to 1."""
+        apart = float(self.error.sum()) ** 2 / max(float(self.expected @ (1 - self.expected)), 1e-300)
+        return max(1 - apart / FARTHEST, 0.0)
 
     @property
     def predicted_variance(self) -> float:

@@ -6,6 +6,7 @@ from whole_plan import whole_plan
 
 import opacc_ray as opacc
 from opacc_ray.errors import DataError, LabelError, SpecError
+from opacc_ray.estimators.difference_estimator import label_effects
 from opacc_ray.estimators.rounds import round_weights
 from opacc_ray.estimators.totals import Groups
 from opacc_ray.history import NO_HISTORY
@@ -13,7 +14,7 @@ from opacc_ray.parts.view import LocalParts, View, view_of
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import Previous, Task
 from opacc_ray.samplers.neyman.failure_model import predict_failure, read_signals
-from opacc_ray.samplers.neyman.regression import gather_evidence, weights_by_variance
+from opacc_ray.samplers.neyman.regression import combine_by_regression, gather_evidence, weights_by_variance
 from opacc_ray.selection import Selection
 
 
@@ -40,7 +41,7 @@ def test_the_formula_written_out(budgets: tuple[int, int], share: float) -> None
     labelled, failure = np.concatenate([part.index for part in selections]), 1 - np.concatenate(outcomes)
     forecast = predict_failure(read_signals(view, 6), labelled, failure)
     fitted, own = forecast.failure, dict(zip(labelled.tolist(), forecast.leverage, strict=True))
-    before, z, V, measured = np.empty(0, dtype=int), [], [], []
+    before, z, V, measured, errors, foreseen = np.empty(0, dtype=int), [], [], [], [], []
     for part, outcomes_of_part in zip(selections, outcomes, strict=True):
         free = np.setdiff1d(np.arange(120), before)
         task = Task(len(part), neyman.Parameters(), Previous(np.sort(before), outcome[np.sort(before)]))
@@ -57,18 +58,36 @@ def test_the_formula_written_out(budgets: tuple[int, int], share: float) -> None
             for i, label in zip(part.index.tolist(), outcomes_of_part, strict=True)
         ]
         measured.append((len(free) / 120) ** 2 * part.design.variance(np.array(error)))
+        errors += error
+        foreseen += [p[i] for i in part.index]
         before = np.concatenate([before, part.index])
     found = opacc.estimate(selections, outcomes, pool=view)
     weight = share / np.array(V) / sum(1 / v for v in V) + (1 - share) * round_weights(selections)
     by_model = fitted.copy()
     by_model[labelled] = failure
     apart = weight @ z - by_model.mean()
-    moved = share * 0.5 * min(1, (weight**2 @ measured) / apart**2) * apart
+    agreement = max(0, 1 - 2 * sum(errors) ** 2 / sum(p * (1 - p) for p in foreseen))
+    assert (0 < agreement < 1) == (share == 1)
+    moved = share * 0.5 * agreement * min(1, (weight**2 @ measured) / apart**2) * apart
     assert found.value == pytest.approx(1 - weight @ z + moved, abs=1e-12)
     assert abs(moved) <= 0.5 * found.standard_error
     assert found.standard_error == pytest.approx((weight**2 @ measured) ** 0.5, rel=1e-12)
     assert found.low < found.value < found.high
     assert found.design_based
+
+
+def test_the_estimate_does_not_follow_a_level_that_labels_contradict() -> None:
+    """A confidence of .05 to .3 foresees failures nearly everywhere; 2 % are there, and the labels find them."""
+    rng = np.random.default_rng(0)
+    outcome = (rng.random(4000) >= 0.02).astype(float)
+    view = view_of(opacc.Pool(confidence=rng.uniform(0.05, 0.3, 4000)))
+    selections, outcomes = audit(view, outcome, (100,), seed=0)
+    found = combine_by_regression(view, selections, outcomes)
+    labels = label_effects(found.rounds, found.weight)
+    assert labels.expected.sum() > (1 - outcomes[0]).sum() + 1
+    assert found.predicted is not None
+    assert found.predicted > found.share
+    assert opacc.estimate(selections, outcomes, pool=view).value == pytest.approx(1 - found.share, abs=1e-12)
 
 
 def test_a_dozen_labels_are_combined_by_rounds() -> None:
