@@ -184,7 +184,7 @@ def test_halves_of_one_set_give_no_notice_although_the_model_errs(
     said = capsys.readouterr().out
     assert "notice" not in said
     assert "named, pool: 2,000 examples, by prediction" in said
-    assert "named, reference: 2000 examples, by prediction" in said
+    assert "named, reference: 2,000 examples, by prediction" in said
     assert "its labels are not used: the pool has none, so both are grouped by prediction" in said
 
 
