@@ -53,6 +53,7 @@ def test_loggers_that_are_silent_here_are_silent_there(
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(logging.getLogger("opacc_ray.here"), "level", logging.ERROR)
     call(printing, "hello")
+    user_process._children.end()
     assert "hello" in caplog.messages
     assert "a warning of ours" not in caplog.messages
 
