@@ -1,5 +1,6 @@
 """Specs from one file of stored predictions, and the commands that take such a file."""
 
+import functools
 import gzip
 import json
 from pathlib import Path
@@ -37,6 +38,9 @@ def problems(name: str, *needs: str) -> str:
 # -- reading ---------------------------------------------------------------------------------------------
 
 
+packed = functools.partial(gzip.compress, mtime=0)
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -44,7 +48,9 @@ def problems(name: str, *needs: str) -> str:
         ("a.csv", "\ufeffimage_id,Predicted,SCORE\r\n007,cat,0.9\r\n008,dog,0.25\r\n"),
         ("a.csv", "image_id;predicted;score\n007;cat;0,9\n008;dog;0,25\n"),
         ("a.csv", "image_id;predicted;score;at\n007;cat;0,9;12:00:00.5\n008;dog;0,25;12:00:01.5\n"),
-        ("a.csv.gz", gzip.compress(b"image_id,predicted,score\n007,cat,0.9\n") + gzip.compress(b"008,dog,0.25\n")),
+        pytest.param(
+            "a.csv.gz", packed(b"image_id,predicted,score\n007,cat,0.9\n") + packed(b"008,dog,0.25\n"), id="gz"
+        ),
         ("a.ndjson", '{"id": "007", "pred": "cat", "prob": 0.9}\n{"id": "008", "pred": "dog", "prob": 0.25}\n'),
         ("a.csv", 'score,"image_id",predicted,note\n0.9,"007","cat","one, or\ntwo lines"\n0.25,"008","dog",\n'),
         ("a.tsv", "image id\tpred label\tconf\n007\tcat\t0.9\n008\tdog\t0.25\n"),
