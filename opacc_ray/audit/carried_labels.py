@@ -269,9 +269,14 @@ def _draw(run: Run, view: View, carried: Carried, num: int, history: History, pr
     return replace(found, index=new[found.index])
 
 
+def carried_facts(run: Run) -> dict[str, Any] | None:
+    """Return what the first draw of a run states of labels that it carries over; None if it carries none."""
+    return run.read_selection(1).facts.get(CARRIED) if 1 in run.rounds() else None
+
+
 def import_carried(run: Run) -> None:
     """Import the labels that the first round carries, unless that is done."""
-    facts = run.read_selection(1).facts.get(CARRIED) if 1 in run.rounds() else None
+    facts = carried_facts(run)
     if facts is None:
         return
     source = f"labels of {facts['run']}.jsonl"

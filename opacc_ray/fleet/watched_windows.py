@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.audit.accuracy import accuracy_of, sample_of, whole_rounds
+from opacc_ray.audit.carried_labels import carried_facts
 from opacc_ray.audit.run_numbers import RunNumbers, open_for_estimates
 from opacc_ray.designs.design import Design
 from opacc_ray.designs.grown import CARRIED, NEW, Grown
@@ -135,9 +136,8 @@ def _reference_labels(run: Run, until: contextlib.ExitStack) -> WindowLabels:
     return WindowLabels(outcome, accuracy_of(run, *sample, LEVEL, view), interval_at, draws, plain, index, weight)
 
 
-def _window_labels(run: Run) -> WindowLabels | None:
-    """Return the labels that the first round drew from the window; None without any."""
-    rounds = rounds_of(run)
+def _window_labels(rounds: Sequence[LabelledRound]) -> WindowLabels | None:
+    """Return the labels that the first of a run's rounds drew from the window; None without any."""
     if not rounds or rounds[0].number != 1:
         return None
     selection, outcome = rounds[0].known, rounds[0].outcome
@@ -186,10 +186,11 @@ def windows_of(runs: Sequence[Run], until: contextlib.ExitStack) -> tuple[Window
 def _window(run: Run) -> Window:
     """Return a run as a window; its labels do not count while some are missing, or one cannot be read."""
     try:
-        first = read_rounds(run)[0] if run.rounds() else None
-        labels, unused = _window_labels(run), None
-        if first is not None and first.missing and int(first.labelled.sum()) > first.known_before:
-            unused = f"the labels of {run.name} do not count yet: {_missing(first)}"
+        rounds = read_rounds(run) if run.rounds() else []
+        is_there = rounds and run.read_features()
+        labels, unused = _window_labels(having_labels(whole_rounds(rounds)) if is_there else []), None
+        if rounds and rounds[0].missing and int(rounds[0].labelled.sum()) > rounds[0].known_before:
+            unused = f"the labels of {run.name} do not count yet: {_missing(rounds[0])}"
         return Window(run.name, run, _fresh(run), labels, unused)
     except OpaccError as error:
         return Window(run.name, run, None, None, f"the labels of {run.name} do not count: {error}")
@@ -278,7 +279,7 @@ def _fresh(run: Run) -> NDArray[np.bool_] | None:
     if there is None:
         return None
     size = there.index.num_examples
-    facts = run.read_selection(1).facts.get(CARRIED) if run.rounds() else None
+    facts = carried_facts(run)
     if facts is None:
         return np.ones(size, dtype=bool)
     before = run_beside(output_of(run), facts["run"])
@@ -291,6 +292,6 @@ def _fresh(run: Run) -> NDArray[np.bool_] | None:
 
 def num_fresh(run: Run) -> int:
     """Return the size of a run's window: of what was new when its labels were carried over, or of its pool."""
-    facts = run.read_selection(1).facts.get(CARRIED) if run.rounds() else None
+    facts = carried_facts(run)
     index = run.read_index()
     return int(facts["new"]) if facts else index.num_examples if index else 0
